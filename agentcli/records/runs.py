@@ -1,0 +1,115 @@
+"""A run directory: which file lies where, and the manifest that says how it came about.
+
+A stage writes its files first and its manifest entry last, atomically: a directory whose manifest names a stage holds
+that stage's finished output.
+"""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import read_json, sha256_file, write_json
+from agentcli.records.types import Manifest, StageRecord
+
+VERSIONED = ("agentcli", "torch", "transformers", "trl", "peft", "textworld", "alfworld", "numpy", "networkx")
+
+
+class RunDirectory:
+    """Paths below one run directory; creating it touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest_path = path / "manifest.json"
+        self.trees = path / "trees.jsonl"
+        self.checkpoint = path / "checkpoint"
+        self.optimizer = path / "optimizer"
+        self.metrics = path / "metrics.jsonl"
+
+    def credit(self, name: str) -> Path:
+        """credit/<name>.jsonl"""
+        return self.path / "credit" / f"{name}.jsonl"
+
+    def evaluation(self, label: str) -> Path:
+        """evaluation/<label>.jsonl (one episode a line); the summary lies beside it with suffix .json."""
+        return self.path / "evaluation" / f"{label}.jsonl"
+
+    def existing_trees(self) -> Path:
+        """trees.jsonl or trees.jsonl.zst. Raises DataError saying which command writes one."""
+        for path in (self.trees, self.trees.with_suffix(".jsonl.zst")):
+            if path.exists():
+                return path
+        raise DataError(f"{self.trees}: no such file; write one with: agentcli rollout -o {self.path}")
+
+    def existing_credit(self, name: str | None) -> Path:
+        """The named credit file, or the only one there. Raises DataError."""
+        if name is not None:
+            path = self.credit(name)
+            if not path.exists():
+                raise DataError(
+                    f"{path}: no such file; write it with: agentcli assign-credit --method {name} {self.path}"
+                )
+            return path
+        found = sorted((self.path / "credit").glob("*.jsonl"))
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise DataError(f"{self.path}/credit: no credit yet; write it with: agentcli assign-credit {self.path}")
+        names = ", ".join(path.stem for path in found)
+        raise UsageError(f"{self.path}/credit holds {names}; choose one with --credit NAME")
+
+    def load_manifest(self) -> Manifest:
+        """The manifest, empty where none was written yet."""
+        return read_json(self.manifest_path, Manifest) if self.manifest_path.exists() else Manifest()
+
+    def record_stage(self, name: str, record: StageRecord) -> None:
+        """Add or replace one stage's entry, atomically."""
+        manifest = self.load_manifest()
+        manifest.stages[name] = record
+        write_json(self.manifest_path, manifest)
+
+    def finished(self, name: str) -> StageRecord | None:
+        """The entry of a stage that ended here."""
+        return self.load_manifest().stages.get(name)
+
+
+def link_latest(run: Path) -> None:
+    """Let `latest` beside a run directory name it, so that the next command finds it."""
+    link = run.parent / "latest"
+    temporary = run.parent / f".latest.{run.name}"
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(run.name, target_is_directory=True)
+    temporary.replace(link)
+
+
+def now() -> str:
+    """UTC time, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages a result may depend on, those that are installed."""
+    found = {"python": sys.version.split()[0]}
+    for name in VERSIONED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit() -> str | None:
+    """Commit of the agentcli checkout this runs from, None for an installed wheel."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    answer = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return answer.stdout.strip() or None
+
+
+def hash_inputs(paths: list[Path]) -> dict[str, str]:
+    """sha256 by path of every file; a directory stands for the regular files in it."""
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return {str(file): sha256_file(file) for file in files if file.is_file()}

@@ -1,0 +1,219 @@
+"""The records of a run: Task, Step, Tree, Credit, Panel, Manifest.
+
+Everything sampled for one task in one rollout is one tree. A step is an edge: the state it leaves, the response that was
+sampled, the action taken and what came back. Steps with the same parent are siblings sampled from the same state; a
+root-to-leaf path is a trajectory; a GRPO group is a tree that branches only at the root. Trees hold counts, never
+times, so that one seed means one file, byte for byte; times are in the manifest.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+SCHEMA_VERSION = 1
+
+
+class Record(msgspec.Struct, forbid_unknown_fields=True):
+    """Base of all records: unknown fields refused with their path."""
+
+
+class Outcome(StrEnum):
+    """How a trajectory ended."""
+
+    SUCCESS = "success"
+    """The environment says the task is done."""
+    FAILURE = "failure"
+    """The environment ended the episode without success."""
+    TRUNCATED = "truncated"
+    """The horizon K was reached."""
+    ERRORED = "errored"
+    """The engine or the policy broke; left out of every group statistic, and counted."""
+
+
+class Validity(StrEnum):
+    """Whether a response led to an action that did something."""
+
+    VALID = "valid"
+    MALFORMED = "malformed"
+    """No action can be read from the response; the environment was not stepped."""
+    INADMISSIBLE = "inadmissible"
+    """The action is not among the admissible ones, or the engine says that nothing happened."""
+
+
+class StopReason(StrEnum):
+    """Why generation ended."""
+
+    STOP = "stop"
+    """The end-of-turn token was sampled (it is the last of token_ids)."""
+    LENGTH = "length"
+    """max_tokens were generated first."""
+    NONE = "none"
+    """No model was asked (expert, random, or an error before sampling)."""
+
+
+class Task(Record, kw_only=True, frozen=True):
+    """One episode specification. The id is unique in its world and enough to open it."""
+
+    id: str
+    world: str
+    split: str
+    kind: str
+    """Task type within the world, e.g. pick_clean_then_place_in_recep."""
+
+
+class Step(Record, kw_only=True):
+    """One edge of a tree.
+
+    `prompt` is the user message as text; the chat template of the policy's tokenizer turns it into tokens. `token_ids`
+    and `logprobs` (natural log, of the sampling distribution at temperature 1) are those of the response, the
+    end-of-turn token included; both are empty when no model was asked.
+    """
+
+    id: int
+    """Position in Tree.steps; a parent always comes before its children."""
+    parent: int | None
+    prompt: str
+    response: str
+    token_ids: list[int] = []
+    logprobs: list[float] = []
+    stop: StopReason = StopReason.NONE
+    observation: str
+    """What the policy saw before acting."""
+    admissible: list[str] = []
+    tag: str | None = None
+    """Reasoning tag of the response: think, explore, ..."""
+    action: str | None = None
+    """None when malformed."""
+    validity: Validity = Validity.VALID
+    state: str
+    """Exact state key before the action."""
+    next_state: str
+    next_observation: str
+    reward: float = 0.0
+    """The environment's own reward for this step."""
+    outcome: Outcome | None = None
+    """Set on leaves, and only there."""
+    error: str | None = None
+    """What broke, when the outcome is errored."""
+    mask: str | None = None
+    """Why this step must not be imitated (noise in a demonstration), else None."""
+
+
+class Ledger(Record, kw_only=True):
+    """What a tree, or a whole stage, cost. Counts only."""
+
+    leaves: int = 0
+    steps: int = 0
+    """Steps executed for the agent (malformed ones included), each shared prefix once."""
+    forks: int = 0
+    """Children beyond the first that were continued from one state other than the initial one."""
+    replayed_steps: int = 0
+    """Environment steps spent to restore states."""
+    generated_tokens: int = 0
+    prompt_tokens: int = 0
+    shared_prompt_tokens: int = 0
+    """Prompt tokens of siblings after the first: the same prompt, which a prefix cache pays once."""
+
+    def __add__(self, other: "Ledger") -> "Ledger":
+        names = self.__struct_fields__
+        return Ledger(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+class Tree(Record, kw_only=True):
+    """Everything sampled for one task in one rollout."""
+
+    schema_version: int = SCHEMA_VERSION
+    task: Task
+    instruction: str
+    """The task sentence the agent was given."""
+    method: str
+    seed: int
+    steps: list[Step]
+    ledger: Ledger
+
+
+class StepCredit(Record, kw_only=True):
+    """The credit of one training row.
+
+    `advantage` None means not assigned, with the reason in `masked`; 0.0 is an assigned zero. A step may occur several
+    times (prefix: duplicate).
+    """
+
+    step: int
+    advantage: float | None
+    parts: dict[str, float] = {}
+    """The advantage's summands and what they were computed from, by name."""
+    masked: str | None = None
+    weight: float = 1.0
+
+
+class Credit(Record, kw_only=True):
+    """assign-credit's answer for one tree, in the order of the trees."""
+
+    schema_version: int = SCHEMA_VERSION
+    task: str
+    """Task id of the tree."""
+    method: str
+    steps: list[StepCredit]
+
+
+class Episode(Record, kw_only=True):
+    """One evaluated episode: a root-to-leaf path reduced to what the metrics need."""
+
+    schema_version: int = SCHEMA_VERSION
+    task: str
+    kind: str
+    sample: int
+    """0-based index among the samples of this task."""
+    outcome: Outcome
+    score: float
+    """Sum of the environment's rewards."""
+    steps: int
+    tokens: int
+    repetitive_steps: int
+    """Steps whose action already occurred in the episode from the same state."""
+    explore_steps: int
+    malformed_steps: int
+    inadmissible_steps: int
+    error: str | None = None
+
+
+class Panel(Record, kw_only=True):
+    """A fixed ordered list of tasks with the sha256 of their ids joined by newlines."""
+
+    schema_version: int = SCHEMA_VERSION
+    name: str
+    world: str
+    tasks: list[Task]
+    sha256: str
+
+
+class StageRecord(Record, kw_only=True):
+    """What one stage did, written when it ended."""
+
+    command: list[str]
+    settings: dict[str, Any]
+    """Fully resolved settings of the command."""
+    versions: dict[str, str]
+    git_commit: str | None
+    seed: int
+    inputs: dict[str, str] = {}
+    """sha256 of every file read, by path."""
+    panel: str | None = None
+    """Hash of the panel, where one was walked."""
+    panel_name: str | None = None
+    counts: dict[str, int] = {}
+    ledger: Ledger | None = None
+    statistics: dict[str, Any] = {}
+    seconds: dict[str, float] = {}
+    """wall, policy, environment, orchestration, ..."""
+    started: str
+    finished: str
+
+
+class Manifest(Record, kw_only=True):
+    """manifest.json of a run directory: one entry per stage that ended there, e.g. rollout, credit/grpo, train."""
+
+    schema_version: int = SCHEMA_VERSION
+    stages: dict[str, StageRecord] = {}

@@ -1,0 +1,55 @@
+"""The run directory and its manifest."""
+
+from pathlib import Path
+
+import pytest
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.runs import RunDirectory, hash_inputs, link_latest
+from agentcli.records.types import StageRecord
+
+
+def record(seed: int) -> StageRecord:
+    return StageRecord(
+        command=["agentcli"], settings={}, versions={}, git_commit=None, seed=seed, started="a", finished="b"
+    )
+
+
+def test_stages_are_added_and_replaced_one_by_one(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "x")
+    assert run.finished("rollout") is None
+    run.record_stage("rollout", record(1))
+    run.record_stage("train", record(2))
+    run.record_stage("rollout", record(3))
+    assert {name: stage.seed for name, stage in run.load_manifest().stages.items()} == {"rollout": 3, "train": 2}
+
+
+def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path)
+    with pytest.raises(DataError, match="agentcli assign-credit"):
+        run.existing_credit(None)
+    run.credit("grpo").parent.mkdir()
+    run.credit("grpo").write_text("")
+    assert run.existing_credit(None) == run.credit("grpo")
+    run.credit("spark").write_text("")
+    with pytest.raises(UsageError, match="grpo, spark"):
+        run.existing_credit(None)
+    with pytest.raises(DataError, match="--method carl"):
+        run.existing_credit("carl")
+
+
+def test_latest_names_the_newest_run(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        link_latest(tmp_path / name)
+    assert (tmp_path / "latest").resolve() == tmp_path / "b"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "latest"]
+
+
+def test_inputs_are_hashed_file_by_file(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "weights").write_bytes(b"1")
+    (tmp_path / "trees").write_bytes(b"2")
+    hashes = hash_inputs([tmp_path / "m", tmp_path / "trees"])
+    assert list(hashes) == [str(tmp_path / "m" / "weights"), str(tmp_path / "trees")]
+    assert hashes[str(tmp_path / "trees")] == "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35"

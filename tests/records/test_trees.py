@@ -1,0 +1,62 @@
+"""Walking and checking trees."""
+
+import msgspec
+import pytest
+
+from agentcli.errors import DataError
+from agentcli.records.trees import children, leaves, paths, validate_tree
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+
+
+def tree(*parents: int | None) -> Tree:
+    inner = set(parents)
+    steps = [
+        Step(
+            id=number,
+            parent=parent,
+            prompt="p",
+            response="r",
+            observation="o",
+            state="s",
+            next_state="s",
+            next_observation="o",
+            outcome=None if number in inner else Outcome.SUCCESS,
+        )
+        for number, parent in enumerate(parents)
+    ]
+    task = Task(id="t", world="toy", split="train", kind="walk")
+    return Tree(task=task, instruction="", method="chain", seed=0, steps=steps, ledger=Ledger())
+
+
+def test_a_forked_tree_has_one_path_per_leaf() -> None:
+    forked = tree(None, 0, 0, 2, None)
+    assert [[step.id for step in path] for path in paths(forked)] == [[0, 1], [0, 2, 3], [4]]
+    assert [step.id for step in leaves(forked)] == [1, 3, 4]
+    assert [step.id for step in children(forked)[None]] == [0, 4]
+    validate_tree(forked)
+
+
+def test_depth_is_no_limit() -> None:
+    deep = tree(None, *range(9_999))
+    assert len(paths(deep)[0]) == 10_000
+    validate_tree(deep)
+
+
+@pytest.mark.parametrize(
+    ("step", "change", "message"),
+    [
+        (1, {"parent": 1}, r"steps\[1\]\.parent: 1 is no earlier step"),
+        (1, {"parent": -1}, r"steps\[1\]\.parent"),
+        (1, {"id": 5}, r"steps\[1\]\.id"),
+        (0, {"outcome": Outcome.FAILURE}, "an inner step has an outcome"),
+        (1, {"outcome": None}, "a leaf has no outcome"),
+        (0, {"token_ids": [1]}, r"logprobs: 0 for 1"),
+        (0, {"token_ids": [1], "logprobs": [float("nan")]}, "not a finite log-probability"),
+        (0, {"reward": float("inf")}, "reward: inf"),
+    ],
+)
+def test_a_damaged_tree_is_refused_by_step_and_field(step: int, change: dict, message: str) -> None:
+    damaged = tree(None, 0)
+    damaged.steps[step] = msgspec.structs.replace(damaged.steps[step], **change)
+    with pytest.raises(DataError, match=message):
+        validate_tree(damaged, "trees.jsonl:1")
