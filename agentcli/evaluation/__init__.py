@@ -1,0 +1,1 @@
+"""What trees say about a policy: metrics, intervals, paired tests. Knows records only."""

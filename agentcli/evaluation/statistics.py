@@ -1,0 +1,62 @@
+"""Intervals and paired tests. Plain numbers in, plain numbers out; every random draw has a fixed seed."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+RESAMPLES = 10_000
+
+
+def wilson(successes: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson score interval of a proportion (Wilson 1927); (0, 1) when nothing was observed."""
+    if total == 0:
+        return 0.0, 1.0
+    z = _normal_quantile(0.5 + confidence / 2)
+    rate = successes / total
+    centre = (rate + z * z / (2 * total)) / (1 + z * z / total)
+    half = z / (1 + z * z / total) * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
+    return max(0.0, centre - half), min(1.0, centre + half)
+
+
+def clustered_bootstrap(
+    groups: Sequence[Sequence[float]], confidence: float = 0.95, seed: int = 0
+) -> tuple[float, float]:
+    """Percentile interval of the overall mean when whole groups (the samples of one task) are drawn again.
+
+    groups: one sequence of values per task; empty ones are left out. (0, 1) when nothing was observed.
+    """
+    sums = np.array([sum(group) for group in groups if len(group)], dtype=np.float64)
+    sizes = np.array([len(group) for group in groups if len(group)], dtype=np.float64)
+    if len(sums) == 0:
+        return 0.0, 1.0
+    draws = np.random.default_rng(seed).integers(0, len(sums), size=(RESAMPLES, len(sums)))
+    means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
+    low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
+    return float(low), float(high)
+
+
+def pass_at_k(n: int, c: int, k: int) -> float:
+    """Unbiased probability that one of k draws from n samples, c of them correct, is correct: 1 - C(n-c, k) / C(n, k)
+    (Chen et al. 2021; 000 appendix C.2). Raises ValueError unless 0 <= c <= n and 1 <= k <= n."""
+    if not (0 <= c <= n and 1 <= k <= n):
+        raise ValueError(f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}")
+    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+
+
+def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
+    """Two-sided exact McNemar test: p-value of the discordant pairs under a fair coin. Raises ValueError on unlike
+    lengths."""
+    if len(before) != len(after):
+        raise ValueError(f"paired test of {len(before)} and {len(after)} results")
+    gained = sum(b and not a for a, b in zip(before, after, strict=True))
+    lost = sum(a and not b for a, b in zip(before, after, strict=True))
+    total, smaller = gained + lost, min(gained, lost)
+    tail = sum(math.comb(total, i) for i in range(smaller + 1)) / 2**total
+    return min(1.0, 2 * tail)
+
+
+def _normal_quantile(probability: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(probability)

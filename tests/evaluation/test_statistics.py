@@ -1,0 +1,70 @@
+"""Intervals and tests against closed forms worked by hand and against scipy."""
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from agentcli.evaluation.statistics import clustered_bootstrap, mcnemar_exact, pass_at_k, wilson
+
+
+@given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_scipys(counts: tuple[int, int]) -> None:
+    expected = stats.binomtest(*counts).proportion_ci(method="wilson")
+    assert wilson(*counts) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_nothing_observed_says_nothing() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert clustered_bootstrap([]) == (0.0, 1.0)
+
+
+def test_bootstrap_draws_whole_tasks() -> None:
+    """Ten copies of one task's answer carry no more information than one: the interval is that of the tasks."""
+    copied = [[1.0] * 10 if task % 2 else [0.0] * 10 for task in range(20)]
+    single = [[float(task % 2)] for task in range(20)]
+    assert clustered_bootstrap(copied) == clustered_bootstrap(single)
+    low, high = clustered_bootstrap(single)
+    assert low == pytest.approx(0.5 - 1.96 * 0.5 / math.sqrt(20), abs=0.04)
+    assert high == pytest.approx(0.5 + 1.96 * 0.5 / math.sqrt(20), abs=0.04)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 2, 2), (5, 1, 3), (6, 0, 2), (6, 6, 1), (8, 7, 2), (32, 3, 16)])
+def test_pass_at_k_is_the_share_of_draws_with_a_success(n: int, c: int, k: int) -> None:
+    if n <= 8:
+        draws = list(itertools.combinations([True] * c + [False] * (n - c), k))
+        expected = sum(any(draw) for draw in draws) / len(draws)
+    else:
+        expected = 1 - math.comb(29, 16) / math.comb(32, 16)
+    assert pass_at_k(n, c, k) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("n", "c", "k"), [(4, 5, 1), (4, 2, 5), (4, 2, 0), (4, -1, 2)])
+def test_pass_at_k_refuses_what_cannot_be(n: int, c: int, k: int) -> None:
+    with pytest.raises(ValueError, match=f"n={n}, c={c}, k={k}"):
+        pass_at_k(n, c, k)
+
+
+def test_mcnemar_by_hand() -> None:
+    """Five tasks gained, one lost: p = 2 * (C(6,0) + C(6,1)) / 2^6 = 14/64."""
+    before = [False] * 5 + [True] + [True] * 10
+    after = [True] * 5 + [False] + [True] * 10
+    assert mcnemar_exact(before, after) == 14 / 64
+    assert mcnemar_exact(after, before) == 14 / 64
+    assert mcnemar_exact(before, before) == 1.0
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=60))
+def test_mcnemar_is_a_binomial_test_of_the_discordant_pairs(pairs: list[tuple[bool, bool]]) -> None:
+    gained = sum(after and not before for before, after in pairs)
+    lost = sum(before and not after for before, after in pairs)
+    expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    assert mcnemar_exact([b for b, _ in pairs], [a for _, a in pairs]) == pytest.approx(expected)
+
+
+def test_unlike_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="2 and 1"):
+        mcnemar_exact([True, False], [True])

@@ -1,0 +1,96 @@
+"""From trees to episodes to a summary."""
+
+import pytest
+
+from agentcli.evaluation.episodes import episodes, repetitions
+from agentcli.evaluation.summary import pass_at_k_summary, successes_by_task, summarise
+from agentcli.records.types import Episode, Ledger, Outcome, Step, Task, Tree, Validity
+
+
+def step(number: int, parent: int | None, **fields: object) -> Step:
+    values = {
+        "prompt": "p",
+        "response": "r",
+        "observation": "o",
+        "state": f"s{number}",
+        "next_state": "s",
+        "next_observation": "o",
+        "action": f"a{number}",
+        **fields,
+    }
+    return Step(id=number, parent=parent, **values)
+
+
+def episode(task: str, outcome: Outcome, kind: str = "walk", sample: int = 0, steps: int = 4) -> Episode:
+    return Episode(
+        task=task,
+        kind=kind,
+        sample=sample,
+        outcome=outcome,
+        score=1.0,
+        steps=steps,
+        tokens=10,
+        repetitive_steps=1,
+        explore_steps=2,
+        malformed_steps=0,
+        inadmissible_steps=1,
+    )
+
+
+def test_every_path_is_an_episode_with_its_own_counts() -> None:
+    steps = [
+        step(0, None, tag="explore", token_ids=[1, 2], logprobs=[-1.0, -1.0]),
+        step(1, 0, outcome=Outcome.SUCCESS, reward=1.0, tag="think", token_ids=[3], logprobs=[-1.0]),
+        step(2, 0, validity=Validity.INADMISSIBLE, state="s0", action="a0"),
+        step(3, 2, outcome=Outcome.TRUNCATED, validity=Validity.MALFORMED, action=None),
+    ]
+    task = Task(id="t", world="toy", split="train", kind="walk")
+    tree = Tree(task=task, instruction="", method="spark", seed=0, steps=steps, ledger=Ledger())
+    won, cut = episodes(tree)
+    assert (won.outcome, won.steps, won.tokens, won.explore_steps, won.score) == (Outcome.SUCCESS, 2, 3, 1, 1.0)
+    assert (cut.outcome, cut.steps, cut.tokens, cut.sample) == (Outcome.TRUNCATED, 3, 2, 1)
+    assert (cut.inadmissible_steps, cut.malformed_steps, cut.repetitive_steps) == (1, 1, 1)
+
+
+def test_repetition_needs_the_same_state_and_action() -> None:
+    walk = [step(0, None, state="a", action="x"), step(1, 0, state="b", action="x"), step(2, 1, state="a", action="x")]
+    assert repetitions(walk) == 1
+
+
+def test_summary_by_hand() -> None:
+    rows = [
+        episode("a", Outcome.SUCCESS),
+        episode("b", Outcome.FAILURE),
+        episode("c", Outcome.TRUNCATED, kind="run"),
+        episode("d", Outcome.ERRORED, kind="run", steps=0),
+    ]
+    summary = summarise(rows)
+    assert summary["success"]["rate"] == 1 / 4
+    assert summary["success"]["interval"] == "wilson"
+    assert summary["outcomes"] == {"success": 1, "failure": 1, "truncated": 1, "errored": 1}
+    assert summary["inadmissible"] == pytest.approx(4 / 12)
+    assert summary["steps"] == 3
+    assert summary["kinds"]["walk"]["success"]["rate"] == 1 / 2
+    assert summary["kinds"]["run"]["episodes"] == 2
+
+
+def test_several_samples_are_bootstrapped_by_task() -> None:
+    rows = [episode("a", Outcome.SUCCESS, sample=i) for i in range(3)] + [episode("b", Outcome.FAILURE)]
+    summary = summarise(rows)
+    assert summary["success"]["rate"] == 3 / 4
+    assert summary["success"]["interval"] == "bootstrap"
+    assert successes_by_task(rows) == {"a": [True] * 3, "b": [False]}
+
+
+def test_pass_at_k_averages_over_tasks() -> None:
+    rows = [episode("a", Outcome.SUCCESS if i == 0 else Outcome.FAILURE, sample=i) for i in range(4)]
+    rows += [episode("b", Outcome.FAILURE, sample=i) for i in range(4)]
+    table = pass_at_k_summary(rows, 3)
+    assert list(table) == ["1", "2", "3"]
+    assert table["1"]["rate"] == pytest.approx((1 / 4 + 0) / 2)
+    assert table["2"]["rate"] == pytest.approx((1 / 2 + 0) / 2)
+    assert table["3"]["low"] <= table["3"]["rate"] <= table["3"]["high"]
+
+
+def test_an_empty_panel_has_no_rates() -> None:
+    assert summarise([])["success"]["rate"] == 0.0
