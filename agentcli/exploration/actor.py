@@ -1,0 +1,234 @@
+"""The actor of one tree: asks the policy, steps the environment, keeps the steps and charges the ledger.
+
+An exploration method sees nodes only. A node is an immutable state; acting on the same node twice is a fork. Nothing here
+depends on timing: a step is named by its lineage (the child indices from the root), its seed comes from that name, and
+the finished tree lists steps in lineage order, so that one seed gives one tree at any concurrency.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from agentcli.environments.protocol import Context, Observation, World
+from agentcli.errors import EngineError, PolicyError
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.prompts.parse import Parsed, parse
+from agentcli.prompts.render import render
+from agentcli.records.files import derive_seed
+from agentcli.records.settings import Settings
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
+
+UNREADABLE = "The response held no readable action."
+"""What the agent is told after a malformed response; the environment is not stepped."""
+
+Lineage = tuple[int, ...]
+
+
+class State(Protocol):
+    """What the engine pool hands out: an immutable environment state."""
+
+    @property
+    def observation(self) -> Observation: ...
+    @property
+    def instruction(self) -> str: ...
+    @property
+    def replayed(self) -> int: ...
+
+
+class Engines(Protocol):
+    """The part of the engine pool that growing a tree needs."""
+
+    async def start(self, task: Task) -> State: ...
+    async def step(self, state: State, action: str) -> State: ...
+    async def release(self, task_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A state the agent can act in, or the end of a trajectory (`outcome` set). `explores` and `entropy`-like signals of
+    the step that led here are read from `step`."""
+
+    lineage: Lineage
+    state: State | None
+    context: Context
+    step: Step | None = None
+
+    @property
+    def finished(self) -> bool:
+        """No step may leave this node."""
+        return self.step is not None and self.step.outcome is not None
+
+    @property
+    def explores(self) -> bool:
+        """The step that led here reasoned in <explore> (000 eq. 5)."""
+        return self.step is not None and self.step.tag == "explore"
+
+
+class Actor:
+    """Acts for one task.
+
+    `seed` is the rollout's; every request's own seed is derived from it, the task id and the lineage. Errors of the
+    engine or the policy become errored leaves with their message; they never leave the actor.
+    """
+
+    def __init__(
+        self, task: Task, engines: Engines, policy: Policy, world: World, settings: Settings, seed: int
+    ) -> None:
+        self.task = task
+        self.ledger = Ledger()
+        self._engines, self._policy, self._world = engines, policy, world
+        self._settings, self.seed = settings, seed
+        self._steps: dict[Lineage, Step] = {}
+        self._broken: str | None = None
+        self._instruction = ""
+
+    async def start(self) -> Node:
+        """The initial state. When the engine cannot open the task, every act on it is an errored leaf."""
+        state: State | None = None
+        observations: tuple[str, ...] = ("",)
+        admissible: tuple[str, ...] = ()
+        try:
+            state = await self._engines.start(self.task)
+            self._instruction = state.instruction
+            observations, admissible = (state.observation.text,), state.observation.admissible
+        except EngineError as error:
+            self._broken = str(error)
+        context = Context(
+            task=self.task, instruction=self._instruction, observations=observations, admissible=admissible
+        )
+        return Node((), state, context)
+
+    async def act(self, node: Node, index: int = 0) -> Node:
+        """Sample the index-th response at `node` and execute it. Raises ValueError on a finished node."""
+        if node.finished:
+            raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
+        return await self.execute(node, index, await self.sample(node, index))
+
+    async def sample(self, node: Node, index: int) -> "Sampled":
+        """Ask the policy, without acting. What breaks is in the answer's `error`."""
+        prompt = ""
+        if node.state is None:
+            return Sampled(prompt, Reply(text=""), parse(""), self._broken or "the environment could not be opened")
+        try:
+            prompt = render(node.context, self._settings.prompt, self._world)
+            reply = await self._policy.respond(self._request(node, (*node.lineage, index), prompt))
+        except (EngineError, PolicyError) as error:
+            return Sampled(prompt, Reply(text=""), parse(""), str(error))
+        self.ledger.generated_tokens += len(reply.token_ids)
+        self.ledger.prompt_tokens += reply.prompt_tokens
+        if index > 0:
+            self.ledger.shared_prompt_tokens += reply.prompt_tokens
+        return Sampled(prompt, reply, parse(reply.text))
+
+    async def execute(self, node: Node, index: int, sampled: "Sampled") -> Node:
+        """Act on a sampled response and keep the step."""
+        lineage, action = (*node.lineage, index), sampled.parsed.action
+        if sampled.error is not None or node.state is None:
+            return self._record(node, lineage, sampled, error=sampled.error)
+        if action is None:
+            return self._record(node, lineage, sampled, text=UNREADABLE, validity=Validity.MALFORMED)
+        try:
+            state = await self._engines.step(node.state, action)
+        except EngineError as error:
+            return self._record(node, lineage, sampled, error=str(error))
+        self.ledger.replayed_steps += state.replayed
+        admissible = node.context.admissible
+        legal = state.observation.effective and (not admissible or action in admissible)
+        validity = Validity.VALID if legal else Validity.INADMISSIBLE
+        return self._record(node, lineage, sampled, state=state, text=state.observation.text, validity=validity)
+
+    def tree(self, method: str) -> Tree:
+        """The finished tree: steps in lineage order, ids their positions, ledger filled in."""
+        order = sorted(self._steps)
+        ids = {lineage: position for position, lineage in enumerate(order)}
+        parents = {lineage[:-1] for lineage in order}
+        steps = [
+            msgspec.structs.replace(self._steps[lineage], id=ids[lineage], parent=ids.get(lineage[:-1]))
+            for lineage in order
+        ]
+        self.ledger.steps = sum(step.error is None for step in steps)
+        self.ledger.leaves = sum(lineage not in parents for lineage in order)
+        self.ledger.forks = sum(lineage[-1] > 0 for lineage in order if len(lineage) > 1)
+        return Tree(
+            task=self.task,
+            instruction=self._instruction,
+            method=method,
+            seed=self.seed,
+            steps=steps,
+            ledger=self.ledger,
+        )
+
+    def _request(self, node: Node, lineage: Lineage, prompt: str) -> Request:
+        policy = self._settings.policy
+        name = "/".join(map(str, lineage))
+        return Request(
+            prompt=prompt,
+            context=node.context,
+            state=node.state,
+            seed=derive_seed(self.seed, self.task.id, name),
+            episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
+            temperature=policy.temperature,
+            max_tokens=policy.max_tokens,
+        )
+
+    def _record(
+        self,
+        node: Node,
+        lineage: Lineage,
+        sampled: "Sampled",
+        *,
+        state: State | None = None,
+        text: str = "",
+        validity: Validity = Validity.VALID,
+        error: str | None = None,
+    ) -> Node:
+        after = state or node.state
+        reply, parsed = sampled.reply, sampled.parsed
+        step = Step(
+            id=0,
+            parent=None,
+            prompt=sampled.prompt,
+            response=reply.text,
+            token_ids=list(reply.token_ids),
+            logprobs=list(reply.logprobs),
+            stop=reply.stop,
+            observation=node.context.observations[-1],
+            admissible=list(node.context.admissible),
+            tag=parsed.tag,
+            action=parsed.action,
+            validity=validity,
+            state=node.state.observation.state if node.state else "",
+            next_state=after.observation.state if after else "",
+            next_observation=text,
+            reward=state.observation.reward if state else 0.0,
+            outcome=self._outcome(state, len(lineage)) if error is None else Outcome.ERRORED,
+            error=error,
+            mask=reply.mask,
+        )
+        self._steps[lineage] = step
+        context = Context(
+            task=self.task,
+            instruction=self._instruction,
+            observations=(*node.context.observations, text),
+            actions=(*node.context.actions, parsed.action or ""),
+            admissible=after.observation.admissible if after else (),
+        )
+        return Node(lineage, after, context, step)
+
+    def _outcome(self, state: State | None, depth: int) -> Outcome | None:
+        if state is not None and state.observation.won:
+            return Outcome.SUCCESS
+        if state is not None and state.observation.done:
+            return Outcome.FAILURE
+        return Outcome.TRUNCATED if depth >= self._settings.environment.max_steps else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A response that was sampled and not yet acted on."""
+
+    prompt: str
+    reply: Reply
+    parsed: Parsed
+    error: str | None = None

@@ -1,0 +1,36 @@
+"""All exploration methods by name. An installed package adds its own under the entry-point group
+`agentcli.exploration`: a module with `async def explore(actor, settings) -> Tree`."""
+
+from collections.abc import Awaitable, Callable
+from importlib import import_module, metadata
+
+from agentcli.errors import UsageError
+from agentcli.exploration.actor import Actor
+from agentcli.records.settings import Settings
+from agentcli.records.types import Tree
+
+METHODS = {
+    "chain": "agentcli.exploration.chain",
+    "spark": "agentcli.exploration.spark",
+    "test-time-branch": "agentcli.exploration.test_time_branch",
+}
+
+Explore = Callable[[Actor, Settings], Awaitable[Tree]]
+
+
+def method_names() -> list[str]:
+    """Names of the built-in and installed methods, sorted."""
+    return sorted({*METHODS, *(point.name for point in metadata.entry_points(group="agentcli.exploration"))})
+
+
+def make(name: str) -> Explore:
+    """The method's explore function. Raises UsageError with the nearest name."""
+    if name in METHODS:
+        return import_module(METHODS[name]).explore
+    for point in metadata.entry_points(group="agentcli.exploration", name=name):
+        return point.load().explore
+    import difflib
+
+    near = difflib.get_close_matches(name, method_names(), 1)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(method_names())}"
+    raise UsageError(f"rollout.method: no exploration method {name!r}; {hint}")

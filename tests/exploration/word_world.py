@@ -1,0 +1,62 @@
+"""A world small enough to work a tree out by hand: the state is the list of words said so far.
+
+`win` ends with success, `die` with failure, `noop` changes nothing, `crash` breaks the engine; anything else goes on.
+"""
+
+from dataclasses import dataclass
+
+from agentcli.environments.protocol import Context, Observation
+from agentcli.errors import EngineError
+from agentcli.records.types import Task
+
+
+@dataclass(frozen=True)
+class WordState:
+    words: tuple[str, ...]
+    observation: Observation
+    instruction: str = "say win"
+    replayed: int = 0
+
+
+class WordEngines:
+    """What the actor needs of an engine pool."""
+
+    def __init__(self, broken: str | None = None) -> None:
+        self.broken, self.calls = broken, 0
+
+    async def start(self, task: Task) -> WordState:
+        if self.broken:
+            raise EngineError(self.broken)
+        return WordState((), Observation(text="start", state="start", admissible=ADMISSIBLE))
+
+    async def step(self, state: WordState, action: str) -> WordState:
+        self.calls += 1
+        if action == "crash":
+            raise EngineError("the engine died")
+        if action == "noop":
+            seen = Observation(
+                text="Nothing happens.", state=state.observation.state, admissible=ADMISSIBLE, effective=False
+            )
+            return WordState(state.words, seen)
+        words = (*state.words, action)
+        text = " ".join(words)
+        won = action == "win"
+        seen = Observation(
+            text=text, state=text, admissible=ADMISSIBLE, reward=float(won), won=won, done=won or action == "die"
+        )
+        return WordState(words, seen)
+
+    async def release(self, task_id: str) -> None: ...
+
+
+ADMISSIBLE = ("a", "b", "win", "die", "noop", "crash")
+
+
+class WordWorld:
+    """The part of a world that prompts need."""
+
+    name = "word"
+    role = "You say words."
+
+    def compact(self, context: Context) -> str:
+        return " ".join(context.observations)
