@@ -1,0 +1,66 @@
+"""All credit methods by name, imported when asked for.
+
+A method is a module with `assign(tree, settings) -> Credit`; the class its `settings` is annotated with is the method's
+settings. An installed package adds such modules under the entry-point group `agentcli.credit`.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from importlib import import_module, metadata
+from typing import Any, get_type_hints
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.records.types import Credit, Tree
+
+METHODS = {
+    "grpo": "agentcli.credit.grpo",
+    "spark": "agentcli.credit.spark",
+    "rewardflow": "agentcli.credit.rewardflow",
+}
+
+Assign = Callable[[Tree, Any], Credit]
+
+
+def method_names() -> list[str]:
+    """Names of the built-in and installed methods, sorted."""
+    return sorted({*METHODS, *(point.name for point in metadata.entry_points(group="agentcli.credit"))})
+
+
+def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
+    """Decode `Settings.credit`, {"method": name, switch: value, ...}: the name, the method's assign function and its typed
+    settings, complete. Raises UsageError for an unknown method or switch (with the nearest name) and for a bad value."""
+    switches = dict(credit_settings)
+    name = switches.pop("method", None)
+    if not isinstance(name, str):
+        raise UsageError(f"credit.method: names no method; there are {', '.join(method_names())}")
+    assign = _load(name).assign
+    kind = get_type_hints(assign)["settings"]
+    fields = [field.name for field in msgspec.structs.fields(kind)]
+    for switch in switches:
+        if switch not in fields:
+            raise UsageError(f"credit.{switch}: {name} has no such switch; {_hint(switch, fields)}")
+    try:
+        return name, assign, msgspec.convert(switches, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"credit.{_place(error)}") from error
+
+
+def _load(name: str) -> Any:
+    if name in METHODS:
+        return import_module(METHODS[name])
+    for point in metadata.entry_points(group="agentcli.credit", name=name):
+        return point.load()
+    raise UsageError(f"credit.method: no credit method {name!r}; {_hint(name, method_names())}")
+
+
+def _hint(name: str, names: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(names), 1)
+    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+
+
+def _place(error: msgspec.ValidationError) -> str:
+    """msgspec says "what - at `$.field`" for a wrong type, and a settings class "field: what" for a wrong value."""
+    what, at, place = str(error).partition(" - at `$.")
+    return f"{place.rstrip('`')}: {what[0].lower()}{what[1:]}" if at else what

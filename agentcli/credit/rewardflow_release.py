@@ -1,0 +1,76 @@
+"""What RewardFlow's released code computes where it is not what the paper defines (tmlr-group/RewardFlow, commit 1cdead8).
+
+- All trajectories that ended before the batch's longest one share one terminal state, failures too; one as long as the
+  longest (a truncated one always is) has none, and the gain of its last step is the environment's raw reward.
+- A state's own reward is the one at its first mention, so a failure mentioned first silences the terminal for the whole group.
+- Gains and groups are those of the raw states: a step into noise loses all value and the step out of it wins it back.
+- Malformed actions are pruned only where the observation says that nothing happened.
+- Values are success_reward * gamma ** hops.
+
+Only for comparison with published numbers; the walk, the search and the normalisation are ours.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from agentcli.credit.common import live_leaves
+from agentcli.credit.graph import Patterns, hops_to
+from agentcli.records.types import Outcome, Tree
+
+if TYPE_CHECKING:
+    from agentcli.credit.rewardflow import RewardFlowSettings
+
+TERMINAL = "\0terminal"
+"""The one terminal state's key; no environment's text."""
+
+
+def release_moves(tree: Tree, settings: "RewardFlowSettings") -> list[tuple[object, float, float]]:
+    """Per step (raw state key, value before, value after)."""
+    targets, transitions = release_walk(tree, settings)
+    values = propagated(transitions, settings.gamma)
+    moves: list[tuple[object, float, float]] = []
+    for step, target in zip(tree.steps, targets, strict=True):
+        value = values.get(step.state, 0.0)
+        raw = settings.success_reward * (step.outcome is Outcome.SUCCESS)
+        moves.append((step.state, 0.0, raw) if target is None else (step.state, value, values.get(target, 0.0)))
+    return moves
+
+
+def release_walk(tree: Tree, settings: "RewardFlowSettings") -> tuple[list[str | None], list[tuple[str, str, float]]]:
+    """Per step the raw key of the state it leads to (None: a last step without a terminal), and the cleaned transitions
+    (source, target, reward of the target). Steps that lead only to errored leaves add no transition."""
+    actions, observations = Patterns(settings.noise_actions), Patterns(settings.noise_observations)
+    depth: list[int] = []
+    reached: list[str] = []
+    targets: list[str | None] = []
+    transitions: list[tuple[str, str, float]] = []
+    for step, alive in zip(tree.steps, live_leaves(tree), strict=True):
+        above = step.parent
+        depth.append(1 if above is None else depth[above] + 1)
+        reached.append(step.state if above is None else reached[above])
+        lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
+        last = step.outcome is not None
+        target = None if last and lost else TERMINAL if last else step.next_state
+        targets.append(target)
+        nothing = target != TERMINAL and observations.match(step.next_observation)
+        if not alive or target is None or nothing or actions.match(step.action) or target == reached[-1]:
+            continue
+        transitions.append((reached[-1], target, settings.success_reward * (step.outcome is Outcome.SUCCESS)))
+        reached[-1] = target
+    return targets, transitions
+
+
+def propagated(transitions: Iterable[tuple[str, str, float]], gamma: float) -> dict[str, float]:
+    """Value of every state mentioned in (source, target, reward of the target) triples: the fixed point of
+    V(s) = max(own reward, gamma * V(next)), own rewards fixed at first mention and all either 0 or one common maximum."""
+    own: dict[str, float] = {}
+    pairs: dict[tuple[str, str], None] = {}
+    for source, target, reward in transitions:
+        own.setdefault(source, 0.0)
+        own.setdefault(target, reward)
+        pairs[source, target] = None
+    index = {state: number for number, state in enumerate(own)}
+    goals = [index[state] for state, reward in own.items() if reward > 0]
+    hops = hops_to(goals, [(index[source], index[target]) for source, target in pairs], len(own))
+    top = max(own.values(), default=0.0)
+    return {state: 0.0 if far is None else top * gamma**far for state, far in zip(own, hops, strict=True)}

@@ -1,0 +1,104 @@
+"""Trees for credit tests: written by hand, built from the golden inputs, or drawn at random."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from agentcli.records.types import Credit, Ledger, Outcome, Step, Task, Tree, Validity
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SUCCESS, FAILURE, TRUNCATED, ERRORED = Outcome.SUCCESS, Outcome.FAILURE, Outcome.TRUNCATED, Outcome.ERRORED
+
+
+def golden(name: str, part: str = "cases") -> list[dict[str, Any]]:
+    return json.loads((GOLDEN / name).read_text())[part]
+
+
+def step(number: int, parent: int | None, **fields: Any) -> Step:
+    base: dict[str, Any] = {
+        "prompt": "",
+        "response": "",
+        "observation": "",
+        "action": f"go {number}",
+        "state": f"s{number}",
+        "next_state": f"n{number}",
+        "next_observation": "",
+    }
+    return Step(id=number, parent=parent, **{**base, **fields})
+
+
+def tree(*steps: Step) -> Tree:
+    task = Task(id="t", world="w", split="train", kind="k")
+    return Tree(task=task, instruction="", method="chain", seed=0, steps=list(steps), ledger=Ledger())
+
+
+def chains(trajectories: list[list[dict[str, Any]]]) -> Tree:
+    """A tree that branches only at the root: one list of step fields per trajectory."""
+    steps: list[Step] = []
+    for trajectory in trajectories:
+        for position, fields in enumerate(trajectory):
+            steps.append(step(len(steps), len(steps) - 1 if position else None, **fields))
+    return tree(*steps)
+
+
+def outcomes(lengths: list[int], ends: list[Outcome], invalid: set[tuple[int, int]] = frozenset()) -> Tree:
+    """Trajectories of given lengths and ends; `invalid` holds (trajectory, step) pairs."""
+    return chains(
+        [
+            [
+                {
+                    "outcome": end if t == length - 1 else None,
+                    "validity": Validity.MALFORMED if (i, t) in invalid else Validity.VALID,
+                }
+                for t in range(length)
+            ]
+            for i, (length, end) in enumerate(zip(lengths, ends, strict=True))
+        ]
+    )
+
+
+def walk(states: str, end: Outcome, invalid: set[int] = frozenset()) -> list[dict[str, Any]]:
+    """Step fields of a trajectory through one-letter states, the last letter being the final state."""
+    moves = list(pairwise(states))
+    return [
+        {
+            "state": here,
+            "next_state": there,
+            "action": f"to {there}",
+            "validity": Validity.INADMISSIBLE if t in invalid else Validity.VALID,
+            "outcome": end if t == len(moves) - 1 else None,
+        }
+        for t, (here, there) in enumerate(moves)
+    ]
+
+
+def advantages(credit: Credit) -> list[float | None]:
+    return [row.advantage for row in credit.steps]
+
+
+@st.composite
+def random_trees(draw: st.DrawFn, ends: st.SearchStrategy[Outcome] | None = None, invalid: bool = True) -> Tree:
+    """Forks anywhere, few states (so that they meet), errors, truncation, invalid steps, noise; consistent state keys."""
+    size = draw(st.integers(1, 24))
+    parents: list[int | None] = [None]
+    parents += [draw(st.one_of(st.none(), st.integers(0, n - 1))) for n in range(1, size)]
+    inner = set(parents)
+    steps: list[Step] = []
+    for number, parent in enumerate(parents):
+        validity = draw(st.sampled_from(Validity)) if invalid else Validity.VALID
+        state = "a" if parent is None else steps[parent].next_state
+        steps.append(
+            step(
+                number,
+                parent,
+                state=state,
+                next_state=state if validity is not Validity.VALID else draw(st.sampled_from("abcdef")),
+                action=None if validity is Validity.MALFORMED else draw(st.sampled_from(["go", "take", "look"])),
+                validity=validity,
+                outcome=None if number in inner else draw(ends if ends is not None else st.sampled_from(Outcome)),
+            )
+        )
+    return tree(*steps)

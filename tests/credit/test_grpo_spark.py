@@ -1,0 +1,157 @@
+"""grpo and spark in the paper form: arithmetic done by hand."""
+
+import math
+
+import pytest
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, outcomes, step, tree
+
+from agentcli.credit import grpo, spark
+from agentcli.credit.common import CreditStatistics
+from agentcli.records.types import Outcome, Tree, Validity
+
+GRPO = grpo.GrpoSettings
+
+
+def forked(*extra: Outcome) -> Tree:
+    """A prefix of one step (0) with a success (1) and a failure (2) below it, and single-step trajectories `extra` beside."""
+    steps = [step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=FAILURE)]
+    return tree(*steps, *(step(3 + n, None, outcome=end) for n, end in enumerate(extra)))
+
+
+def test_two_of_four_succeed() -> None:
+    # R = 1 1 0 0: mean 1/2, std = sqrt(4 * (1/2)^2 / 3) = sqrt(1/3).
+    credit = grpo.assign(outcomes([2, 1, 3, 1], [SUCCESS, SUCCESS, FAILURE, TRUNCATED]), GRPO())
+    high = 0.5 / (math.sqrt(1 / 3) + 1e-6)
+    assert advantages(credit) == pytest.approx([high] * 3 + [-high] * 4, abs=1e-12)
+    assert credit.method == "grpo"
+    assert credit.task == "t"
+    assert all(row.weight == 1.0 and row.masked is None for row in credit.steps)
+
+
+def test_mean_only_and_success_reward() -> None:
+    credit = grpo.assign(outcomes([1, 1, 1, 2], [SUCCESS] + [FAILURE] * 3), GRPO(normalise="mean", success_reward=10.0))
+    assert advantages(credit) == pytest.approx([7.5, -2.5, -2.5, -2.5, -2.5], abs=1e-12)
+
+
+def test_penalty_is_inside_the_baseline_when_nobody_succeeds() -> None:
+    # T = 2, 3 and the first step of the first is invalid: scores -0.1 0 | 0 0 0 with weights 1/2 1/2 | 1/3 1/3 1/3.
+    # mean = (-0.1 / 2) / 2 = -0.025
+    # variance = (0.075^2 / 2 + 0.025^2 / 2 + 3 * 0.025^2 / 3) / (2 - 1) = 0.0028125 + 0.0003125 + 0.000625 = 0.00375
+    tree_ = outcomes([2, 3], [FAILURE, TRUNCATED], invalid={(0, 0)})
+    std = math.sqrt(0.00375) + 1e-6
+    credit = grpo.assign(tree_, GRPO())
+    assert advantages(credit) == pytest.approx([-0.075 / std] + [0.025 / std] * 4, abs=1e-12)
+    assert credit.steps[0].parts == pytest.approx({"reward": 0.0, "penalty": 0.1, "baseline": -0.025})
+    plain = advantages(grpo.assign(tree_, GRPO(normalise="mean")))
+    assert plain == pytest.approx([-0.075, 0.025, 0.025, 0.025, 0.025], abs=1e-12)
+
+
+def test_over_steps_lets_long_trajectories_weigh_more() -> None:
+    # Rows 1 | 0 0 0: mean 1/4, std = sqrt((9/16 + 3/16) / 3) = 1/2.
+    credit = grpo.assign(outcomes([1, 3], [SUCCESS, FAILURE]), GRPO(over="steps"))
+    assert advantages(credit) == pytest.approx([0.75 / 0.500001] + [-0.25 / 0.500001] * 3, abs=1e-12)
+
+
+def test_shared_prefix_merged_and_duplicated() -> None:
+    # Leaves 1 0 0: mean 1/3, std = sqrt((4/9 + 1/9 + 1/9) / 2) = sqrt(1/3). The prefix has mean reward 1/2.
+    std = math.sqrt(1 / 3) + 1e-6
+    merged = grpo.assign(forked(FAILURE), GRPO())
+    assert advantages(merged) == pytest.approx([1 / 6 / std, 2 / 3 / std, -1 / 3 / std, -1 / 3 / std], abs=1e-12)
+    doubled = grpo.assign(forked(FAILURE), GRPO(prefix="duplicate"))
+    assert [row.step for row in doubled.steps] == [0, 1, 0, 2, 3]
+    high, low = 2 / 3 / std, -1 / 3 / std
+    assert advantages(doubled) == pytest.approx([high, high, low, low, low], abs=1e-12)
+
+
+def test_over_steps_counts_a_merged_prefix_once() -> None:
+    # Rows 1/2 1 0: mean 1/2, differences 0 1/2 -1/2. Duplicated: 1 1 0 0.
+    settings = GRPO(over="steps", normalise="mean")
+    assert advantages(grpo.assign(forked(), settings)) == pytest.approx([0, 0.5, -0.5], abs=1e-12)
+    doubled = GRPO(over="steps", normalise="mean", prefix="duplicate")
+    assert advantages(grpo.assign(forked(), doubled)) == pytest.approx([0.5, 0.5, -0.5, -0.5], abs=1e-12)
+
+
+@pytest.mark.parametrize("prefix", ["merge", "duplicate"])
+def test_errored_leaves_are_masked_and_change_nothing_else(prefix: str) -> None:
+    broken = forked(FAILURE, ERRORED)
+    broken.steps.append(step(5, 0, outcome=ERRORED))
+    without = grpo.assign(forked(FAILURE), GRPO(prefix=prefix))
+    credit = grpo.assign(broken, GRPO(prefix=prefix))
+    masked = [row for row in credit.steps if row.advantage is None]
+    assert [(row.step, row.masked) for row in masked] == [(4, "errored"), (5, "errored")]
+    assert [row for row in credit.steps if row.advantage is not None] == without.steps
+
+
+def test_a_prefix_of_errored_leaves_is_masked_once() -> None:
+    lost = forked(SUCCESS)
+    lost.steps[1].outcome = lost.steps[2].outcome = ERRORED
+    for prefix in ("merge", "duplicate"):
+        credit = grpo.assign(lost, GRPO(prefix=prefix))
+        assert [(row.step, row.advantage) for row in credit.steps] == [(0, None), (1, None), (2, None), (3, 0.0)]
+
+
+def test_everything_errored() -> None:
+    credit = grpo.assign(outcomes([2, 1], [ERRORED, ERRORED]), GRPO())
+    assert advantages(credit) == [None, None, None]
+
+
+def test_group_of_one() -> None:
+    lonely = outcomes([2], [SUCCESS], invalid={(0, 1)})
+    assert advantages(grpo.assign(lonely, GRPO())) == [0.0, 0.0]
+    assert advantages(grpo.assign(lonely, GRPO(over="steps"))) == [0.0, 0.0]
+    single = outcomes([1], [SUCCESS])
+    assert advantages(grpo.assign(single, GRPO(form="release"))) == pytest.approx([1.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.3, 1.0, 10.0])
+@pytest.mark.parametrize("end", [SUCCESS, FAILURE])
+@pytest.mark.parametrize("normalise", ["std", "mean"])
+def test_equal_outcomes_are_exactly_zero(reward: float, end: Outcome, normalise: str) -> None:
+    credit = grpo.assign(outcomes([1, 2, 4], [end] * 3), GRPO(success_reward=reward, normalise=normalise))
+    assert advantages(credit) == [0.0] * 7
+
+
+def test_spark_is_grpo_over_the_leaves_with_its_own_reward() -> None:
+    both = forked(FAILURE, TRUNCATED)
+    ours = spark.assign(both, spark.SparkSettings(normalise="mean"))
+    assert ours.method == "spark"
+    # Leaves 10 0 0 0: mean 2.5, the prefix has mean reward 5.
+    assert advantages(ours) == pytest.approx([2.5, 7.5, -2.5, -2.5, -2.5], abs=1e-12)
+    same = grpo.assign(both, GRPO(normalise="mean", success_reward=10.0))
+    assert [(row.step, row.advantage) for row in ours.steps] == [(row.step, row.advantage) for row in same.steps]
+
+
+def test_form_decides_over_and_prefix_unless_they_are_set() -> None:
+    assert (GRPO().over, GRPO().prefix) == ("trajectories", "merge")
+    assert (GRPO(form="release").over, GRPO(form="release").prefix) == ("steps", "duplicate")
+    assert GRPO(form="release", prefix="merge").prefix == "merge"
+
+
+def test_inadmissible_and_malformed_cost_the_same() -> None:
+    grown = outcomes([2, 2], [FAILURE, FAILURE], invalid={(0, 0), (1, 1)})
+    grown.steps[3].validity = Validity.INADMISSIBLE
+    found = advantages(grpo.assign(grown, GRPO(normalise="mean")))
+    assert found == pytest.approx([-0.05, 0.05, 0.05, -0.05], abs=1e-12)
+
+
+def test_statistics_stream() -> None:
+    statistics = CreditStatistics()
+    assert statistics.summary()["mean"] is None
+    for grown in (
+        outcomes([1, 1], [SUCCESS, FAILURE]),
+        outcomes([1, 1], [FAILURE, FAILURE]),
+        outcomes([1, 1, 1], [SUCCESS, SUCCESS, ERRORED]),
+    ):
+        statistics.add(grown, grpo.assign(grown, GRPO(normalise="mean")))
+    found = statistics.summary()
+    # Rows 0.5 -0.5 | 0 0 | 0 0 masked: spread^2 = 0.5 / 5.
+    assert found.pop("spread") == pytest.approx(math.sqrt(0.1))
+    assert found == {
+        "trees": 3,
+        "rows": 7,
+        "mean": pytest.approx(0.0),
+        "share_zero": pytest.approx(4 / 6),
+        "share_masked": pytest.approx(1 / 7),
+        "groups_without_success": 1,
+        "groups_all_equal": 2,
+    }
