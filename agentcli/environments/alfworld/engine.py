@@ -1,0 +1,111 @@
+"""AlfworldEngine: one live ALFWorld game behind the Engine protocol, on the fast or on the stock backend.
+
+Both answer alike, word for word; the fast one steps hundreds of times faster and has exact snapshots. It needs a planner
+library that can restore states; where the installed one cannot, the stock backend plays and a warning says so.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentcli.environments.alfworld.fast import library
+from agentcli.environments.alfworld.fast.backend import FastBackend
+from agentcli.environments.alfworld.fast.game import Identity, identify
+from agentcli.environments.alfworld.statekey import Fact
+from agentcli.environments.alfworld.stock import StockBackend
+from agentcli.environments.protocol import Observation, Start
+from agentcli.errors import UsageError
+from agentcli.records.types import Task
+
+TASK_IS = "Your task is to:"
+
+
+class Backend(Protocol):
+    """What plays game files. `snapshot` is None where there are none."""
+
+    def load(self, path: Path) -> None: ...
+
+    def reset(self) -> Observation: ...
+
+    def step(self, action: str) -> Observation: ...
+
+    def snapshot(self) -> Any: ...
+
+    def restore(self, snapshot: Any) -> None: ...
+
+    def facts(self) -> list[Fact]: ...
+
+    def close(self) -> None: ...
+
+
+class AlfworldEngine:
+    """Plays one task at a time. Not thread-safe; any number of engines can live in one process and be stepped in turn.
+
+    `locate` gives a task's game.tw-pddl file. `backend` is fast or stock. `cache` is a folder for translated games (108
+    thousand characters of PDDL become 20 kB), shared by any number of processes; None translates anew in each process.
+    """
+
+    def __init__(self, locate: Callable[[Task], Path], backend: str = "fast", cache: Path | None = None) -> None:
+        if backend not in ("fast", "stock"):
+            raise UsageError(f"environment.options.engine: {backend!r}; choose fast or stock")
+        self._locate = locate
+        self._backend = _backend(backend, cache)
+        self._loaded: Identity | None = None
+        self.instruction = ""
+        """The sentence after "Your task is to:"."""
+
+    def start(self, task: Task) -> Start:
+        """Opens a task, or resets it where it is open already. Raises DataError for a file that is no game."""
+        self.load(task)
+        observation = self._backend.reset()
+        self.instruction = observation.text.partition(TASK_IS)[2].strip()
+        return Start(instruction=self.instruction, observation=observation)
+
+    def load(self, task: Task) -> None:
+        """The first half of start: reads the task's file unless it is open already."""
+        path = self._locate(task)
+        identity = identify(path)
+        if identity != self._loaded:
+            self._loaded = None
+            self._backend.load(path)
+            self._loaded = identity
+
+    def step(self, action: str) -> Observation:
+        """TextWorld's answer to any text; `effective` is False for "Nothing happens."."""
+        return self._backend.step(action)
+
+    def snapshot(self) -> Any:
+        """An immutable reference to the current state, for this engine and task; None on the stock backend."""
+        return self._backend.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        """Makes a snapshot's state the current one. Raises EngineError for a snapshot of another game."""
+        self._backend.restore(snapshot)
+
+    def facts(self) -> tuple[Fact, ...]:
+        """All facts as TextWorld has them now, sorted: (predicate, argument, ...), arguments under display names."""
+        return tuple(self._backend.facts())
+
+    def plan(self) -> list[str]:
+        """Actions that win from the current state; none when it is won. Raises EngineError when there is no plan."""
+        from agentcli.environments.alfworld.planner import plan
+
+        return plan(self.facts(), self.instruction)
+
+    def close(self) -> None:
+        """Ends the game; the engine can start another."""
+        self._backend.close()
+        self._loaded = None
+
+
+def _backend(name: str, cache: Path | None) -> Backend:
+    if name == "fast":
+        if library.has_snapshots():
+            return FastBackend(cache)
+        print(
+            "warning: the installed fast_downward cannot restore states, so the stock ALFWorld engine plays (slow, forks"
+            " replay); type: pip install fast_downward_textworld==20.6.4",
+            file=sys.stderr,
+        )
+    return StockBackend()

@@ -1,0 +1,65 @@
+"""What is slow to compute and depends on nothing but its input, kept on disk under the hash of that input.
+
+One compressed MessagePack file per entry, written under another name and renamed, so that several processes can share
+a folder. A file that does not decode (torn, flipped, another version) is computed again and replaced.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+import zstandard
+
+from agentcli.records.files import write_atomic
+
+FORMAT = 1
+"""Raise it with any change to the cached types or to what computes them."""
+T = TypeVar("T")
+
+
+@lru_cache(maxsize=1)
+def _salt() -> bytes:
+    return f"{FORMAT} {version('textworld')} {version('fast_downward_textworld')}".encode()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A folder of computed values; None keeps nothing."""
+
+    folder: Path | None
+
+    def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
+        """The value built from `parts`: read where it was built before, else built and kept."""
+        if self.folder is None:
+            return build()
+        path = _path(self.folder, kind, parts)
+        value = _read(path, kind)
+        if value is not None:
+            return value
+        value = build()
+        packed = msgspec.msgpack.encode(value)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, zstandard.ZstdCompressor(level=3, write_checksum=True).compress(packed))
+        return value
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        packed = zstandard.ZstdDecompressor().decompress(path.read_bytes())
+        return msgspec.msgpack.decode(packed, type=kind)
+    except (FileNotFoundError, zstandard.ZstdError, msgspec.MsgspecError):
+        return None
+
+
+def _path(folder: Path, kind: type, parts: tuple[str, ...]) -> Path:
+    digest = hashlib.blake2b(_salt(), digest_size=16)
+    for part in parts:
+        digest.update(b"\0")
+        digest.update(part.encode())
+    name = digest.hexdigest()
+    return folder / kind.__name__.lower() / name[:2] / f"{name}.msgpack.zst"

@@ -1,0 +1,159 @@
+"""The text grammar of a game as plain data: rules, command templates, feedback.
+
+TextWorld parses the grammar; this file copies the result into structs that can be kept on disk, because parsing takes
+longer than playing a hundred episodes. Games differ only in their task sentence, so it is taken out before parsing and
+put back when a text is rendered: one parse serves a whole data set.
+"""
+
+import json
+import re
+
+import msgspec
+
+from agentcli.environments.alfworld.fast.cache import Cache
+
+SENTENCE = "AGENTCLI TASK SENTENCE"
+"""Stands in rules where the game's own task sentence belongs."""
+_TASK = re.compile(r'("rhs":\s*"Your task is to: )([^"\\;|<>\[\]#{}\t\n]+)(")')
+
+Atom = tuple[str, tuple[tuple[str, str], ...]]
+"""One conjunct of a query: predicate and its placeholders as (name, type)."""
+
+
+class Text(msgspec.Struct, tag=True, frozen=True):
+    """Words as they are."""
+
+    words: str
+
+
+class Rules(msgspec.Struct, tag=True, frozen=True):
+    """The first applicable rule of a name."""
+
+    name: str
+
+
+class Value(msgspec.Struct, tag=True, frozen=True):
+    """A Python expression over the entities in scope, such as o.indefinite + ' ' + o.name."""
+
+    expression: str
+
+
+class Each(msgspec.Struct, tag=True, frozen=True):
+    """The body once per answer to a query (once where there is no query)."""
+
+    body: Rules | Value
+    query: tuple[Atom, ...] = ()
+
+
+class Enumeration(msgspec.Struct, tag=True, frozen=True):
+    """The bodies as a list in words: a, b, and c."""
+
+    each: Each
+
+
+Symbol = Text | Rules | Value | Each | Enumeration
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One right-hand side and the query that must have an answer for it to apply."""
+
+    body: tuple[Symbol, ...]
+    condition: tuple[Atom, ...] = ()
+
+
+class Action(msgspec.Struct, frozen=True):
+    """How one action is typed and what it answers."""
+
+    command: tuple[Symbol, ...]
+    feedback: tuple[Symbol, ...]
+
+
+class Grammar(msgspec.Struct, frozen=True):
+    """All rules by name, all actions by lower-case name."""
+
+    rules: dict[str, tuple[Rule, ...]]
+    actions: dict[str, Action]
+
+    def queries(self) -> list[tuple[Atom, ...]]:
+        """Every query that a text can depend on."""
+        found = []
+        bodies = [symbol for action in self.actions.values() for symbol in (*action.command, *action.feedback)]
+        for rule in (rule for rules in self.rules.values() for rule in rules):
+            found.append(rule.condition)
+            bodies.extend(rule.body)
+        for symbol in bodies:
+            each = symbol.each if isinstance(symbol, Enumeration) else symbol
+            if isinstance(each, Each):
+                found.append(each.query)
+        return [query for query in found if query]
+
+
+def split_sentence(grammar: str) -> tuple[str, str]:
+    """(grammar text with SENTENCE in place of the task sentence, the sentence); the text as it is and '' where it has
+    no plain one."""
+    found = _TASK.findall(grammar)
+    if len(found) != 1:
+        return grammar, ""
+    return _TASK.sub(lambda match: match[1] + SENTENCE + match[3], grammar), found[0][1]
+
+
+def load_grammar(text: str, cache: Cache) -> Grammar:
+    """The grammar of a game as data; parsed by TextWorld where the cache does not have it."""
+
+    def parse() -> Grammar:
+        from textworld.envs.pddl.logic import GameLogic
+
+        return read_logic(GameLogic(domain="", grammar=text))
+
+    return cache.get(Grammar, (text,), parse)
+
+
+def read_logic(logic: "GameLogic") -> Grammar:  # type: ignore[name-defined]  # noqa: F821
+    """What TextWorld parsed, as data."""
+    rules = {
+        name: tuple(Rule(_symbols(rule.rhs), _query(rule.condition)) for rule in found)
+        for name, found in logic.grammar._rules.items()
+    }
+    actions = {
+        name: Action(_parse(action.template), _parse(action.feedback_rule)) for name, action in logic.actions.items()
+    }
+    return Grammar(rules, actions)
+
+
+def _parse(text: str) -> tuple[Symbol, ...]:
+    from textworld.envs.pddl.textgen import ContextSensitiveGrammar
+
+    rules = ContextSensitiveGrammar.parse(json.dumps({"text": [{"rhs": text}]}))._rules
+    return _symbols(rules["text"][0].rhs)
+
+
+def _symbols(parsed: list["object"]) -> tuple[Symbol, ...]:
+    return tuple(_symbol(symbol) for symbol in parsed)
+
+
+def _symbol(parsed: object) -> Symbol:
+    from textworld.envs.pddl import textgen
+
+    if isinstance(parsed, textgen.TerminalSymbol):
+        return Text(str(parsed.symbol))
+    if isinstance(parsed, textgen.NonterminalSymbol):
+        return Rules(str(parsed.symbol))
+    if isinstance(parsed, textgen.EvalSymbol):
+        return Value(parsed.expression)
+    if isinstance(parsed, textgen.ListSymbol):
+        each = _symbol(parsed.symbol)
+        assert isinstance(each, Each)
+        return Enumeration(each)
+    assert isinstance(parsed, textgen.ConditionalSymbol)
+    body = _symbol(parsed.expression)
+    assert isinstance(body, Rules | Value)
+    return Each(body, _query(parsed.given))
+
+
+def _query(text: str | None) -> tuple[Atom, ...]:
+    if not text:
+        return ()
+    from textworld.logic import Rule as LogicRule
+
+    parsed = LogicRule.parse_conjunctive_query(text).preconditions
+    return tuple((atom.name, tuple((ph.name, ph.type) for ph in atom.parameters)) for atom in parsed)

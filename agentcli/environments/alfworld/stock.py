@@ -1,0 +1,110 @@
+"""The stock engine: TextWorld's PDDL environment exactly as alfworld's AlfredTWEnv sets it up, for comparison.
+
+Forty times slower at least, without snapshots (the pool replays instead). `environment.options.engine: stock` selects it.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from agentcli.environments.alfworld import statekey
+from agentcli.environments.alfworld.fast.grammar import read_logic
+from agentcli.environments.alfworld.fast.translator import undisturbed
+from agentcli.environments.protocol import Observation
+from agentcli.errors import DataError, EngineError, MissingError
+
+NOTHING = "Nothing happens."
+
+
+@contextmanager
+def quiet_import() -> Iterator[None]:
+    """alfworld makes a folder in the home directory and sets ALFWORLD_DATA on import; here it does neither."""
+    before = os.environ.get("ALFWORLD_DATA")
+    os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
+    try:
+        yield
+    except ImportError as error:
+        raise MissingError(
+            f"the stock engine needs alfworld ({error}); type: pip install 'agentcli[alfworld]'"
+        ) from error
+    finally:
+        if before is None:
+            del os.environ["ALFWORLD_DATA"]
+        else:
+            os.environ["ALFWORLD_DATA"] = before
+
+
+def stock_environment(path: Path) -> Any:
+    """The environment that AlfredTWEnv plays a game file in, loaded."""
+    with quiet_import(), undisturbed():
+        import textworld
+        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
+
+        infos = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
+        return textworld.start(str(path), infos, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
+
+
+class StockBackend:
+    """The stock engine behind AlfworldEngine."""
+
+    def __init__(self) -> None:
+        self._environment: Any = None
+        self._state: Any = None
+        self._names: frozenset[str] = frozenset()
+        self._shared: frozenset[str] = frozenset()
+
+    def load(self, path: Path) -> None:
+        """Opens a game file. Raises DataError naming the file."""
+        try:
+            self._environment = stock_environment(path)
+        except (OSError, ValueError, KeyError, AssertionError) as error:
+            raise DataError(f"{path}: TextWorld cannot load it ({type(error).__name__}: {error})") from error
+        planner = self._environment._pddl_state
+        self._names = statekey.relevant(statekey.physics(planner.task), read_logic(planner._logic).queries())
+
+    def reset(self) -> Observation:
+        """Back to the start of the loaded game."""
+        with undisturbed():
+            self._state = self._environment.reset()
+        self._shared = statekey.crowded(self.facts())
+        return self._observe(0.0)
+
+    def step(self, action: str) -> Observation:
+        self._current()
+        self._state, reward, _ = self._environment.step(action)
+        return self._observe(float(reward))
+
+    def snapshot(self) -> None:
+        """TextWorld has none."""
+
+    def restore(self, snapshot: Any) -> None:
+        """Raises EngineError always."""
+        raise EngineError("the stock engine has no snapshots; replay the actions")
+
+    def facts(self) -> list[statekey.Fact]:
+        environment = self._environment
+        readable = map(environment._get_human_readable_fact, self._current()["_facts"])
+        return sorted((fact.name, *fact.names) for fact in readable)
+
+    def close(self) -> None:
+        self._environment = self._state = None
+
+    def _current(self) -> Any:
+        if self._state is None:
+            raise EngineError("no game is open; call start first")
+        return self._state
+
+    def _observe(self, reward: float) -> Observation:
+        state = self._state
+        matter = [fact for fact in self.facts() if statekey.matters(fact, self._names, self._shared)]
+        return Observation(
+            text=state.feedback,
+            admissible=tuple(command for command in state.admissible_commands if command != "help"),
+            state=statekey.state_key(state.feedback, matter),
+            reward=reward,
+            done=bool(state.won),
+            won=bool(state.won),
+            effective=state.feedback != NOTHING,
+        )

@@ -1,0 +1,139 @@
+"""What the pool and its worker processes say to each other: msgpack messages behind a 4-byte big-endian length.
+
+Requests are answered one by one in the order they were sent, so no message carries a call number; Release has no answer.
+A state is named by a serial number that the pool hands out and never uses twice; a worker that does not know it (it was
+evicted, left behind, or died with an earlier process) answers Lost, and the pool asks again with the state's History.
+"""
+
+import struct
+from typing import TypeAlias
+
+import msgspec
+
+from agentcli.environments.protocol import Observation, Start
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+HEADER = struct.Struct("!I")
+
+
+class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
+    """Base of all messages."""
+
+
+class History(msgspec.Struct, array_like=True):
+    """All that is needed to rebuild a state and to check it: observations is one longer than actions."""
+
+    task: Task
+    actions: tuple[str, ...]
+    observations: tuple[str, ...]
+
+
+class Setup(Message):
+    """First message of a process. Answered by Ready, or by Failed and the end of the process."""
+
+    settings: EnvironmentSettings
+    engines: int
+    """Most live engines."""
+
+
+class Open(Message):
+    """Open a task; its initial state is to be called `state`."""
+
+    task: Task
+    state: int
+
+
+class Step(Message):
+    """Act in `state` of a task; the state reached is to be called `result`."""
+
+    task: str
+    state: int
+    action: str
+    result: int
+    history: History | None = None
+
+
+class Plan(Message):
+    """The actions that win from `state`."""
+
+    task: str
+    state: int
+    history: History | None = None
+
+
+class Release(Message):
+    """Forget a task."""
+
+    task: str
+
+
+class Ready(Message):
+    """The world and a first engine are made."""
+
+    seconds: float = 0.0
+
+
+class Opened(Message):
+    start: Start
+    exact: bool
+    """The engine gave a snapshot of the new state."""
+    seconds: float = 0.0
+    """Wall seconds this request took in the worker."""
+
+
+class Stepped(Message):
+    observation: Observation
+    exact: bool
+    replayed: int
+    """Environment steps executed to restore the state first."""
+    seconds: float = 0.0
+
+
+class Planned(Message):
+    actions: list[str]
+    replayed: int
+    seconds: float = 0.0
+
+
+class Lost(Message):
+    """The state is not known here; ask again with its history."""
+
+    seconds: float = 0.0
+
+
+class Failed(Message):
+    kind: str
+    """Name of a class in agentcli.errors."""
+    text: str
+    seconds: float = 0.0
+
+
+Request: TypeAlias = Setup | Open | Step | Plan | Release
+Reply: TypeAlias = Ready | Opened | Stepped | Planned | Lost | Failed
+
+_encoder = msgspec.msgpack.Encoder()
+decode_request = msgspec.msgpack.Decoder(Request).decode
+decode_reply = msgspec.msgpack.Decoder(Reply).decode
+
+
+def encode_frame(message: Request | Reply) -> bytes:
+    """A message with its length in front."""
+    buffer = bytearray(HEADER.size)
+    _encoder.encode_into(message, buffer, HEADER.size)
+    HEADER.pack_into(buffer, 0, len(buffer) - HEADER.size)
+    return bytes(buffer)
+
+
+def take_frames(buffer: bytearray) -> list[bytes]:
+    """Remove all complete frames from the front of `buffer` and return their payloads."""
+    payloads: list[bytes] = []
+    begin = 0
+    while len(buffer) - begin >= HEADER.size:
+        end = begin + HEADER.size + HEADER.unpack_from(buffer, begin)[0]
+        if end > len(buffer):
+            break
+        payloads.append(bytes(buffer[begin + HEADER.size : end]))
+        begin = end
+    del buffer[:begin]
+    return payloads

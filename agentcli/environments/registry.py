@@ -1,0 +1,71 @@
+"""All worlds by name: the built-in ones, those that installed packages add, and any class named in full.
+
+An installed package adds a world with an entry point in the group `agentcli.environments` (name -> "package.module:Class").
+A world that is not packaged is used by writing "package.module:Class" as its name. Worlds are imported when they are made,
+so that listing names imports none of them.
+"""
+
+import difflib
+import importlib
+
+from agentcli.environments.protocol import Engine, World
+from agentcli.errors import MissingError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+
+ENTRY_POINTS = "agentcli.environments"
+
+WORLDS = {
+    "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
+}
+"""Name -> "module:Class". The extra that installs a world's dependencies has the world's name."""
+
+
+def world_names() -> list[str]:
+    """Every name that `make_world` knows, sorted."""
+    return sorted(_targets())
+
+
+def make_world(settings: EnvironmentSettings) -> World:
+    """The world that `settings.name` names, made from `settings`.
+
+    Raises UsageError for an unknown name and MissingError when the world's dependencies are not installed.
+    """
+    name = settings.name
+    if ":" in name:
+        target = name
+    else:
+        targets = _targets()
+        if name not in targets:
+            near = difflib.get_close_matches(name, targets, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(targets))}"
+            raise UsageError(f"environment.name: no world is called {name!r}; {hint}")
+        target = targets[name]
+    module_name, _, class_name = target.partition(":")
+    try:
+        world = getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(f"environment.name: {target}: no module {error.name} can be imported") from error
+        raise _missing(name, error) from error
+    except AttributeError as error:
+        raise UsageError(f"environment.name: {target}: {module_name} has no {class_name}") from error
+    return world(settings)
+
+
+def make_engine(world: World, name: str) -> Engine:
+    """A new engine of the world that `name` made. Raises MissingError when its dependencies are not installed."""
+    try:
+        return world.engine()
+    except ImportError as error:
+        raise _missing(name, error) from error
+
+
+def _targets() -> dict[str, str]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} | WORLDS
+
+
+def _missing(name: str, error: ImportError) -> MissingError:
+    remedy = f"pip install 'agentcli[{name}]'" if name in WORLDS else f"install {error.name or 'what it imports'}"
+    return MissingError(f"{name}: {error}; {remedy}")

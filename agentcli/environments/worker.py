@@ -1,0 +1,244 @@
+"""One engine process: `python -m agentcli.environments.worker`, started and spoken to by the pool only.
+
+It holds the live engines and snapshots of the tasks pinned to it and answers one request at a time. It never decides what
+happens to a task: a call that raises is reported and its engine thrown away, a crash or a hang is the pool's to notice. It
+ends when its stdin closes, so it cannot outlive its parent. Requests and replies go over private copies of stdin and stdout; file
+descriptor 1 then points at stderr, so that an engine may print what it likes.
+"""
+
+import contextlib
+import faulthandler
+import gc
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+from agentcli import errors
+from agentcli.environments import frames
+from agentcli.environments.protocol import Engine, World
+from agentcli.environments.registry import make_engine, make_world
+
+ORPHAN_SECONDS = 1.0
+"""How long engines may take to close after the parent has gone."""
+
+
+class Slot:
+    """One live engine that plays one task."""
+
+    __slots__ = ("at", "engine", "snapshots", "task")
+
+    def __init__(self, engine: Engine, task: str) -> None:
+        self.engine = engine
+        self.task = task
+        self.at: int | None = None
+        """The state the engine is in now."""
+        self.snapshots: dict[int, Any] = {}
+        """States this engine can be put into. None: it has no snapshot, but is there now."""
+
+
+class Host:
+    """The engines of this process, at most `limit`. The least recently used one is taken over when all are in use."""
+
+    def __init__(self, world: World, name: str, limit: int) -> None:
+        self._world = world
+        self._name = name
+        self._limit = limit
+        self._free = [make_engine(world, name)]
+        self._live: OrderedDict[Slot, None] = OrderedDict()
+        self._slot_of: dict[int, Slot] = {}
+        self._busy: Slot | None = None
+        """The slot that the present request uses."""
+        self._replayed = 0
+        """Steps that the present request has replayed."""
+
+    def serve(self, request: frames.Request) -> bytes | None:
+        """The frame that answers `request`; an engine that raises is discarded and reported as Failed."""
+        began = time.perf_counter()
+        self._busy, self._replayed = None, 0
+        reply: frames.Reply | None
+        try:
+            reply = self._answer(request)
+            if reply is None:
+                return None
+            reply.seconds = time.perf_counter() - began
+            return frames.encode_frame(reply)
+        except Exception as error:
+            if self._busy is not None:
+                self._drop(self._busy)
+                _close(self._busy.engine)
+            reply = failure(error)
+            reply.seconds = time.perf_counter() - began
+            return frames.encode_frame(reply)
+
+    def close(self) -> None:
+        for engine in [slot.engine for slot in self._live] + self._free:
+            _close(engine)
+
+    def _answer(self, request: frames.Request) -> frames.Reply | None:
+        match request:
+            case frames.Step():
+                return self._step(request)
+            case frames.Open(task, state):
+                slot = self._acquire(task.id)
+                start = slot.engine.start(task)
+                return frames.Opened(start, self._settle(slot, state))
+            case frames.Plan(_, state, history):
+                found = self._reach(state, history)
+                if found is None:
+                    return frames.Lost()
+                return frames.Planned(list(found.engine.plan()), self._replayed)
+            case frames.Release(released):
+                self._release(released)
+                return None
+            case _:
+                raise errors.EngineError(f"{type(request).__name__}: only the first message sets up")
+
+    def _step(self, request: frames.Step) -> frames.Reply:
+        slot = self._reach(request.state, request.history)
+        if slot is None:
+            return frames.Lost()
+        observation = slot.engine.step(request.action)
+        if slot.snapshots[request.state] is None:
+            del slot.snapshots[request.state], self._slot_of[request.state]
+        return frames.Stepped(observation, self._settle(slot, request.result), self._replayed)
+
+    def _reach(self, state: int, history: frames.History | None) -> Slot | None:
+        """A slot whose engine is in `state`; None when the state is lost and there is no history to rebuild it from."""
+        slot = self._slot_of.get(state)
+        if slot is None:
+            return None if history is None else self._rebuild(state, history)
+        self._busy = slot
+        self._live.move_to_end(slot)
+        if slot.at != state:
+            slot.engine.restore(slot.snapshots[state])
+            slot.at = state
+        return slot
+
+    def _rebuild(self, state: int, history: frames.History) -> Slot:
+        """Play a prefix again in another engine. Raises ReplayMismatchError when any observation differs."""
+        slot = self._acquire(history.task.id)
+        _check(history, 0, slot.engine.start(history.task).observation.text)
+        for index, action in enumerate(history.actions, start=1):
+            _check(history, index, slot.engine.step(action).text)
+            self._replayed += 1
+        self._settle(slot, state)
+        return slot
+
+    def _settle(self, slot: Slot, state: int) -> bool:
+        """The slot's engine has arrived in `state`; whether it gave a snapshot of it."""
+        snapshot = slot.engine.snapshot()
+        slot.at = state
+        slot.snapshots[state] = snapshot
+        self._slot_of[state] = slot
+        return snapshot is not None
+
+    def _acquire(self, task: str) -> Slot:
+        if self._free:
+            engine = self._free.pop()
+        elif len(self._live) < self._limit:
+            engine = make_engine(self._world, self._name)
+        else:
+            oldest = next(iter(self._live))
+            self._drop(oldest)
+            engine = oldest.engine
+        self._busy = slot = Slot(engine, task)
+        self._live[slot] = None
+        return slot
+
+    def _drop(self, slot: Slot) -> None:
+        del self._live[slot]
+        for state in slot.snapshots:
+            del self._slot_of[state]
+
+    def _release(self, task: str) -> None:
+        for slot in [slot for slot in self._live if slot.task == task]:
+            self._drop(slot)
+            self._free.append(slot.engine)
+
+
+def failure(error: Exception) -> frames.Failed:
+    """An exception as a message; what is not one of agentcli's own errors keeps its class name in the text."""
+    kind = type(error).__name__
+    if isinstance(error, errors.AgentCliError):
+        return frames.Failed(kind, str(error))
+    return frames.Failed("EngineError", f"{kind}: {error}")
+
+
+def _check(history: frames.History, index: int, text: str) -> None:
+    if text != history.observations[index]:
+        raise errors.ReplayMismatchError(
+            f"replayed observation {index} is {text!r}, recorded was {history.observations[index]!r}"
+        )
+
+
+def _close(engine: Engine) -> None:
+    """Whatever an engine raises while it is thrown away changes nothing for the caller."""
+    with contextlib.suppress(Exception):
+        engine.close()
+
+
+def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
+    """Buffered copies of stdin and stdout that no engine library and no child process sees."""
+    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return requests, replies
+
+
+def _read_frames(stream: BinaryIO) -> Iterator[bytes]:
+    while len(header := stream.read(frames.HEADER.size)) == frames.HEADER.size:
+        yield stream.read(frames.HEADER.unpack(header)[0])
+
+
+def _exit_with_parent(descriptor: int) -> None:
+    """End the process soon after the other end of `descriptor` has closed, even in the middle of an engine call."""
+    poller = select.poll()
+    poller.register(descriptor, 0)
+    poller.poll()
+    threading.Event().wait(ORPHAN_SECONDS)
+    os._exit(1)
+
+
+def main() -> int:
+    """Serve requests until stdin closes. Exit status 1 when the world cannot be set up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    requests, replies = _private_pipes()
+    faulthandler.enable(all_threads=False)
+    threading.Thread(target=_exit_with_parent, args=(requests.fileno(),), daemon=True).start()
+    inbox = _read_frames(requests)
+    host = None
+    try:
+        setup = frames.decode_request(next(inbox, b""))
+        if not isinstance(setup, frames.Setup):
+            raise errors.EngineError("the first message must be Setup")
+        host = Host(make_world(setup.settings), setup.settings.name, setup.engines)
+        answer = frames.encode_frame(frames.Ready())
+    except Exception as error:
+        answer = frames.encode_frame(failure(error))
+    gc.collect()
+    gc.freeze()
+    with contextlib.suppress(BrokenPipeError):
+        replies.write(answer)
+        replies.flush()
+        if host is None:
+            return 1
+        for payload in inbox:
+            frame = host.serve(frames.decode_request(payload))
+            if frame is not None:
+                replies.write(frame)
+                replies.flush()
+    if host is not None:
+        host.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,57 @@
+"""What the ALFWorld tests share: small settings, one cache for the whole session, episodes played in the real engine."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from agentcli.environments.alfworld.options import KINDS
+from agentcli.environments.alfworld.world import AlfworldWorld
+from agentcli.environments.protocol import Context, Engine, Observation
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+SMALL: dict[str, Any] = {"scenes_per_room": 3, "clutter": 5, "distractor_instances": 2, "games": {"train": 60}}
+"""Settings under which games translate fast."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def game_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Games of a session lie together in its temporary folder, never in the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTCLI_CACHE", str(tmp_path_factory.getbasetemp() / "alfworld"))
+        patch.delenv("ALFWORLD_DATA", raising=False)
+        yield
+
+
+def small_world(**options: Any) -> AlfworldWorld:
+    """A world of small games."""
+    return AlfworldWorld(EnvironmentSettings(options={**SMALL, **options}))
+
+
+def some_of_each_kind(world: AlfworldWorld, count: int, split: str = "train") -> list[Task]:
+    """The first `count` tasks of every task type, in order of type."""
+    tasks = world.tasks(split)
+    return [task for kind in KINDS for task in [task for task in tasks if task.kind == kind][:count]]
+
+
+def play(engine: Engine, task: Task, choose: Callable[[Context], str], limit: int) -> tuple[Context, Observation]:
+    """One episode of at most `limit` steps: the whole past, and the last observation."""
+    start = engine.start(task)
+    observation = start.observation
+    context = Context(
+        task=task, instruction=start.instruction, observations=(observation.text,), admissible=observation.admissible
+    )
+    for _ in range(limit):
+        action = choose(context)
+        observation = engine.step(action)
+        context = Context(
+            task=task,
+            instruction=start.instruction,
+            observations=(*context.observations, observation.text),
+            actions=(*context.actions, action),
+            admissible=observation.admissible,
+        )
+        if observation.done:
+            break
+    return context, observation

@@ -1,0 +1,393 @@
+"""The engine pool with real worker processes on the toy world: exact forks, and failures that stay where they happen."""
+
+import asyncio
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from toy_world import ToyWorld
+
+from agentcli.environments.pool import EnginePool, State
+from agentcli.environments.protocol import Observation
+from agentcli.errors import EngineError, MissingError, ReplayMismatchError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+ACTIONS = ("go east", "go west", "look", "take key", "sing")
+
+
+def toy(processes: int = 1, deadline: float = 60.0, **options: Any) -> EnvironmentSettings:
+    return EnvironmentSettings(
+        name="toy_world:ToyWorld", processes=processes, deadline_seconds=deadline, options=options
+    )
+
+
+def tasks_of(settings: EnvironmentSettings) -> list[Task]:
+    return ToyWorld(settings).tasks("train")
+
+
+def with_pool(settings: EnvironmentSettings, body: Callable[[EnginePool], Awaitable[Any]], **arguments: int) -> Any:
+    async def main() -> Any:
+        async with EnginePool(settings, **arguments) as pool:
+            return await body(pool)
+
+    return asyncio.run(main())
+
+
+async def play(pool: EnginePool, state: State, *actions: str) -> State:
+    for action in actions:
+        state = await pool.step(state, action)
+    return state
+
+
+def direct(settings: EnvironmentSettings, task: Task, actions: tuple[str, ...]) -> Observation:
+    """What an engine in this process says after `actions`."""
+    engine = ToyWorld(settings).engine()
+    seen = engine.start(task).observation
+    for action in actions:
+        seen = engine.step(action)
+    return seen
+
+
+async def grow(pool: EnginePool, task: Task, seed: int, size: int) -> list[State]:
+    """A random tree: each new state continues any earlier one that has not ended."""
+    rng = random.Random(seed)
+    states = [await pool.start(task)]
+    for _ in range(size):
+        parent = rng.choice([state for state in states if not state.observation.done])
+        states.append(await pool.step(parent, rng.choice(ACTIONS)))
+    return states
+
+
+@pytest.mark.parametrize("snapshots", [True, False])
+@pytest.mark.parametrize("engines", [128, 3])
+def test_forked_states_are_what_an_engine_played_alone_reaches(snapshots: bool, engines: int) -> None:
+    """Trees of many tasks grow interleaved on two workers, with enough engines and with constant eviction."""
+    settings = toy(processes=2, snapshots=snapshots, tasks=12)
+
+    async def body(pool: EnginePool) -> tuple[list[list[State]], int]:
+        trees = await asyncio.gather(*(grow(pool, task, seed, 30) for seed, task in enumerate(tasks_of(settings))))
+        return trees, pool.replayed_steps
+
+    trees, replayed = with_pool(settings, body, engines_per_worker=engines)
+    for state in (state for tree in trees for state in tree):
+        assert state.observation == direct(settings, state.task, state.actions)
+        assert state.observations[-1] == state.observation.text
+        assert len(state.observations) == len(state.actions) + 1
+    charged = sum(state.replayed for tree in trees for state in tree)
+    if engines == 128:
+        assert replayed == charged
+    else:
+        assert replayed > charged
+    assert (charged == 0) == snapshots
+
+
+def test_concurrent_forks_of_one_state_without_snapshots_replay_all_but_one() -> None:
+    settings = toy(snapshots=False, length=6)
+
+    async def body(pool: EnginePool) -> tuple[list[State], int]:
+        state = await play(pool, await pool.start(tasks_of(settings)[0]), "go east", "go east", "look")
+        return await asyncio.gather(*(pool.step(state, "go east") for _ in range(5))), pool.replayed_steps
+
+    children, replayed = with_pool(settings, body)
+    assert {child.observation.state for child in children} == {"room=3 key=0 ended=0"}
+    assert sorted(child.replayed for child in children) == [0, 3, 3, 3, 3]
+    assert replayed == 12
+
+
+def test_branches_without_snapshots_each_keep_their_engine() -> None:
+    settings = toy(snapshots=False, length=6)
+
+    async def body(pool: EnginePool) -> tuple[str, str, int]:
+        root = await pool.start(tasks_of(settings)[0])
+        one, other = await play(pool, root, "go east"), await play(pool, root, "look")
+        for _ in range(3):
+            one, other = await pool.step(one, "go east"), await pool.step(other, "look")
+        return one.observation.state, other.observation.state, pool.replayed_steps
+
+    assert with_pool(settings, body) == ("room=4 key=0 ended=0", "room=0 key=0 ended=0", 0)
+
+
+def test_plans_win_from_the_state_they_are_made_for() -> None:
+    settings = toy()
+
+    async def body(pool: EnginePool) -> None:
+        for task in tasks_of(settings):
+            root = await pool.start(task)
+            ahead = await play(pool, root, "go east", "look")
+            for state in (root, ahead, root):
+                end = await play(pool, state, *await pool.plan(state))
+                assert end.observation.won
+                assert end.observation.reward == 1.0
+            with pytest.raises(EngineError, match=rf"task {task.id}: plan at step \d+: no plan wins"):
+                await pool.plan(end)
+            assert (await pool.step(ahead, "go west")).observation.state == "room=0 key=0 ended=0"
+
+    with_pool(settings, body)
+
+
+def test_seconds_and_end_of_episode() -> None:
+    settings = toy()
+
+    async def body(pool: EnginePool) -> None:
+        root = await pool.start(tasks_of(settings)[0])
+        opened = pool.seconds
+        fallen = await play(pool, root, "go east", "jump")
+        assert 0.0 < opened < pool.seconds < 5.0
+        assert (fallen.observation.done, fallen.observation.won) == (True, False)
+        with pytest.raises(UsageError, match="ended the episode"):
+            await pool.step(fallen, "look")
+
+    with_pool(settings, body)
+
+
+def test_release_gives_engines_back_and_released_states_are_replayed() -> None:
+    settings = toy(tasks=2)
+
+    async def body(pool: EnginePool) -> None:
+        first, second = tasks_of(settings)
+        root = await pool.start(first)
+        ahead = await play(pool, root, "go east", "look")
+        again = await pool.start(first)
+        await pool.release(first.id)
+        await pool.step(ahead, "look")
+        assert pool.replayed_steps == 0, "one of two starts is still there"
+        await pool.release(first.id)
+        other = await play(pool, await pool.start(second), "go east")
+        assert (await pool.step(ahead, "go west")).observation.state == "room=0 key=0 ended=0"
+        assert pool.replayed_steps == 2
+        assert (await pool.step(again, "look")).observation.text == "You look. This is room 0."
+        assert (await pool.step(other, "look")).observation.text == "You look. This is room 1."
+        assert pool.replayed_steps == 2
+        await pool.release("no such task")
+
+    with_pool(settings, body, engines_per_worker=3)
+
+
+def test_an_engine_that_raises_fails_that_call_only() -> None:
+    settings = toy(fault="raise", fault_tasks=["train/2"])
+
+    async def body(pool: EnginePool) -> None:
+        broken, sound = await pool.start(tasks_of(settings)[2]), await pool.start(tasks_of(settings)[0])
+        ahead = await play(pool, broken, "go east", "go east")
+        with pytest.raises(EngineError, match=r"task train/2: step 3 'go west': ValueError: the lamp broke"):
+            await pool.step(ahead, "go west")
+        assert (await pool.step(ahead, "go east")).observation.state == "room=3 key=0 ended=0"
+        assert pool.replayed_steps == 2, "its snapshots went with the engine"
+        await pool.step(sound, "go east")
+        assert pool.replayed_steps == 2
+
+    with_pool(settings, body)
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        ("exit", r"step 2 'go west': the engine process exited with status 7; its last words: out of lamp oil"),
+        ("abort", r"step 2 'go west': the engine process died of SIGABRT; its last words: .*_fault"),
+        ("hang", r"step 2 'go west': no answer within 0.5 s, the engine process was killed"),
+        ("bad", r"step 2 'go west': the world answered what the protocol does not allow: .*state"),
+    ],
+)
+def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: str, message: str) -> None:
+    settings = toy(fault=fault, fault_tasks=["train/1"], deadline=0.5, tasks=24, length=6)
+
+    async def body(pool: EnginePool) -> None:
+        async def explore(task: Task) -> State:
+            state = await pool.start(task)
+            for action in ("go east", "go west", "look", "go east", "go east"):
+                state = await pool.step(state, action)
+            return state
+
+        ends = await asyncio.gather(*map(explore, tasks_of(settings)), return_exceptions=True)
+        for task, end in zip(tasks_of(settings), ends, strict=True):
+            if task.id == "train/1":
+                assert type(end) is EngineError
+                with pytest.raises(EngineError, match=f"^task train/1: {message}"):
+                    raise end
+            else:
+                assert isinstance(end, State), end
+                assert end.observation == direct(settings, task, end.actions)
+                assert end.replayed == 0
+        assert (pool.replayed_steps > 0) == (fault != "bad")
+
+    with_pool(settings, body)
+
+
+@pytest.mark.parametrize(("fault", "errored"), [("slow", 0), ("hang", 3)])
+def test_waiting_behind_others_does_not_count_towards_the_deadline(fault: str, errored: int) -> None:
+    """Three slow calls, or three hangs, together take longer than the deadline of those behind them."""
+    settings = toy(fault=fault, fault_tasks=["train/0", "train/1", "train/2"], deadline=0.5)
+
+    async def body(pool: EnginePool) -> None:
+        roots = [await pool.start(task) for task in tasks_of(settings)]
+        ends = await asyncio.gather(*(pool.step(root, "go west") for root in roots), return_exceptions=True)
+        assert [isinstance(end, EngineError) for end in ends] == [True] * errored + [False] * (8 - errored)
+        assert pool.seconds >= (3 * 0.5 if errored else 3 * 0.2)
+
+    with_pool(settings, body)
+
+
+def test_a_busy_event_loop_is_no_hang() -> None:
+    settings = toy(deadline=0.3)
+
+    async def body(pool: EnginePool) -> None:
+        roots = [await pool.start(task) for task in tasks_of(settings)]
+        steps = [asyncio.create_task(pool.step(root, "go east")) for root in roots]
+        for _ in range(3):
+            threading.Event().wait(0.5)
+            await asyncio.wait(steps, timeout=0)
+        assert [state.observation.done for state in await asyncio.gather(*steps)] == [False] * 8
+        steps = [asyncio.create_task(pool.step(root, "go east")) for root in roots]
+        await asyncio.wait(steps, timeout=0)
+        threading.Event().wait(0.5)
+        await asyncio.gather(*steps)
+        assert pool.replayed_steps == 0, "no process was replaced"
+
+    with_pool(settings, body)
+
+
+def test_a_worker_killed_from_outside_is_replaced() -> None:
+    settings = toy()
+
+    async def body(pool: EnginePool) -> None:
+        state = await play(pool, await pool.start(tasks_of(settings)[0]), "go east", "go east")
+        (worker,) = children(os.getpid())
+        process = os.pidfd_open(worker)
+        os.kill(worker, signal.SIGKILL)
+        select.select([process], [], [])
+        os.close(process)
+        with pytest.raises(EngineError, match="died of SIGKILL"):
+            await pool.step(state, "go east")
+        assert (await pool.step(state, "go east")).observation.state == "room=3 key=0 ended=1"
+        assert pool.replayed_steps == 2
+
+    with_pool(settings, body)
+
+
+def test_a_replay_that_differs_is_an_error_with_both_texts() -> None:
+    settings = toy(fault="drift", fault_tasks=["train/3"], fault_action="look", snapshots=False)
+
+    async def body(pool: EnginePool) -> None:
+        ahead = await play(pool, await pool.start(tasks_of(settings)[3]), "look", "go east")
+        await pool.step(ahead, "go west")
+        with pytest.raises(ReplayMismatchError) as caught:
+            await pool.step(ahead, "go west")
+        for part in ("task train/3: step 3", "'You look. Again. This", "recorded was 'You look. This"):
+            assert part in str(caught.value)
+
+    with_pool(settings, body)
+
+
+def test_an_engine_may_print() -> None:
+    settings = toy(fault="print", fault_tasks=["train/0"], deadline=2.0)
+
+    async def body(pool: EnginePool) -> State:
+        return await play(pool, await pool.start(tasks_of(settings)[0]), "go west", "go east")
+
+    assert with_pool(settings, body).observation.state == "room=1 key=0 ended=0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        (toy(setup_fault="missing"), MissingError, "No module named 'corridors'; install corridors"),
+        (toy(setup_fault="exit"), EngineError, "starting an engine process: the engine process exited with status 3"),
+        (EnvironmentSettings(name="nowhere"), UsageError, "no world is called 'nowhere'"),
+    ],
+)
+def test_a_world_that_cannot_be_set_up_says_so_when_the_pool_opens(
+    settings: EnvironmentSettings, error: type[Exception], message: str
+) -> None:
+    async def body(pool: EnginePool) -> None:
+        raise AssertionError("the pool opened")
+
+    with pytest.raises(error, match=message):
+        with_pool(settings, body)
+    assert children(os.getpid()) == []
+
+
+def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
+    settings = toy(fault="hang", fault_tasks=["train/0"], processes=2)
+
+    async def main() -> None:
+        async with EnginePool(settings) as pool:
+            roots = [await pool.start(task) for task in tasks_of(settings)]
+            assert len(children(os.getpid())) == 2
+            waiting = asyncio.create_task(pool.step(roots[0], "go west"))
+            await pool.step(roots[1], "look")
+        with pytest.raises(EngineError, match="the engine pool was closed"):
+            await waiting
+        with pytest.raises(UsageError, match="closed"):
+            await pool.step(roots[1], "look")
+
+    asyncio.run(main())
+    assert children(os.getpid()) == []
+
+
+PARENT = """
+import asyncio, sys
+from agentcli.environments.pool import EnginePool
+from agentcli.records.settings import EnvironmentSettings
+from toy_world import ToyWorld
+
+async def main():
+    options = {"fault": "hang", "fault_tasks": ["train/0"]}
+    settings = EnvironmentSettings(name="toy_world:ToyWorld", processes=2, options=options)
+    async with EnginePool(settings) as pool:
+        roots = [await pool.start(task) for task in ToyWorld(settings).tasks("train")]
+        hanging = asyncio.create_task(pool.step(roots[0], "go west"))
+        await pool.step(roots[1], "look")
+        print("ready", flush=True)
+        await hanging
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_their_parent_even_when_they_hang(number: signal.Signals) -> None:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stderr is not None
+        assert parent.stdout.readline() == "ready\n"
+        workers = [os.pidfd_open(pid) for pid in children(parent.pid)]
+        assert len(workers) == 2
+        parent.send_signal(number)
+        for worker in workers:
+            assert select.select([worker], [], [], 10.0)[0], "a worker outlived its parent"
+            os.close(worker)
+        errors = parent.stderr.read()
+    assert "worker.py" not in errors, "workers are silent"
+
+
+def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
+    with pytest.raises(UsageError, match="async with"):
+        asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open")))
+    with pytest.raises(UsageError, match=r"environment\.processes"):
+        EnginePool(toy(processes=0))
+
+
+def children(pid: int) -> list[int]:
+    """Process ids of the direct children of a process that have not ended."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat") as file:
+                state, parent = file.read().rpartition(")")[2].split()[:2]
+        except OSError:
+            continue
+        if int(parent) == pid and state != "Z":
+            found.append(int(entry))
+    return found

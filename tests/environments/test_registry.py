@@ -1,0 +1,44 @@
+"""Worlds by name."""
+
+import pytest
+from toy_world import ToyWorld
+
+from agentcli.environments import registry
+from agentcli.environments.registry import make_engine, make_world, world_names
+from agentcli.errors import MissingError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+
+
+def test_a_class_named_in_full_is_made_from_its_settings() -> None:
+    world = make_world(EnvironmentSettings(name="toy_world:ToyWorld", options={"tasks": 3}))
+    assert isinstance(world, ToyWorld)
+    assert len(world.tasks("train")) == 3
+
+
+def test_the_names_are_the_built_in_worlds_and_those_of_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "alfworld" in world_names()
+    monkeypatch.setitem(registry.WORLDS, "abc", "toy_world:ToyWorld")
+    assert world_names()[0] == "abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("alfwrold", "did you mean alfworld?"),
+        ("xyz", "there are .*alfworld"),
+        ("toy_wrold:ToyWorld", "no module toy_wrold"),
+        ("toy_world.deeper:ToyWorld", "no module toy_world.deeper"),
+        ("toy_world:Toy", "toy_world has no Toy"),
+        ("toy_world:", "toy_world has no"),
+    ],
+)
+def test_unknown_names_are_usage_errors(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        make_world(EnvironmentSettings(name=name))
+
+
+def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(registry.WORLDS, "toy", "toy_world:ToyWorld")
+    world = make_world(EnvironmentSettings(name="toy", options={"setup_fault": "missing"}))
+    with pytest.raises(MissingError, match=r"No module named 'corridors'; pip install 'agentcli\[toy\]'"):
+        make_engine(world, "toy")

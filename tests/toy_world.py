@@ -1,0 +1,184 @@
+"""A corridor to play in tests: deterministic, quick, needs nothing, and breaks on request.
+
+Rooms 0..length-1 in a row. "go east" and "go west" move; a locked corridor (every second task) needs "take key" in room 0 before
+its last room opens. Reaching the last room wins (reward 1). Room 1 has a pit: "jump" ends the episode there without success.
+"look" and anything inadmissible change nothing. Use it as `EnvironmentSettings(name="toy_world:ToyWorld", options={...})`.
+"""
+
+import os
+import threading
+from collections import Counter
+from typing import Any, Literal
+
+import msgspec
+
+from agentcli.environments.protocol import Context, Habits, Observation, Start
+from agentcli.errors import EngineError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+Fault = Literal["raise", "exit", "abort", "hang", "slow", "drift", "print", "bad"]
+
+
+class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """environment.options of the toy world."""
+
+    tasks: int = 8
+    """Tasks of each split."""
+    length: int = 4
+    """Rooms of the shortest corridor; task i has i % 3 more."""
+    snapshots: bool = True
+    fault: Fault | None = None
+    """What goes wrong in the tasks `fault_tasks` when `fault_action` is executed. drift: the second time the task is opened in
+    one process, the answer to `fault_action` reads differently. bad: the engine answers what the protocol forbids."""
+    fault_tasks: list[str] = []
+    fault_action: str = "go west"
+    setup_fault: Literal["missing", "exit"] | None = None
+    """What goes wrong when an engine is made."""
+
+
+class ToyWorld:
+    """The World protocol over corridors."""
+
+    name = "toy"
+    role = "You are an agent in a corridor."
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = msgspec.convert(settings.options, ToyOptions)
+        self.openings: Counter[str] = Counter()
+
+    def splits(self) -> list[str]:
+        return ["train", "test"]
+
+    def tasks(self, split: str) -> list[Task]:
+        if split not in self.splits():
+            raise UsageError(f"--split {split}: toy has {', '.join(self.splits())}")
+        kinds = ("open", "locked")
+        return [
+            Task(id=f"{split}/{index}", world=self.name, split=split, kind=kinds[index % 2])
+            for index in range(self.options.tasks)
+        ]
+
+    def attributes(self, task: Task) -> dict[str, str]:
+        return {"kind": task.kind, "length": str(self.length(task))}
+
+    def length(self, task: Task) -> int:
+        return self.options.length + int(task.id.split("/")[1]) % 3
+
+    def engine(self) -> "ToyEngine":
+        if self.options.setup_fault == "missing":
+            raise ModuleNotFoundError("No module named 'corridors'", name="corridors")
+        if self.options.setup_fault == "exit":
+            os._exit(3)
+        return ToyEngine(self)
+
+    def compact(self, context: Context) -> str:
+        return f"{context.instruction} {context.observations[-1]}"
+
+    def vocabulary(self) -> list[str]:
+        return sorted({"corridor", "door", "key", "pit", "room"})
+
+    def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+        if "a key" in context.observations[-1]:
+            return "explore", "A key may open something.", "take key"
+        return "think", "The exit is in the east.", "go east"
+
+
+class ToyEngine:
+    """The Engine protocol; the whole state is (room, key, ended)."""
+
+    def __init__(self, world: ToyWorld) -> None:
+        self.world = world
+        self.snapshots = world.options.snapshots
+
+    def start(self, task: Task) -> Start:
+        self.task = task
+        self.last = self.world.length(task) - 1
+        self.room, self.key, self.ended = 0, False, False
+        self.world.openings[task.id] += 1
+        self.opening = self.world.openings[task.id]
+        return Start(instruction=f"Reach room {self.last}.", observation=self._look("You wake up."))
+
+    def step(self, action: str) -> Observation:
+        note = self._fault() if self._faulty(action) else ""
+        if self._faulty(action) and self.world.options.fault == "bad":
+            return Observation(text="", state=0)  # type: ignore[arg-type]
+        if self.ended or action not in self._admissible():
+            return self._look("Nothing happens.", effective=False)
+        if action == "jump":
+            self.ended = True
+            return self._look("You fall into the pit.")
+        if action == "take key":
+            self.key = True
+        elif action != "look":
+            self.room += 1 if action == "go east" else -1
+        self.ended = self.room == self.last
+        return self._look(f"You {action}.{note}")
+
+    def snapshot(self) -> Any:
+        return (self.room, self.key, self.ended) if self.snapshots else None
+
+    def restore(self, snapshot: Any) -> None:
+        self.room, self.key, self.ended = snapshot
+
+    def plan(self) -> list[str]:
+        if self.ended:
+            raise EngineError("no plan wins from here")
+        fetch = self.task.kind == "locked" and not self.key
+        return (
+            ["go west"] * self.room * fetch
+            + ["take key"] * fetch
+            + ["go east"] * (self.last if fetch else self.last - self.room)
+        )
+
+    def close(self) -> None:
+        self.ended = True
+
+    def _admissible(self) -> tuple[str, ...]:
+        if self.ended:
+            return ()
+        barred = self.task.kind == "locked" and not self.key and self.room == self.last - 1
+        possible = {
+            "go east": not barred,
+            "go west": self.room > 0,
+            "jump": self.room == 1,
+            "look": True,
+            "take key": self.task.kind == "locked" and not self.key and self.room == 0,
+        }
+        return tuple(action for action, holds in possible.items() if holds)
+
+    def _look(self, event: str, effective: bool = True) -> Observation:
+        won = self.room == self.last
+        things = " Here is a key." if "take key" in self._admissible() else ""
+        return Observation(
+            text=f"{event} This is room {self.room}.{things}",
+            admissible=self._admissible(),
+            state=f"room={self.room} key={self.key:d} ended={self.ended:d}",
+            reward=float(won),
+            done=self.ended,
+            won=won,
+            effective=effective,
+        )
+
+    def _faulty(self, action: str) -> bool:
+        options = self.world.options
+        return self.task.id in options.fault_tasks and action == options.fault_action
+
+    def _fault(self) -> str:
+        match self.world.options.fault:
+            case "raise":
+                raise ValueError("the lamp broke")
+            case "exit":
+                os.write(2, b"out of lamp oil\n")
+                os._exit(7)
+            case "abort":
+                os.abort()
+            case "hang":
+                threading.Event().wait()
+            case "slow":
+                threading.Event().wait(0.2)
+            case "drift" if self.opening > 1:
+                return " Again."
+            case "print":
+                print("a library that prints", flush=True)
+        return ""
