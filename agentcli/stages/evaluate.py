@@ -1,0 +1,198 @@
+"""eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once, in the panel's order.
+
+All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl; the summary beside it
+(evaluation/<label>.json) holds rates with intervals, the panel's hash and the ledger.
+"""
+
+import asyncio
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.summary import pass_at_k_summary, summarise
+from agentcli.exploration.registry import make
+from agentcli.records.files import RecordWriter, read_records, write_json
+from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import Settings
+from agentcli.records.types import Episode, Outcome, Panel
+from agentcli.stages.panels import panel_for
+from agentcli.stages.progress import Progress
+from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
+from agentcli.stages.rollout import Tally, share_of_success, with_model
+from agentcli.stages.session import Session
+
+SECTIONS = ("environment", "policy", "prompt", "rollout", "evaluation")
+
+
+def evaluate(
+    settings: Settings,
+    out: Path,
+    *,
+    model: str | None,
+    overwrite: bool,
+    resume: bool,
+    command: list[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """`evaluation.samples` episodes per task of `evaluation.split`; returns the summary."""
+    settings = _for_panel(settings, "chain", settings.evaluation.samples, settings.evaluation.split)
+    return _run(settings, out, "eval", model, overwrite, resume, command, progress)
+
+
+def pass_at_k(
+    settings: Settings,
+    out: Path,
+    *,
+    model: str | None,
+    overwrite: bool,
+    resume: bool,
+    command: list[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000 appendix C.2).
+
+    Raises UsageError unless 1 <= k <= n.
+    """
+    n, k = settings.evaluation.n, settings.evaluation.k
+    if not 1 <= k <= n:
+        raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
+    settings = _for_panel(settings, "chain", n, f"pass-at-k-{settings.evaluation.split}")
+    return _run(settings, out, "pass-at-k", model, overwrite, resume, command, progress, k=k)
+
+
+def test_time_branch(
+    settings: Settings,
+    out: Path,
+    *,
+    model: str | None,
+    overwrite: bool,
+    resume: bool,
+    command: list[str],
+    progress: Progress,
+) -> dict[str, Any]:
+    """`evaluation.samples` episodes per task, voting on the decision after every <explore> (000 appendix C.5)."""
+    label = f"test-time-branch-{settings.evaluation.split}"
+    settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, label)
+    return _run(settings, out, "test-time-branch", model, overwrite, resume, command, progress)
+
+
+def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Settings:
+    wanted, policy = settings.evaluation, settings.policy
+    temperature = policy.temperature if wanted.temperature is None else wanted.temperature
+    replace = msgspec.structs.replace
+    return replace(
+        settings,
+        environment=replace(settings.environment, split=wanted.split, tasks=wanted.tasks),
+        policy=replace(policy, temperature=temperature),
+        rollout=replace(settings.rollout, method=method, leaves=samples, iteration=None),
+        evaluation=replace(wanted, label=wanted.label or label, temperature=temperature),
+    )
+
+
+def _run(
+    settings: Settings,
+    out: Path,
+    stage: str,
+    model: str | None,
+    overwrite: bool,
+    resume: bool,
+    command: list[str],
+    progress: Progress,
+    k: int | None = None,
+) -> dict[str, Any]:
+    run, label = RunDirectory(out), settings.evaluation.label or ""
+    settings = with_model(settings, model)
+    session = Session(f"evaluation/{label}", run, settings, command, SECTIONS)
+    path = run.evaluation(label)
+    resumed = session.begin([path, path.with_suffix(".json")], resume=resume, overwrite=overwrite)
+    panel, tally, seconds = asyncio.run(_sample(settings, path, resumed, stage, model, progress))
+    summary = _summary(settings, stage, path, panel, tally, k)
+    write_json(path.with_suffix(".json"), summary)
+    session.finish(
+        inputs=[Path(model)] if model and Path(model).is_dir() else [],
+        panel=panel.sha256,
+        panel_name=panel.name,
+        counts=summary["outcomes"],
+        ledger=tally.ledger,
+        statistics={"success": summary["success"]},
+        seconds=seconds,
+    )
+    return summary
+
+
+async def _sample(
+    settings: Settings, path: Path, resumed: bool, stage: str, model: str | None, progress: Progress
+) -> tuple[Panel, Tally, dict[str, float]]:
+    """Write the episodes that are owed; returns the panel, what was sampled and where the time went."""
+    async with open_engines(settings) as engines:
+        panel = panel_for(engines.world, settings.environment)
+        kept = _finished(path, settings.rollout.leaves) if resumed else {}
+        owed = [task for task in panel.tasks if task.id not in kept]
+        tally = Tally()
+        async with open_policy(settings, engines, model) as policy:
+            watch = Stopwatch(engines, policy)
+            progress.start(f"{stage} {settings.evaluation.split}", len(panel.tasks), done=len(kept))
+            with RecordWriter(path, append=True) as writer:
+                explore = make(settings.rollout.method)
+                async with aclosing(grow(explore, engines, policy, settings, owed, settings.seed)) as trees:
+                    async for tree in trees:
+                        for episode in episodes(tree):
+                            writer.write(episode)
+                        tally.add(tree)
+                        progress.advance(1, success=share_of_success(tree))
+            progress.stop()
+            seconds = watch.seconds()
+    if kept:
+        _in_panel_order(path, panel)
+    return panel, tally, seconds
+
+
+def _finished(path: Path, samples: int) -> dict[str, list[Episode]]:
+    """Rewrite an episodes file to the tasks with all their samples and none errored; those episodes by task."""
+    found: dict[str, list[Episode]] = {}
+    if path.exists():
+        for episode in read_records(path, Episode):
+            found.setdefault(episode.task, []).append(episode)
+    kept = {
+        task: rows
+        for task, rows in found.items()
+        if len(rows) == samples and all(row.outcome is not Outcome.ERRORED for row in rows)
+    }
+    _write(path, [row for rows in kept.values() for row in rows])
+    return kept
+
+
+def _in_panel_order(path: Path, panel: Panel) -> None:
+    places = {task.id: place for place, task in enumerate(panel.tasks)}
+    _write(path, sorted(read_records(path, Episode), key=lambda row: (places[row.task], row.sample)))
+
+
+def _write(path: Path, rows: list[Episode]) -> None:
+    part = path.with_name(path.name + ".part")
+    with RecordWriter(part) as writer:
+        for row in rows:
+            writer.write(row)
+    part.replace(path)
+
+
+def _summary(settings: Settings, stage: str, path: Path, panel: Panel, tally: Tally, k: int | None) -> dict[str, Any]:
+    rows = list(read_records(path, Episode))
+    return {
+        "schema_version": 1,
+        "stage": stage,
+        "split": settings.evaluation.split,
+        "label": settings.evaluation.label,
+        "model": settings.policy.model,
+        "policy": settings.policy.kind,
+        "seed": settings.seed,
+        "samples": settings.rollout.leaves,
+        "temperature": settings.policy.temperature,
+        "panel": {"name": panel.name, "tasks": len(panel.tasks), "sha256": panel.sha256},
+        **summarise(rows),
+        **({"pass_at_k": pass_at_k_summary(rows, k)} if k else {}),
+        "ledger": msgspec.to_builtins(tally.ledger),
+    }

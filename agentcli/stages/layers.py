@@ -1,0 +1,270 @@
+"""Settings from layers: defaults, or what a run recorded, then preset, files, environment variables, --set and flags.
+
+Every layer is a nested mapping that is checked by itself, so that an error names the file, variable or option that
+holds it, the dotted key, and the nearest name. Later layers win; mappings merge key by key. Nothing here knows which
+command asks, nor whether a value makes sense in a world: the stages check that.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+import yaml
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.settings import Settings
+
+PREFIX = "AGENTCLI_"
+NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
+PACKAGE = Path(__file__).resolve().parents[1]
+
+Layer = tuple[str, dict[str, Any]]
+"""Where a layer comes from, and its nested mapping."""
+
+
+def resolve(
+    preset: str | None,
+    files: Sequence[Path],
+    environ: Mapping[str, str],
+    sets: Sequence[str],
+    flags: Mapping[str, Any],
+    base: Settings | Mapping[str, Any] | None = None,
+) -> Settings:
+    """The settings of one command.
+
+    Precedence: defaults or `base` (what a run recorded) < preset < `files` left to right < AGENTCLI_* in `environ` <
+    `sets` ("path=value", the value in YAML) and `flags` (dotted path -> value, only those that were given). A layer
+    that changes `credit.method` drops the former method's switches.
+    Raises UsageError for an unknown key, a wrong type, or one path in both `sets` and `flags`; DataError for a `base`
+    that this version cannot read.
+    """
+    merged: dict[str, Any] = msgspec.to_builtins(Settings())
+    if base is not None:
+        merged = _merge(merged, _recorded(base))
+    for place, layer in _layers(preset, files, environ, sets, flags):
+        _check(place, layer)
+        merged = _merge(merged, layer)
+    return msgspec.convert(merged, Settings)
+
+
+def to_yaml(value: Any) -> str:
+    """Settings, or any mapping of plain values, as YAML in their own order."""
+    return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file, {} for an empty one. Raises UsageError with file and line."""
+    try:
+        value = _parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}{_problem(error)}") from error
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UsageError(f"{path}: expected settings as 'section: ...', got {type(value).__name__}")
+    return value
+
+
+def presets_folder() -> Path:
+    """Folder of the shipped presets: inside the installed package, or beside it in a checkout."""
+    packaged = PACKAGE / "presets"
+    return packaged if packaged.is_dir() else PACKAGE.parent / "presets"
+
+
+def list_presets() -> list[Path]:
+    """The shipped presets, by name."""
+    return sorted(presets_folder().glob("*.yaml"))
+
+
+def find_preset(name: str) -> Path:
+    """A shipped preset by name, or any file by its path. Raises UsageError with the nearest name."""
+    if name.endswith((".yaml", ".yml")) or "/" in name:
+        return Path(name)
+    known = {path.stem: path for path in list_presets()}
+    if name not in known:
+        raise UsageError(f"no preset {name!r}; {_nearest(name, sorted(known)) or 'agentcli preset list shows them'}")
+    return known[name]
+
+
+def _layers(
+    preset: str | None, files: Sequence[Path], environ: Mapping[str, str], sets: Sequence[str], flags: Mapping[str, Any]
+) -> Iterator[Layer]:
+    for file in ([find_preset(preset)] if preset is not None else []) + list(files):
+        yield str(file), read_yaml(file)
+    yield from _joined("AGENTCLI_*", list(_from_environment(environ)))
+    assignments = [_from_set(text) for text in sets]
+    for place, layer in assignments:
+        for path, value in flags.items():
+            if _holds(layer, path.split(".")):
+                raise UsageError(
+                    f"{place.partition('=')[0]} and an option ({path}: {value}) say the same thing; keep one of them"
+                )
+    yield from _joined(
+        "options", [*assignments, *((f"option for {path}", _nest(path, value)) for path, value in flags.items())]
+    )
+
+
+def _joined(place: str, layers: list[Layer]) -> Iterator[Layer]:
+    """Several one-key layers checked one by one, then given as one layer."""
+    joined: dict[str, Any] = {}
+    for name, layer in layers:
+        _check(name, layer)
+        joined = _overlay(joined, layer)
+    if joined:
+        yield place, joined
+
+
+def _from_environment(environ: Mapping[str, str]) -> Iterator[Layer]:
+    for name in sorted(environ):
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS:
+            path = name[len(PREFIX) :].lower().replace("__", ".")
+            yield name, _nest(path, _value(name, environ[name]))
+
+
+def _from_set(text: str) -> Layer:
+    path, equals, value = text.partition("=")
+    if not equals or not path:
+        raise UsageError(f"--set {text}: write path=value, for instance --set rollout.leaves=4")
+    return f"--set {text}", _nest(path, _value(f"--set {text}", value))
+
+
+def _value(place: str, text: str) -> Any:
+    try:
+        return _parse(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"{place}: the value is not YAML{_problem(error)}") from error
+
+
+def _nest(path: str, value: Any) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    return value
+
+
+def _holds(layer: Any, path: list[str]) -> bool:
+    return not path or (isinstance(layer, dict) and path[0] in layer and _holds(layer[path[0]], path[1:]))
+
+
+def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Deep merge: `above` wins, mappings merge by key, anything else (lists too) is replaced."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _overlay(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _merge(below: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
+    """`_overlay`, except that another credit method starts without the former one's switches."""
+    method = layer.get("credit", {}).get("method")
+    if method is not None and method != below["credit"].get("method"):
+        below = {**below, "credit": {}}
+    return _overlay(below, layer)
+
+
+def _recorded(base: Settings | Mapping[str, Any]) -> dict[str, Any]:
+    values = msgspec.to_builtins(base)
+    try:
+        _check("recorded settings", values)
+    except UsageError as error:
+        raise DataError(f"{error}; name the settings with --preset or -c instead of inheriting them") from error
+    return values
+
+
+def _check(place: str, layer: Mapping[str, Any]) -> None:
+    """Raises UsageError "place: dotted.key: what is wrong" for an unknown key or a wrong type."""
+    _refuse_unknown(place, layer, Settings, "")
+    try:
+        msgspec.convert(layer, Settings)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).replace("`", "").partition(" - at $.")
+        choices = _choices(path)
+        expected = f"expected one of {', '.join(choices)}" if choices else message[:1].lower() + message[1:]
+        raise UsageError(f"{place}: {path}: {expected}") from error
+
+
+def _refuse_unknown(place: str, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str) -> None:
+    fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+    for key, value in layer.items():
+        path = f"{above}{key}"
+        if key not in fields:
+            raise UsageError(f"{place}: no setting {path!r}; {_suggestion(str(key), above, list(fields))}")
+        if _is_section(fields[key]) and isinstance(value, Mapping):
+            _refuse_unknown(place, value, fields[key], f"{path}.")
+
+
+def _is_section(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _suggestion(key: str, above: str, siblings: list[str]) -> str:
+    """The nearest name: among the section's own, then the same name in another section, then anywhere."""
+    everywhere = list(_paths(Settings, ""))
+    elsewhere = [path for path in everywhere if path.rpartition(".")[2] == key]
+    found = _nearest(key, siblings, above) or _nearest(
+        f"{above}{key}", elsewhere or everywhere, cutoff=0.4 if elsewhere else 0.7
+    )
+    return found or f"there are {', '.join(above + name for name in siblings)}"
+
+
+def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(section):
+        yield f"{above}{field.name}"
+        if _is_section(field.type):
+            yield from _paths(field.type, f"{above}{field.name}.")
+
+
+def _nearest(name: str, known: list[str], prefix: str = "", cutoff: float = 0.6) -> str | None:
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1, cutoff)
+    return f"did you mean {prefix}{close[0]}?" if close else None
+
+
+def _choices(path: str) -> tuple[str, ...]:
+    """What a Literal setting may be; empty for any other."""
+    kind: Any = Settings
+    for key in path.split("."):
+        kind = (
+            next((field.type for field in msgspec.structs.fields(kind) if field.name == key), None)
+            if _is_section(kind)
+            else None
+        )
+    return get_args(kind) if get_origin(kind) is Literal else ()
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, with two faults mended: duplicate keys are refused, and 1e-6 is a number (YAML 1.2)."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[Any] = set()
+        for key_node, _ in node.value:
+            key = key_node.value
+            if key in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is there twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _install_number_resolver() -> None:
+    import re
+
+    number = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
+    _Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+
+
+_install_number_resolver()
+
+
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
+
+
+def _problem(error: Exception) -> str:
+    """ ":line: what" of a YAML error, on one line."""
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark is not None else ""
+    return f"{line}: {getattr(error, 'problem', None) or ' '.join(str(error).split())}"

@@ -1,0 +1,43 @@
+"""How a stage tells of its progress. The terminal's implementation is reports.progress; a script may pass Silent."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """One bar at a time."""
+
+    def start(self, description: str, total: int | None, done: int = 0) -> None: ...
+
+    def advance(self, n: int = 1, success: float | None = None) -> None:
+        """`success`: share of success among the n, for the running average."""
+
+    def note(self, text: str) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Silent:
+    """Tells nothing."""
+
+    def start(self, description: str, total: int | None, done: int = 0) -> None: ...
+    def advance(self, n: int = 1, success: float | None = None) -> None: ...
+    def note(self, text: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+def updates_bar(progress: Progress, description: str) -> Callable[[int, int, Mapping[str, float]], None]:
+    """A trainer's callback (update from 1, updates in all, figures) that moves the bar."""
+
+    done = 0
+
+    def tell(update: int, total: int, figures: Mapping[str, float]) -> None:
+        nonlocal done
+        if done == 0:
+            progress.start(description, total)
+        progress.advance(update - done)
+        done = update
+        if update == total:
+            progress.stop()
+
+    return tell

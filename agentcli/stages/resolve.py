@@ -1,0 +1,80 @@
+"""Which run directory a command means, and which model."""
+
+from pathlib import Path
+from typing import Any
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import Settings
+
+RUNS = Path("runs")
+SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
+"""Stages whose recorded settings later commands inherit, in this order of preference."""
+
+NOT_INHERITED = {
+    "environment": ("split", "tasks", "where", "panel"),
+    "policy": ("kind", "model", "adapter"),
+    "rollout": ("iteration",),
+    "train": ("credit",),
+    "evaluation": ("split", "tasks", "label"),
+}
+"""What belongs to one command and not to the run: never inherited."""
+
+
+def find_run(path: Path | None) -> Path:
+    """The run directory given, or the newest (runs/latest). Raises DataError when it does not exist and UsageError when
+    none was given and there is no newest one."""
+    if path is not None:
+        if not path.is_dir():
+            raise DataError(f"{path}: no such run directory; `agentcli rollout -o {path}` makes one")
+        return path
+    latest = RUNS / "latest"
+    if not latest.is_dir():
+        raise UsageError(
+            "no RUN given and no runs/latest here; name a run directory, or make one with: agentcli rollout"
+        )
+    return RUNS / latest.resolve().name
+
+
+def new_run(out: Path | None, stage: str) -> Path:
+    """Where a stage writes: `out`, or the first free runs/<stage>-NNN."""
+    if out is not None:
+        return out
+    number = 1
+    while (RUNS / f"{stage}-{number:03d}").exists():
+        number += 1
+    return RUNS / f"{stage}-{number:03d}"
+
+
+def find_model(settings: Settings, run: Path | None) -> str | None:
+    """The model of a command: settings (--model or the preset's), else RUN/checkpoint, else the one that RUN's manifest
+    names. None for policies without a model. Raises UsageError saying how to make one."""
+    if settings.policy.kind != "transformers":
+        return None
+    if settings.policy.model is not None:
+        return settings.policy.model
+    if run is not None:
+        directory = RunDirectory(run)
+        if directory.checkpoint.is_dir():
+            return str(directory.checkpoint)
+        for stage in directory.load_manifest().stages.values():
+            model = stage.settings.get("policy", {}).get("model")
+            if model is not None:
+                return model
+    where = f" in {run}" if run else ""
+    raise UsageError(
+        f"no model{where}; name one with --model DIR|ID, or make one with: agentcli demos && agentcli sft --model tiny"
+    )
+
+
+def inherited(run: Path) -> dict[str, Any] | None:
+    """The settings recorded in a run's manifest, without what belongs to one command only; None where there are none."""
+    stages = RunDirectory(run).load_manifest().stages
+    for name in SETTING_STAGES:
+        if name in stages:
+            settings = dict(stages[name].settings)
+            for section, names in NOT_INHERITED.items():
+                kept = {key: value for key, value in settings.get(section, {}).items() if key not in names}
+                settings[section] = kept
+            return settings
+    return None

@@ -1,0 +1,99 @@
+"""What a sampling stage holds open: the world, its engine pool and the policy; and the loop that grows trees with them."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import islice
+
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.protocol import World
+from agentcli.environments.registry import make_world
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.registry import Explore
+from agentcli.policies.protocol import Policy
+from agentcli.policies.registry import make_policy
+from agentcli.records.settings import Settings
+from agentcli.records.types import Task, Tree
+from agentcli.stages.threads import use_threads
+
+
+@dataclass
+class Engines:
+    """A world with live engines; may serve many policies one after another (the iterations of `run`)."""
+
+    world: World
+    pool: EnginePool
+
+
+@asynccontextmanager
+async def open_engines(settings: Settings) -> AsyncIterator[Engines]:
+    """Start the engine pool; no engine process outlives the block."""
+    world = make_world(settings.environment)
+    async with EnginePool(settings.environment) as pool:
+        yield Engines(world, pool)
+
+
+@asynccontextmanager
+async def open_policy(settings: Settings, engines: Engines, model: str | None) -> AsyncIterator[Policy]:
+    """Load the policy; one with a model computes on `threads` torch threads."""
+    if model is not None:
+        use_threads(settings.threads)
+    policy = make_policy(settings, engines.world, engines.pool, model)
+    try:
+        yield policy
+    finally:
+        await policy.close()
+
+
+class Stopwatch:
+    """Where a sampling stage's time went, in seconds since construction.
+
+    `policy` and `environment` are time inside the model and inside the engines (which may overlap); `orchestration` is
+    this process's CPU time outside the model.
+    """
+
+    def __init__(self, engines: Engines, policy: Policy) -> None:
+        self._engines, self._policy = engines, policy
+        self._start = (time.process_time(), policy.seconds, engines.pool.seconds)
+
+    def seconds(self) -> dict[str, float]:
+        """policy, environment, orchestration."""
+        cpu, policy, environment = self._start
+        spent = self._policy.seconds - policy
+        return {
+            "policy": spent,
+            "environment": self._engines.pool.seconds - environment,
+            "orchestration": max(0.0, time.process_time() - cpu - spent),
+        }
+
+
+async def grow(
+    explore: Explore, engines: Engines, policy: Policy, settings: Settings, tasks: list[Task], seed: int
+) -> AsyncGenerator[Tree, None]:
+    """Grow one tree per task, `rollout.concurrency` at a time, and yield them in the order of `tasks`.
+
+    A slow tree holds up no other: later trees wait finished, at most eight times the concurrency of them. When a tree
+    raises (a wrong setting, a fault of ours), the others are cancelled and the error goes on.
+    """
+    limit = asyncio.Semaphore(settings.rollout.concurrency)
+
+    async def one(task: Task) -> Tree:
+        async with limit:
+            tree = await explore(Actor(task, engines.pool, policy, engines.world, settings, seed), settings)
+            await engines.pool.release(task.id)
+            return tree
+
+    waiting = iter(tasks)
+    running = deque(asyncio.create_task(one(task)) for task in islice(waiting, 8 * settings.rollout.concurrency))
+    try:
+        while running:
+            yield await running[0]
+            running.popleft()
+            running.extend(asyncio.create_task(one(task)) for task in islice(waiting, 1))
+    finally:
+        for job in running:
+            job.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,101 @@
+"""What every stage does around its work: refuse or accept existing output, remember the settings it started with, and
+write its manifest entry last."""
+
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.records.files import read_json, write_json
+from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, now, versions
+from agentcli.records.settings import Settings
+from agentcli.records.types import StageRecord
+
+SPEED_ONLY = {
+    "environment": ("processes", "deadline_seconds"),
+    "policy": ("batch_rows", "linger_ms"),
+    "rollout": ("concurrency",),
+}
+"""Settings that change how fast a result comes, not the result: a resumed stage may change them."""
+
+
+class Session:
+    """One stage at work in one run directory. `sections` are the settings that determine its output."""
+
+    def __init__(
+        self, name: str, run: RunDirectory, settings: Settings, command: list[str], sections: tuple[str, ...]
+    ) -> None:
+        self.name, self.run, self.settings, self.command = name, run, settings, command
+        self._sections = ("seed", *sections)
+        self._started, self._clock = now(), time.perf_counter()
+
+    def begin(self, outputs: list[Path], *, resume: bool, overwrite: bool) -> bool:
+        """Make the directory ready; True when earlier output is to be continued.
+
+        Raises UsageError when output exists and neither flag is given, when both are, or when a resumed stage was
+        started with other settings (the first difference is named).
+        """
+        if resume and overwrite:
+            raise UsageError("--resume and --overwrite exclude each other; give one of them")
+        existing = [path for path in outputs if path.exists()]
+        if existing and not resume and not overwrite:
+            raise UsageError(
+                f"{existing[0]} exists; go on with --resume, replace it with --overwrite, or choose -o DIR"
+            )
+        begun = self.run.path / "settings" / f"{self.name.replace('/', '-')}.json"
+        wanted = self._determining()
+        if resume and begun.exists():
+            difference = _difference(read_json(begun, dict), wanted, "")
+            if difference:
+                raise UsageError(
+                    f"{self.run.path}: --resume with other settings than it was started with: {difference}"
+                )
+        if overwrite:
+            for path in existing:
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        write_json(begun, wanted)
+        return resume and bool(existing)
+
+    def finish(self, inputs: list[Path] | None = None, **fields: Any) -> StageRecord:
+        """Write the manifest entry: this is what makes the stage count as done."""
+        seconds = {"wall": time.perf_counter() - self._clock, **fields.pop("seconds", {})}
+        record = StageRecord(
+            command=self.command,
+            settings=_plain(self.settings),
+            versions=versions(),
+            git_commit=git_commit(),
+            seed=self.settings.seed,
+            inputs=hash_inputs(inputs or []),
+            seconds={name: round(value, 3) for name, value in seconds.items()},
+            started=self._started,
+            finished=now(),
+            **fields,
+        )
+        self.run.record_stage(self.name, record)
+        return record
+
+    def _determining(self) -> dict[str, Any]:
+        values = {name: _plain(getattr(self.settings, name)) for name in self._sections}
+        for section, names in SPEED_ONLY.items():
+            for name in names:
+                if section in values:
+                    values[section].pop(name)
+        return values
+
+
+def _plain(value: Any) -> Any:
+    """As it comes back from a file: mappings, lists and scalars only."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def _difference(old: Any, new: Any, path: str) -> str | None:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            if found:
+                return found
+        return None
+    return None if old == new else f"{path} was {old!r}, now {new!r}"

@@ -1,0 +1,50 @@
+"""sft: demonstrations in, a checkpoint that answers in the right form out."""
+
+from pathlib import Path
+
+import msgspec
+
+from agentcli.environments.registry import make_world
+from agentcli.errors import UsageError
+from agentcli.records.runs import RunDirectory, link_latest
+from agentcli.records.settings import Settings
+from agentcli.records.types import StageRecord
+from agentcli.stages.progress import Progress, updates_bar
+from agentcli.stages.session import Session
+
+SECTIONS = ("sft", "threads")
+
+
+def sft(
+    settings: Settings, run: Path, out: Path, *, overwrite: bool, command: list[str], progress: Progress
+) -> StageRecord:
+    """Fine-tune `sft.model` on the trees of `run` and write `out`/checkpoint.
+
+    Raises UsageError when no model is named.
+    """
+    trees = RunDirectory(run).existing_trees()
+    if settings.sft.model is None:
+        raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
+    directory = RunDirectory(out)
+    session = Session("sft", directory, settings, command, SECTIONS)
+    session.begin([directory.checkpoint, directory.metrics], resume=False, overwrite=overwrite)
+    entities = make_world(settings.environment).vocabulary() if settings.sft.model == "tiny" else []
+
+    from agentcli.training.sft import run_sft
+    from agentcli.stages.threads import use_threads
+
+    use_threads(settings.threads)
+    statistics = run_sft(
+        trees=[trees],
+        out=directory.checkpoint,
+        settings=settings.sft,
+        seed=settings.seed,
+        metrics=directory.metrics,
+        entities=entities,
+        progress=updates_bar(progress, "sft"),
+    )
+    inherited = msgspec.structs.replace(settings.policy, model=str(directory.checkpoint))
+    session.settings = msgspec.structs.replace(settings, policy=inherited)
+    record = session.finish(inputs=[trees], statistics=statistics)
+    link_latest(out)
+    return record

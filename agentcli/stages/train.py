@@ -1,0 +1,66 @@
+"""train: trees and credit in, an updated checkpoint out. Which method gave the credit does not matter here."""
+
+from pathlib import Path
+
+from agentcli.errors import UsageError
+from agentcli.records.runs import RunDirectory, link_latest
+from agentcli.records.settings import Settings
+from agentcli.records.types import StageRecord
+from agentcli.stages.progress import Progress, updates_bar
+from agentcli.stages.rollout import with_model
+from agentcli.stages.session import Session
+
+SECTIONS = ("train", "threads")
+
+
+def train(
+    settings: Settings,
+    run: Path,
+    out: Path | None,
+    *,
+    model: str,
+    overwrite: bool,
+    command: list[str],
+    progress: Progress,
+    latest: bool = True,
+) -> StageRecord:
+    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer/ and metrics.jsonl to `out` (default:
+    the same run directory).
+
+    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one; the
+    manifest says which happened. Raises UsageError when the output would replace the starting model.
+    """
+    source, target = RunDirectory(run), RunDirectory(out or run)
+    trees, credit = source.existing_trees(), source.existing_credit(settings.train.credit)
+    if target.checkpoint.resolve() == Path(model).resolve():
+        raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
+    settings = with_model(settings, model)
+    session = Session("train", target, settings, command, SECTIONS)
+    session.begin([target.checkpoint, target.optimizer, target.metrics], resume=False, overwrite=overwrite)
+    carried = Path(model).parent / "optimizer"
+    carry = settings.train.carry_optimizer and Path(model).is_dir() and carried.is_dir()
+    if settings.train.carry_optimizer and not carry:
+        progress.note(f"fresh optimiser: no {carried} to carry on")
+
+    from agentcli.training.policy_gradient import train_policy
+    from agentcli.stages.threads import use_threads
+
+    use_threads(settings.threads)
+    statistics = train_policy(
+        trees=trees,
+        credit=credit,
+        model_dir=model,
+        out=target.checkpoint,
+        settings=settings.train,
+        seed=settings.seed,
+        metrics=target.metrics,
+        reference=settings.train.reference,
+        optimizer_in=carried if carry else None,
+        optimizer_out=target.optimizer,
+        progress=updates_bar(progress, "train"),
+    )
+    inputs = [trees, credit, *([Path(model)] if Path(model).is_dir() else [])]
+    record = session.finish(inputs=inputs, statistics={"optimizer_carried": carry, **statistics})
+    if latest:
+        link_latest(target.path)
+    return record

@@ -1,0 +1,247 @@
+"""Settings layers: precedence, merging, and errors that name the place and the key."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.settings import Settings
+from agentcli.stages.layers import find_preset, list_presets, read_yaml, resolve, to_yaml
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def only(sets: list[str] | None = None, **layers: Any) -> Settings:
+    """resolve() with nothing but what is named."""
+    empty: dict[str, Any] = {"preset": None, "files": [], "environ": {}, "flags": {}}
+    return resolve(**{**empty, "sets": sets or [], **layers})
+
+
+def test_without_layers_the_defaults_hold() -> None:
+    assert only() == Settings()
+
+
+def test_precedence_of_all_layers(tmp_path: Path) -> None:
+    """Each layer sets its own key and every key of the layers below; the highest one that sets a key wins."""
+    keys = ["leaves", "roots", "branching", "concurrency", "tasks_per_step", "iteration"]
+
+    def layer(level: int) -> str:
+        return "rollout: {" + ", ".join(f"{key}: {level}" for key in keys[level - 1 :]) + "}"
+
+    preset = write(tmp_path / "preset.yaml", layer(2))
+    files = [write(tmp_path / "one.yaml", layer(3)), write(tmp_path / "two.yaml", layer(4))]
+    environ = {f"AGENTCLI_ROLLOUT__{key.upper()}": "5" for key in keys[4:]}
+    base = Settings()
+    for key in keys:
+        setattr(base.rollout, key, 1)
+    result = only([], preset=str(preset), files=files, environ=environ, flags={"rollout.iteration": 6}, base=base)
+    assert [getattr(result.rollout, key) for key in keys] == [1, 2, 3, 4, 5, 6]
+
+
+def test_set_is_as_strong_as_a_flag_and_stronger_than_the_environment() -> None:
+    assert only(["policy.temperature=0.7"], environ={"AGENTCLI_POLICY__TEMPERATURE": "0.1"}).policy.temperature == 0.7
+
+
+def test_later_set_wins() -> None:
+    assert only(["seed=1", "seed=2"]).seed == 2
+
+
+def test_set_and_flag_of_one_setting_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"--set rollout\.leaves and an option .*keep one"):
+        only(["rollout.leaves=3"], flags={"rollout.leaves": 4})
+
+
+def test_environment_variables_are_nested_by_double_underscores() -> None:
+    environ = {
+        "AGENTCLI_SEED": "3",
+        "AGENTCLI_SFT__TINY__HIDDEN": "32",
+        "AGENTCLI_CREDIT__METHOD": "spark",
+        "HOME": "/x",
+    }
+    result = only(environ=environ)
+    assert (result.seed, result.sft.tiny.hidden, result.credit) == (3, 32, {"method": "spark"})
+
+
+def test_debug_and_cache_variables_are_no_settings() -> None:
+    assert only(environ={"AGENTCLI_DEBUG": "1", "AGENTCLI_CACHE": "/tmp"}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1e-6", 1e-6), ("3E-4", 3e-4), ("1.5e-3", 1.5e-3), ("+2e2", 200.0), ("7", 7.0), ("0.25", 0.25)]
+)
+def test_numbers_as_people_write_them(text: str, value: float) -> None:
+    """PyYAML alone reads 1e-6 as a string."""
+    assert only([f"train.learning_rate={text}"]).train.learning_rate == value
+
+
+def test_values_of_set_are_yaml() -> None:
+    result = only(
+        [
+            "environment.where={kind: [a, b]}",
+            "rollout.branch=fixed:0.5",
+            "environment.tasks=null",
+            "train.adam_betas=[0.9, 0.98]",
+        ]
+    )
+    assert result.environment.where == {"kind": ["a", "b"]}
+    assert result.rollout.branch == "fixed:0.5"
+    assert result.environment.tasks is None
+    assert result.train.adam_betas == (0.9, 0.98)
+
+
+def test_mappings_merge_by_key_and_lists_are_replaced(tmp_path: Path) -> None:
+    one = write(
+        tmp_path / "one.yaml", "environment: {where: {kind: [a], room: [x]}, options: {clutter: 3, deep: {p: 1}}}"
+    )
+    two = write(tmp_path / "two.yaml", "environment: {where: {kind: [b, c]}, options: {deep: {q: 2}}}")
+    environment = only(files=[one, two]).environment
+    assert environment.where == {"kind": ["b", "c"], "room": ["x"]}
+    assert environment.options == {"clutter": 3, "deep": {"p": 1, "q": 2}}
+
+
+def test_another_credit_method_drops_the_former_ones_switches(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "credit: {method: rewardflow, gamma: 0.8}")
+    assert only(["credit.gamma=0.7"], files=[file]).credit == {"method": "rewardflow", "gamma": 0.7}
+    assert only(files=[file], flags={"credit.method": "rewardflow"}).credit == {"method": "rewardflow", "gamma": 0.8}
+    assert only(files=[file], flags={"credit.method": "spark"}).credit == {"method": "spark"}
+    both = only(["credit.success_reward=10"], files=[file], flags={"credit.method": "spark"})
+    assert both.credit == {"method": "spark", "success_reward": 10}
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [
+        ("rollout.leavs", "rollout.leaves"),
+        ("rolout.leaves", "rollout"),
+        ("rollout.temperature", "policy.temperature"),
+        ("seeds", "seed"),
+        ("sft.tiny.layer", "sft.tiny.layers"),
+    ],
+)
+def test_unknown_keys_name_the_place_and_the_nearest_name(key: str, nearest: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=rf"did you mean {nearest}\?") as caught:
+        only([f"{key}=1"])
+    assert str(caught.value).startswith(f"--set {key}=1: ")
+    variable = "AGENTCLI_" + key.upper().replace(".", "__")
+    with pytest.raises(UsageError, match=f"^{variable}: .*did you mean {nearest}"):
+        only(environ={variable: "1"})
+    section, _, rest = key.partition(".")
+    file = write(tmp_path / "x.yaml", f"{section}: {{{rest}: 1}}" if rest and "." not in rest else f"{key}: 1")
+    with pytest.raises(UsageError, match=str(file)):
+        only(files=[file])
+
+
+def test_an_unlike_name_lists_what_there_is() -> None:
+    with pytest.raises(UsageError, match=r"there are run\.iterations$"):
+        only(["run.zzzzqqq=1"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rollout.leaves=many", r"rollout\.leaves: expected int, got str"),
+        ("policy.temperature=[1]", r"policy\.temperature: expected float, got array"),
+        ("demos.keep=some", r"demos\.keep: expected one of all, success"),
+        ("rollout=3", r"rollout: expected object, got int"),
+        ("train.adam_betas=[0.9]", r"train\.adam_betas: expected array of length 2, got 1"),
+        ("environment.where.kind=one", r"environment\.where.*: expected array, got str"),
+    ],
+)
+def test_wrong_types_say_what_was_expected(text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        only([text])
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["seed", "=1", "seed=[1"])
+def test_a_set_that_is_no_assignment(text: str) -> None:
+    with pytest.raises(UsageError, match="--set"):
+        only([text])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rollout:\n  leaves: 1\n  leaves: 2\n", r":3: key 'leaves' is there twice"),
+        ("rollout: [", r":1: "),
+        ("- a\n", "expected settings"),
+        ("rollout: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "bad.yaml", text)
+    with pytest.raises(UsageError, match=message) as caught:
+        only(files=[file])
+    assert str(caught.value).startswith(str(file))
+
+
+def test_a_missing_file_and_an_empty_one(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no\.yaml: cannot be read"):
+        only(files=[tmp_path / "no.yaml"])
+    assert only(files=[write(tmp_path / "empty.yaml", "# nothing\n")]) == Settings()
+
+
+def test_a_base_of_another_version_is_bad_data() -> None:
+    with pytest.raises(DataError, match=r"recorded settings: .*--preset"):
+        only(base={"rollout": {"gone": 1}})
+
+
+def test_base_given_as_a_struct_or_as_recorded_is_the_same() -> None:
+    base = only(["credit.method=spark", "train.adam_betas=[0.9, 0.98]", "seed=4"])
+    assert only(base=base) == only(base=msgspec.to_builtins(base)) == base
+
+
+def test_unknown_preset_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"did you mean spark-alfworld\?"):
+        find_preset("sparc-alfworld")
+
+
+def test_every_shipped_preset_resolves_and_changes_something() -> None:
+    names = [path.stem for path in list_presets()]
+    assert {"quickstart", "grpo-alfworld", "spark-alfworld", "rewardflow-alfworld"} <= set(names)
+    for name in names:
+        assert resolve(name, [], {}, [], {}) != Settings()
+
+
+def test_yaml_of_settings_reads_back(tmp_path: Path) -> None:
+    settings = resolve("quickstart", [], {}, ["environment.where={kind: [a]}"], {})
+    file = write(tmp_path / "all.yaml", to_yaml(settings))
+    assert only(files=[file]) == settings
+    assert list(read_yaml(file)) == list(Settings.__struct_fields__)
+
+
+nested = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), nested, max_size=3),
+    st.dictionaries(st.sampled_from("abc"), nested, max_size=3),
+)
+def test_deep_merge_of_options(below: dict[str, Any], above: dict[str, Any]) -> None:
+    """What a layer sets is there, what it does not mention stays, and merging it twice changes nothing."""
+
+    def merged(*layers: dict[str, Any]) -> dict[str, Any]:
+        base = Settings()
+        for layer in layers:
+            base = only(flags={"environment.options": layer}, base=base)
+        return base.environment.options
+
+    def leaves(value: Any, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:
+        if not isinstance(value, dict):
+            return {path: value}
+        return {key: leaf for name, inner in value.items() for key, leaf in leaves(inner, (*path, name)).items()}
+
+    once = merged(below, above)
+    assert merged(below, above, above) == once
+    assert leaves(above).items() <= leaves(once).items()
+    kept = {path: leaf for path, leaf in leaves(below).items() if path[0] not in above}
+    assert kept.items() <= leaves(once).items()

@@ -1,0 +1,74 @@
+"""Panels: fixed order, hashes, narrowing, and the slices that iterations take."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import write_json
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
+
+
+class Rooms:
+    """A world that lists tasks and nothing else."""
+
+    name = "rooms"
+
+    def tasks(self, split: str) -> list[Task]:
+        kinds = ["walk", "run", "sit"]
+        return [Task(id=f"{split}/{n}", world="rooms", split=split, kind=kinds[n % 3]) for n in range(9)]
+
+    def attributes(self, task: Task) -> dict[str, str]:
+        return {"kind": task.kind}
+
+
+def test_a_panel_is_a_split_narrowed_and_cut() -> None:
+    panel = panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["run", "sit"]}, tasks=3))
+    assert [task.id for task in panel.tasks] == ["L0/1", "L0/2", "L0/4"]
+    assert panel.name == "L0"
+
+
+def test_the_hash_is_that_of_the_ids_in_order() -> None:
+    tasks = Rooms().tasks("L0")
+    assert make_panel("a", "rooms", tasks).sha256 == make_panel("b", "rooms", tasks).sha256
+    assert make_panel("a", "rooms", tasks).sha256 != make_panel("a", "rooms", tasks[::-1]).sha256
+
+
+def test_nothing_left_and_unknown_attributes_are_refused() -> None:
+    with pytest.raises(UsageError, match="no task of rooms L0 is left"):
+        panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["fly"]}))
+    with pytest.raises(UsageError, match="--where colour: rooms has no such attribute; it has kind"):
+        panel_for(Rooms(), EnvironmentSettings(split="L0", where={"colour": ["red"]}))
+
+
+def test_a_panel_file_is_read_back_and_a_changed_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "panel.json"
+    panel = panel_for(Rooms(), EnvironmentSettings(split="L1", tasks=4))
+    write_json(path, panel)
+    assert panel_for(Rooms(), EnvironmentSettings(panel=str(path))) == panel
+    write_json(path, msgspec.structs.replace(panel, tasks=panel.tasks[1:]))
+    with pytest.raises(DataError, match="sha256: does not match"):
+        panel_for(Rooms(), EnvironmentSettings(panel=str(path)))
+    write_json(path, msgspec.structs.replace(panel, world="other"))
+    with pytest.raises(DataError, match="world: is 'other'"):
+        panel_for(Rooms(), EnvironmentSettings(panel=str(path)))
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 3))
+def test_iterations_walk_the_panel_without_repeating_a_task(count: int, per_step: int, iteration: int, seed: int) -> None:
+    tasks = [Task(id=str(n), world="w", split="s", kind="k") for n in range(count)]
+    if per_step > count:
+        with pytest.raises(UsageError, match="tasks_per_step"):
+            iteration_tasks(tasks, per_step, iteration, seed)
+        return
+    chosen = iteration_tasks(tasks, per_step, iteration, seed)
+    assert len({task.id for task in chosen}) == per_step
+    laps = count // per_step
+    first = iteration - iteration % laps
+    lap = [task.id for i in range(first, first + laps) for task in iteration_tasks(tasks, per_step, i, seed)]
+    assert len(lap) == len(set(lap)) == laps * per_step

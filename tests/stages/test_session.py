@@ -1,0 +1,51 @@
+"""Existing output, resumed settings, and the manifest entry that comes last."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentcli.errors import UsageError
+from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
+from agentcli.stages.session import Session
+
+
+def session(path: Path, **environment: object) -> Session:
+    settings = Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model="m"))
+    return Session("rollout", RunDirectory(path), settings, ["agentcli", "rollout"], ("environment", "policy"))
+
+
+def test_output_is_neither_replaced_nor_continued_unasked(tmp_path: Path) -> None:
+    output = tmp_path / "trees.jsonl"
+    assert session(tmp_path).begin([output], resume=False, overwrite=False) is False
+    output.write_text("old")
+    with pytest.raises(UsageError, match=r"trees\.jsonl exists; go on with --resume"):
+        session(tmp_path).begin([output], resume=False, overwrite=False)
+    assert session(tmp_path).begin([output], resume=True, overwrite=False) is True
+    assert output.read_text() == "old"
+    session(tmp_path).begin([output], resume=False, overwrite=True)
+    assert not output.exists()
+    with pytest.raises(UsageError, match="exclude each other"):
+        session(tmp_path).begin([output], resume=True, overwrite=True)
+
+
+def test_a_resumed_stage_keeps_its_settings(tmp_path: Path) -> None:
+    session(tmp_path, max_steps=9).begin([], resume=False, overwrite=False)
+    (tmp_path / "trees.jsonl").write_text("")
+    with pytest.raises(UsageError, match=r"environment\.max_steps was 9, now 8"):
+        session(tmp_path, max_steps=8).begin([tmp_path / "trees.jsonl"], resume=True, overwrite=False)
+    assert session(tmp_path, max_steps=9, processes=4).begin([tmp_path / "trees.jsonl"], resume=True, overwrite=False)
+
+
+def test_the_manifest_says_how_it_came_about(tmp_path: Path) -> None:
+    (tmp_path / "input").write_text("x")
+    record = session(tmp_path).finish(inputs=[tmp_path / "input"], counts={"trees": 3}, seconds={"policy": 1.23456})
+    stored = RunDirectory(tmp_path).finished("rollout")
+    assert stored == record
+    assert stored is not None
+    assert stored.counts == {"trees": 3}
+    assert stored.seconds["policy"] == 1.235
+    assert stored.inputs[str(tmp_path / "input")].startswith("2d711642b726b044")
+    assert msgspec.convert(stored.settings, Settings).policy.model == "m"
+    assert stored.versions["agentcli"]
