@@ -1,0 +1,87 @@
+"""From demonstration trees to samples for imitation: the user message of a step, and the response that is worth imitating.
+
+Not imitated, and counted: steps with a `mask` (noise put in on purpose), steps whose response was malformed or inadmissible, and
+empty responses. Both sides are tokenised by the chat template, so that a sample is exactly what the policy will be asked and
+should answer; the end-of-turn token is part of the response, or the policy never learns to stop.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from agentcli.errors import DataError, UsageError
+from agentcli.policies.chat import messages, prompt_ids
+from agentcli.records.files import read_records
+from agentcli.records.types import Step, Tree, Validity
+
+
+class Sample(NamedTuple):
+    """Token ids of one prompt (generation prompt included) and one response (end-of-turn token included)."""
+
+    prompt: list[int]
+    response: list[int]
+
+
+class SampleCounts(msgspec.Struct, kw_only=True):
+    """What became of the steps."""
+
+    trees: int = 0
+    samples: int = 0
+    masked: int = 0
+    invalid: int = 0
+    """Malformed or inadmissible."""
+    empty: int = 0
+
+
+def read_steps(trees: Iterable[Path], counts: SampleCounts | None = None) -> Iterator[tuple[str, Step]]:
+    """Stream (place, step) of all steps worth imitating, counting what is left out."""
+    counts = counts or SampleCounts()
+    for path in trees:
+        for number, tree in enumerate(read_records(path, Tree), 1):
+            counts.trees += 1
+            for step in tree.steps:
+                if step.mask is not None:
+                    counts.masked += 1
+                elif step.validity != Validity.VALID:
+                    counts.invalid += 1
+                elif not step.response.strip():
+                    counts.empty += 1
+                else:
+                    counts.samples += 1
+                    yield f"{path}:{number}: steps[{step.id}]", step
+
+
+def read_texts(trees: Iterable[Path]) -> Iterator[str]:
+    """Stream prompt and response of all steps, imitated or not: what a tokenizer made from demonstrations must know."""
+    for path in trees:
+        for tree in read_records(path, Tree):
+            for step in tree.steps:
+                yield step.prompt
+                yield step.response
+
+
+def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
+    """One sample. Raises DataError for one that is too long and UsageError for a chat template that cannot be learned from."""
+    prompt = prompt_ids(tokenizer, step.prompt)
+    conversation = messages(tokenizer, step.prompt, step.response)
+    whole = tokenizer.apply_chat_template(conversation, tokenize=True, return_dict=False)
+    response = whole[len(prompt) :]
+    if whole[: len(prompt)] != prompt or tokenizer.eos_token_id not in response:
+        begins = whole[: len(prompt)] == prompt
+        fault = (
+            "end the assistant's turn with the eos token"
+            if begins
+            else "begin the assistant's turn as it prompts for one"
+        )
+        raise UsageError(
+            f"{tokenizer.name_or_path}: its chat template does not {fault}; change chat_template.jinja or use another model"
+        )
+    response = response[: response.index(tokenizer.eos_token_id) + 1]
+    if len(prompt) + len(response) > max_length:
+        raise DataError(
+            f"{place}: prompt and response are {len(prompt) + len(response)} tokens, sft.max_length is {max_length}; set "
+            "sft.max_length higher or prompt.history lower"
+        )
+    return Sample(prompt, response)

@@ -1,0 +1,52 @@
+"""One forward pass over prompt + response rows, for both trainers and for log-probabilities without a gradient.
+
+Rows are padded on the right and no attention mask is given: in a causal model no position sees what comes after it, so the
+padding cannot reach a token that counts. The language-model head runs only on the columns in which some row has a token to
+be predicted.
+
+Shape suffixes: B rows, T padded length, K kept columns, N response tokens in row-major order, V vocabulary.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from agentcli.training.losses import token_logprobs
+
+
+def pad_rows(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int) -> tuple[Tensor, Tensor]:
+    """(prompt ids, response ids) rows as input ids (B, T) and the mask (B, T) of response tokens."""
+    lengths = [len(prompt) + len(response) for prompt, response in rows]
+    ids_BT = torch.full((len(rows), max(lengths)), pad, dtype=torch.long)
+    response_BT = torch.zeros(ids_BT.shape, dtype=torch.bool)
+    for index, (prompt, response) in enumerate(rows):
+        ids_BT[index, : lengths[index]] = torch.tensor([*prompt, *response])
+        response_BT[index, len(prompt) : lengths[index]] = True
+    return ids_BT, response_BT
+
+
+def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
+    """Logits (N, V) that predict the marked tokens of right-padded rows; column 0 cannot be marked."""
+    predicted_BS = target_BT[:, 1:]
+    columns_K = predicted_BS.any(dim=0).nonzero().squeeze(1)
+    logits_BKV = model(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False).logits
+    return logits_BKV[predicted_BS[:, columns_K]]
+
+
+@torch.no_grad()
+def response_logprobs(model: Any, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> list[Tensor]:
+    """Log-probabilities (N,) of the response tokens of each (ids_BT, response_BT) batch, on the CPU, dropout off.
+
+    Computed in the precision that training computes in: bfloat16 autocast on CUDA, float32 elsewhere.
+    """
+    was_training = model.training
+    model.eval()
+    found = []
+    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        for ids_BT, response_BT in batches:
+            ids_BT, response_BT = ids_BT.to(device), response_BT.to(device)
+            found.append(token_logprobs(target_logits(model, ids_BT, response_BT), ids_BT[response_BT]).cpu())
+    model.train(was_training)
+    return found

@@ -1,0 +1,59 @@
+"""The lines of metrics.jsonl, and the callback through which a trainer tells how far it is."""
+
+from collections.abc import Callable
+
+from agentcli.records.types import SCHEMA_VERSION, Record
+
+Progress = Callable[[int, int, dict[str, float]], None]
+"""Called after each metrics line with (updates done, updates in all, a few figures to show)."""
+
+
+class TrainMetrics(Record, kw_only=True):
+    """One update of the policy gradient. Means are over the tokens that were trained on, unless said otherwise."""
+
+    schema_version: int = SCHEMA_VERSION
+    update: int
+    """1-based, updates that were skipped not counted."""
+    epoch: int
+    """0-based."""
+    loss: float
+    surrogate: float
+    """Weighted as the loss."""
+    kl: float
+    """k3 against the reference, weighted as the loss; 0 without one."""
+    entropy: float
+    """Nats per token."""
+    clip_fraction: float
+    ratio_mean: float
+    ratio_max: float
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    rows: int
+    rows_skipped: int
+    """Rows of this update that cannot have a gradient (advantage 0 and beta 0, or weight 0)."""
+    tokens: int
+    """Response tokens trained on."""
+    advantage_mean: float
+    """This and the next three: over all rows of the update, skipped ones included."""
+    advantage_std: float
+    advantage_min: float
+    advantage_max: float
+    seconds: float
+    """Since training began."""
+
+
+class SftMetrics(Record, kw_only=True):
+    """Means over the updates since the line before."""
+
+    schema_version: int = SCHEMA_VERSION
+    update: int
+    loss: float
+    """Nats per response token."""
+    token_accuracy: float
+    grad_norm: float
+    learning_rate: float
+    tokens: int
+    """Response tokens trained on so far."""
+    seconds: float
+    """Since training began."""

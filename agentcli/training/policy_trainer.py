@@ -1,0 +1,144 @@
+"""transformers.Trainer with the policy-gradient loss: it runs the planned microbatches and writes one metrics line per update."""
+
+import math
+import time
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+from transformers import PrinterCallback, Trainer, TrainingArguments
+
+from agentcli.errors import AgentCliError
+from agentcli.records.files import RecordWriter
+from agentcli.records.settings import TrainSettings
+from agentcli.training.batches import Microbatches, Plan
+from agentcli.training.distributed import max_over_ranks, sum_over_ranks
+from agentcli.training.forward import target_logits
+from agentcli.training.losses import TokenLosses, token_entropies, token_logprobs, token_losses
+from agentcli.training.metrics import Progress, TrainMetrics
+
+SUMS = ("loss", "surrogate", "kl", "entropy", "clipped", "ratio", "tokens", "rows")
+
+
+class PolicyTrainer(Trainer):
+    """Runs a plan; its weights already hold every normalisation, so nothing here divides by a count.
+
+    `writer` is None on all ranks but the first.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        args: TrainingArguments,
+        plan: Plan,
+        pad: int,
+        settings: TrainSettings,
+        writer: RecordWriter | None,
+        progress: Progress | None,
+    ) -> None:
+        self._microbatches = Microbatches(plan, pad)
+        super().__init__(model=model, args=args, train_dataset=self._microbatches)
+        self.remove_callback(PrinterCallback)
+        self.model_accepts_loss_kwargs = True
+        self.written: list[TrainMetrics] = []
+        self._plan, self._settings, self._writer, self._progress = plan, settings, writer, progress
+        self._started = time.perf_counter()
+        self._reset()
+
+    def _reset(self) -> None:
+        self._sums = torch.zeros(len(SUMS), dtype=torch.float64, device=self.args.device)
+        self._ratio_max = torch.zeros((), dtype=torch.float64, device=self.args.device)
+
+    def get_train_dataloader(self) -> DataLoader:
+        """The planned microbatches in their order: shuffled, padded and dealt to this rank already."""
+        return DataLoader(self._microbatches, batch_size=None)
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], int]:
+        """The microbatches of one update; the 1 tells Trainer that the loss is normalised over all of them."""
+        batches, _ = super().get_batch_samples(*args, **kwargs)
+        return batches, 1
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted."""
+        return 0
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """This microbatch's part of the update's loss, times the world size because DDP averages gradients."""
+        ids_BT, response_BT = inputs["ids_BT"], inputs["response_BT"]
+        logits_NV = target_logits(model, ids_BT, response_BT)
+        logprobs_N = token_logprobs(logits_NV, ids_BT[response_BT])
+        settings = self._settings
+        losses = token_losses(
+            logprobs_N, inputs["old_N"], inputs["advantages_N"], settings.clip, inputs.get("reference_N"), settings.beta
+        )
+        loss = (inputs["weights_N"] * losses.loss_N).sum()
+        self._record(losses, token_entropies(logits_NV.detach()), inputs)
+        scaled = loss * self._plan.world.size
+        return (scaled, {"logits": logits_NV}) if return_outputs else scaled
+
+    @torch.no_grad()
+    def _record(self, losses: TokenLosses, entropies_N: Tensor, inputs: dict[str, Tensor]) -> None:
+        weights_N, counted_N = inputs["weights_N"].double(), inputs["counted_N"].double()
+        sums = (
+            (weights_N * losses.loss_N).sum(),
+            (weights_N * losses.surrogate_N).sum(),
+            (weights_N * losses.kl_N).sum(),
+            (counted_N * entropies_N).sum(),
+            (counted_N * losses.clipped_N).sum(),
+            (counted_N * losses.ratio_N).sum(),
+            counted_N.sum(),
+            inputs["rows_1"].sum().double(),
+        )
+        self._sums += torch.stack(sums)
+        self._ratio_max = torch.maximum(self._ratio_max, (counted_N * losses.ratio_N).max())
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Called by Trainer after every update, and once at the end with a summary that is not ours."""
+        if "grad_norm" not in logs:
+            return
+        sums = dict(zip(SUMS, sum_over_ranks(self._sums, self._plan.world).tolist(), strict=True))
+        ratio_max = max_over_ranks(self._ratio_max, self._plan.world).item()
+        metrics = self._metrics(logs, sums, ratio_max)
+        if not math.isfinite(metrics.loss + metrics.grad_norm):
+            raise AgentCliError(
+                f"update {metrics.update}: loss {metrics.loss}, gradient norm {metrics.grad_norm}: not finite; nothing was "
+                "saved; lower train.learning_rate, or set train.recompute_logprobs=true if the sampler's are wrong"
+            )
+        self.written.append(metrics)
+        if self._writer is not None:
+            self._writer.write(metrics)
+        if self._progress is not None:
+            figures = {"loss": metrics.loss, "entropy": metrics.entropy, "clip_fraction": metrics.clip_fraction}
+            self._progress(metrics.update, len(self._plan.updates), figures)
+        self._reset()
+
+    def _metrics(self, logs: dict[str, float], sums: dict[str, float], ratio_max: float) -> TrainMetrics:
+        number = self.state.global_step
+        update = self._plan.updates[number - 1]
+        advantages = [self._plan.rows[row].advantage for row in update.rows]
+        tokens = sums["tokens"]
+        return TrainMetrics(
+            update=number,
+            epoch=update.epoch,
+            loss=sums["loss"],
+            surrogate=sums["surrogate"],
+            kl=sums["kl"],
+            entropy=sums["entropy"] / tokens,
+            clip_fraction=sums["clipped"] / tokens,
+            ratio_mean=sums["ratio"] / tokens,
+            ratio_max=ratio_max,
+            grad_norm=float(logs["grad_norm"]),
+            learning_rate=float(logs["learning_rate"]),
+            rows=int(sums["rows"]),
+            rows_skipped=len(update.rows) - len(update.weights),
+            tokens=int(tokens),
+            advantage_mean=fmean(advantages),
+            advantage_std=pstdev(advantages),
+            advantage_min=min(advantages),
+            advantage_max=max(advantages),
+            seconds=round(time.perf_counter() - self._started, 3),
+        )

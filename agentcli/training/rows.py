@@ -1,0 +1,140 @@
+"""From trees and credit to training rows: what was sampled, with one number that says how good it was.
+
+Both files are streamed side by side, tree n with credit n. This module knows no tokenizer and no model: a row still holds
+its prompt as text, and exactly the token ids and log-probabilities that were sampled.
+
+A row's `share` is what aggregation `step` (RewardFlow, eq. 11: mean over trajectories of mean over steps of mean over
+tokens) needs. A trajectory is a leaf that is not errored; T of it is the number of steps on its path that are trained. Each
+trained step gets 1/T from every trajectory it lies on, so a shared prefix belongs to all its trajectories, and a step that
+lies only on errored ones has share 0. A step that occurs k times in the credit (prefix: duplicate) splits its share in k equal
+parts. Shares sum to the number of trajectories; dividing by their sum (`losses.token_weights`) gives the mean.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import msgspec
+
+from agentcli.errors import DataError
+from agentcli.records.files import read_records
+from agentcli.records.trees import leaves, path, validate_tree
+from agentcli.records.types import Credit, Outcome, StepCredit, Tree
+
+
+@dataclass(slots=True, frozen=True)
+class Row:
+    """One sampled response and its credit."""
+
+    place: str
+    """File, line and step, for messages."""
+    prompt: str
+    token_ids: list[int]
+    logprobs: list[float]
+    advantage: float
+    weight: float
+    share: float
+
+
+class RowCounts(msgspec.Struct, kw_only=True):
+    """What became of the credit's entries."""
+
+    trees: int = 0
+    trajectories: int = 0
+    """Leaves that are not errored."""
+    rows: int = 0
+    unassigned: int = 0
+    """Left out: advantage None."""
+    without_tokens: int = 0
+    """Left out: no model was asked (an error before sampling)."""
+
+
+def read_rows(trees: Path, credit: Path) -> tuple[list[Row], RowCounts]:
+    """All rows that have an advantage and sampled tokens, in file order, and the count of what was left out.
+
+    Raises DataError with file and line when the two files do not belong together, when an advantage or weight is not
+    finite, and when a tree was not sampled from a model.
+    """
+    rows: list[Row] = []
+    counts = RowCounts()
+    for number, (tree, given) in enumerate(_aligned(trees, credit), 1):
+        place = f"{trees}:{number}"
+        validate_tree(tree, place)
+        _check_sampled(tree, place)
+        entries = _trained_entries(tree, given, f"{credit}:{number}", counts)
+        shares = _shares(tree, {entry.step for entry in entries})
+        repeats = Counter(entry.step for entry in entries)
+        counts.trees += 1
+        counts.trajectories += sum(leaf.outcome != Outcome.ERRORED for leaf in leaves(tree))
+        for entry in entries:
+            step = tree.steps[entry.step]
+            rows.append(
+                Row(
+                    place=f"{place}: steps[{step.id}]",
+                    prompt=step.prompt,
+                    token_ids=step.token_ids,
+                    logprobs=step.logprobs,
+                    advantage=float(entry.advantage or 0.0),
+                    weight=entry.weight,
+                    share=shares.get(step.id, 0.0) / repeats[step.id],
+                )
+            )
+    counts.rows = len(rows)
+    return rows, counts
+
+
+def _aligned(trees: Path, credit: Path) -> Iterator[tuple[Tree, Credit]]:
+    pairs = zip_longest(read_records(trees, Tree), read_records(credit, Credit))
+    for number, (tree, given) in enumerate(pairs, 1):
+        if tree is None or given is None:
+            short, long = (trees, credit) if tree is None else (credit, trees)
+            raise DataError(f"{short}: ends after {number - 1} records, {long} goes on; run assign-credit again")
+        if tree.task.id != given.task:
+            raise DataError(
+                f"{credit}:{number}: task: is {given.task!r}, {trees}:{number} is {tree.task.id!r}; run assign-credit again"
+            )
+        yield tree, given
+
+
+def _check_sampled(tree: Tree, place: str) -> None:
+    answered = any(leaf.outcome != Outcome.ERRORED for leaf in leaves(tree))
+    if answered and not any(step.token_ids for step in tree.steps):
+        raise DataError(
+            f"{place}: task {tree.task.id}: no step has token_ids, its policy has no model (expert, search, random) and no "
+            "log-probabilities to train against; use `agentcli sft` for demonstrations"
+        )
+
+
+def _trained_entries(tree: Tree, given: Credit, place: str, counts: RowCounts) -> list[StepCredit]:
+    entries = []
+    for position, entry in enumerate(given.steps):
+        where = f"{place}: steps[{position}]"
+        if not 0 <= entry.step < len(tree.steps):
+            raise DataError(
+                f"{where}.step: {entry.step} is no step of task {tree.task.id}, which has {len(tree.steps)}"
+            )
+        if not (math.isfinite(entry.weight) and entry.weight >= 0):
+            raise DataError(f"{where}.weight: {entry.weight} is not a finite number >= 0")
+        if entry.advantage is None:
+            counts.unassigned += 1
+        elif not math.isfinite(entry.advantage):
+            raise DataError(f"{where}.advantage: {entry.advantage} is not finite")
+        elif not tree.steps[entry.step].token_ids:
+            counts.without_tokens += 1
+        else:
+            entries.append(entry)
+    return entries
+
+
+def _shares(tree: Tree, trained: set[int]) -> dict[int, float]:
+    shares: dict[int, float] = {}
+    for leaf in leaves(tree):
+        if leaf.outcome == Outcome.ERRORED:
+            continue
+        steps = [step.id for step in path(tree, leaf) if step.id in trained]
+        for step in steps:
+            shares[step] = shares.get(step, 0.0) + 1 / len(steps)
+    return shares
