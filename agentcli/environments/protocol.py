@@ -96,6 +96,10 @@ class World(Protocol):
         Raises UsageError where the world has none."""
 
 
+FINISHED = "done"
+"""The sentence of a searching expert that has nothing left to do although the episode goes on; such moves are not imitated."""
+
+
 class Habits(msgspec.Struct, kw_only=True, frozen=True):
     """What is wrong with a searching expert on purpose (see DemosSettings)."""
 
@@ -103,6 +107,8 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     """This episode leaves the tool step out (or the second object)."""
     overlook: float = 0.0
     """Chance to pass by a closed receptacle."""
+    wander: bool = True
+    """Visits places in an order of its own, drawn by the seed, and not in that of the admissible actions."""
 
 
 def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> list[Task]:

@@ -12,7 +12,7 @@ from agentcli.environments.alfworld.goal import Goal
 from agentcli.environments.alfworld.knowledge import goal_of, know
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
-from agentcli.environments.protocol import Context, Habits
+from agentcli.environments.protocol import FINISHED, Context, Habits
 from agentcli.records.files import derive_seed
 
 Move = tuple[str, str, str]
@@ -41,6 +41,7 @@ class _Searcher:
         self.goal: Goal = goal_of(context)
         self.known = know(context)
         self.admissible = dict.fromkeys(context.admissible)
+        self.order = {action: position for position, action in enumerate(context.admissible)}
         self.seed = seed
         self.habits = habits
 
@@ -51,7 +52,7 @@ class _Searcher:
         if held:
             return self._put_down(held)
         if self._finished():
-            return "think", "done", "look"
+            return "think", FINISHED, "look"
         return self._fetch() or self._explore(self.goal.object)
 
     def _finished(self) -> bool:
@@ -167,7 +168,11 @@ class _Searcher:
         """Sorts places where it may lie first, by the seed; the goal itself late, for things that belong there lie elsewhere."""
         late = what == self.goal.object and type_of(place) == self.goal.place
         lies = what == "desklamp" or what in _fits().get(type_of(place), ())
-        return late or not lies, _rank(self.seed, place)
+        return late or not lies, self._place(place)
+
+    def _place(self, place: str) -> int:
+        """Its place in the order of visits: one drawn by the seed for an expert that wanders, else that of the commands."""
+        return _rank(self.seed, place) if self.habits.wander else self.order.get(f"go to {place}", -1)
 
     def _overlooks(self, place: str) -> bool:
         everywhere = all(place in self.known.visited or place in self.known.seen for place in self.known.places)

@@ -22,7 +22,7 @@ from agentcli.environments.alfworld.fast.facts import Entities, FactTable, Hiera
 from agentcli.environments.alfworld.fast.grammar import load_grammar, split_sentence
 from agentcli.environments.alfworld.fast.render import Render, Renderer
 from agentcli.environments.alfworld.fast.translation import Translation
-from agentcli.environments.alfworld.fast.translator import load_translation
+from agentcli.environments.alfworld.fast.translator import load_translation, undisturbed
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
 
@@ -229,7 +229,8 @@ def open_game(path: Path, cache: Cache) -> Game:
     identity = identify(path)
     game = _games.get(identity)
     if game is None:
-        game = _games[identity] = _load(path, cache)
+        with undisturbed():
+            game = _games[identity] = _load(path, cache)
     _games.move_to_end(identity)
     game.users += 1
     return game

@@ -1,0 +1,47 @@
+"""A user message as the tokens a chat model expects; the one function that sampling, sft and train share.
+
+What was sampled on must be what is trained on, so nothing else applies a chat template. Text from an environment cannot
+speak for the model: strings that the tokenizer would read as control tokens are broken up first.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from agentcli.errors import UsageError
+
+
+def messages(tokenizer: Any, prompt: str, response: str | None = None) -> list[dict[str, str]]:
+    """The conversation of one step: the prompt, and the response where there is one, with control tokens broken up."""
+    turns = [{"role": "user", "content": plain(tokenizer, prompt)}]
+    if response is not None:
+        turns.append({"role": "assistant", "content": plain(tokenizer, response)})
+    return turns
+
+
+def prompt_ids(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of the user message `text` up to where the model's turn begins.
+
+    Raises UsageError when the tokenizer has no chat template.
+    """
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"policy.model: the tokenizer of {tokenizer.name_or_path or 'this model'} has no chat template; "
+            "use an instruction-tuned model, or put a chat_template.jinja into its directory"
+        )
+    return tokenizer.apply_chat_template(
+        messages(tokenizer, text), add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+
+
+def plain(tokenizer: Any, text: str) -> str:
+    """`text` with a space after the first character of whatever the tokenizer would read as a control token."""
+    return _control(tokenizer).sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+
+
+@lru_cache(maxsize=8)
+def _control(tokenizer: Any) -> re.Pattern[str]:
+    tokens: Sequence[str] = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+    longest_first = sorted({*tokens, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

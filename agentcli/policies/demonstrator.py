@@ -1,0 +1,94 @@
+"""A demonstrator that is imperfect on purpose: bad habits by episode, noise and stray moves by step.
+
+It wraps another policy. Habits (forget, overlook) shape what a searching expert does and are imitated: they are the headroom
+that reinforcement learning has to close. Noise and stray moves are executed but carry Reply.mask, so that nothing learns to
+make them; they put into the histories what a policy must learn to recover from. Everything follows from the request's seeds.
+"""
+
+import random
+
+from agentcli.environments.protocol import Context, Habits, World
+from agentcli.errors import UsageError
+from agentcli.policies.model_free import Search
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.prompts.parse import format_response
+from agentcli.records.files import derive_seed
+from agentcli.records.settings import DemosSettings
+
+
+class Demonstrator:
+    """`inner` with the faults of `settings`; `world` names the things of other rooms.
+
+    Raises UsageError for habits that `inner` cannot have.
+    """
+
+    def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
+        if (settings.forget or settings.overlook) and not isinstance(inner, Search):
+            raise UsageError(
+                f"demos.forget and demos.overlook are habits of the searching expert; {settings.policy} has none: "
+                "set demos.policy=search, or both to 0"
+            )
+        self.seconds = 0.0
+        self._inner, self._world, self._settings = inner, world, settings
+
+    async def respond(self, request: Request) -> Reply:
+        """One step's reply. What the wrapped policy raises is passed on."""
+        rng = random.Random(derive_seed(request.seed, "demonstrator"))
+        chance = rng.random()
+        if chance < self._settings.stray:
+            action = stray_action(request.context, self._world.vocabulary(), rng)
+            if action:
+                return Reply(text=format_response("think", "try this", action), mask="stray")
+        elif chance < self._settings.stray + self._settings.noise and request.context.admissible:
+            action = rng.choice(request.context.admissible)
+            return Reply(text=format_response("explore", "try anything", action), mask="noise")
+        if isinstance(self._inner, Search):
+            reply = self._inner.respond_with(request, self._habits(request.episode_seed))
+        else:
+            reply = await self._inner.respond(request)
+        self.seconds = self._inner.seconds
+        return reply
+
+    async def close(self) -> None:
+        """Close the wrapped policy."""
+        await self._inner.close()
+
+    def _habits(self, episode_seed: int) -> Habits:
+        """One draw per episode decides about forgetting, another about wandering."""
+
+        def drawn(habit: str, chance: float) -> bool:
+            return random.Random(derive_seed(episode_seed, habit)).random() < chance
+
+        forget, wander = drawn("forget", self._settings.forget), drawn("wander", self._settings.wander)
+        return Habits(forget=forget, overlook=self._settings.overlook, wander=wander)
+
+
+def stray_action(context: Context, vocabulary: list[str], rng: random.Random) -> str | None:
+    """An inadmissible action such as a confused agent tries: the last one again, an earlier one whose time is over (going
+    to where it is), or one with a thing of another room. Kinds that exist are equally likely; None when there is none."""
+    if not context.admissible:
+        return None
+    past = [action for action in dict.fromkeys(context.actions) if action and action not in context.admissible]
+    kinds = [past[-1:], past, _foreign(context, vocabulary, rng)]
+    possible = [kind for kind in kinds if kind]
+    return rng.choice(rng.choice(possible)) if possible else None
+
+
+def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> list[str]:
+    """At most one action: an admissible one with its thing replaced by one that this episode has never named."""
+    known = set(vocabulary)
+    named = [(action, thing) for action in context.admissible for thing in _things(action, known)]
+    met = "\n".join((context.instruction, *context.observations, *context.admissible))
+    strange = [thing for thing in vocabulary if thing not in met]
+    if not named or not strange:
+        return []
+    action, thing = rng.choice(named)
+    changed = action.replace(thing, rng.choice(strange))
+    return [] if changed in context.admissible else [changed]
+
+
+def _things(action: str, known: set[str]) -> list[str]:
+    """Entities of one or two words in an action, in order."""
+    words = action.split()
+    pairs = [" ".join(words[index : index + 2]) for index in range(len(words) - 1)]
+    return [thing for thing in (*pairs, *words) if thing in known]

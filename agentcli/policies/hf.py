@@ -1,0 +1,146 @@
+"""The transformers policy: any causal language model answers, batched across everything that is waiting.
+
+A reply depends on its request and the model alone. On a CPU in float32 with one thread it is bit-identical whoever shares the
+batch, because prompts are padded on the left to a length that depends on their own length only, only equal lengths are
+batched, rows come in multiples of eight, and the noise of a draw is a function of the request's seed. Several threads and
+GPUs split their sums by batch size: there, log-probabilities differ in the last bits, and a near tie may fall otherwise.
+"""
+
+import time
+from functools import lru_cache, partial
+from typing import Any
+
+import msgspec
+import torch
+from transformers import GenerationConfig, LogitsProcessorList
+
+from agentcli.errors import PolicyError, UsageError
+from agentcli.policies.batching import Batcher
+from agentcli.policies.chat import prompt_ids
+from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.sampling import Sampler
+from agentcli.records.settings import PolicySettings
+from agentcli.records.types import StopReason
+
+ROWS = 8
+"""Rows of a batch are padded to a multiple of this."""
+PROMPT_BUCKET = 32
+"""Prompts are padded to a multiple of this many tokens."""
+PROMPTS_REMEMBERED = 4096
+"""Siblings and revisited states ask with the same prompt: its tokens are kept."""
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """One request, tokenised."""
+
+    prompt: list[int]
+    seed: int
+    temperature: float
+    max_tokens: int
+
+    @property
+    def key(self) -> tuple[int, int, bool]:
+        """Requests with equal keys may share a batch."""
+        return -(-len(self.prompt) // PROMPT_BUCKET) * PROMPT_BUCKET, self.max_tokens, self.temperature == 0
+
+
+class TransformersPolicy:
+    """Samples responses from a causal LM with a chat template. `settings` gives the limits and the batch shape."""
+
+    def __init__(self, model: Any, tokenizer: Any, settings: PolicySettings) -> None:
+        """Raises UsageError when neither the model nor the tokenizer names an end-of-turn token."""
+        self.seconds = 0.0
+        self._model, self._tokenizer, self._settings = model.eval(), tokenizer, settings
+        self._ends = _end_tokens(model, tokenizer)
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._ends[0]
+        _forget_sampling_settings(model)
+        self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        self._batcher: Batcher[_Item, Reply] = Batcher(
+            self._generate, lambda item: item.key, settings.batch_rows, settings.linger_ms / 1000
+        )
+
+    async def respond(self, request: Request) -> Reply:
+        """Raises PolicyError for a prompt longer than policy.max_prompt_tokens."""
+        prompt = self._prompt_ids(request.prompt)
+        if len(prompt) > self._settings.max_prompt_tokens:
+            raise PolicyError(
+                f"the prompt has {len(prompt)} tokens, policy.max_prompt_tokens is {self._settings.max_prompt_tokens}; "
+                "raise it, or shorten prompts with --history"
+            )
+        return await self._batcher.submit(_Item(prompt, request.seed, request.temperature, request.max_tokens))
+
+    async def close(self) -> None:
+        """Let go of the worker thread and the model."""
+        self._batcher.close()
+        self._model = None
+
+    def _generate(self, items: list[_Item]) -> list[Reply]:
+        """One batch of equal keys, in the worker thread."""
+        started = time.perf_counter()
+        width, max_tokens, _ = items[0].key
+        device = self._model.device
+        sampler = Sampler([item.seed for item in items], [item.temperature for item in items], self._ends[0], device)
+        ids_BT, mask_BT = self._padded([item.prompt for item in items], width)
+        with torch.inference_mode():
+            sequences = self._model.generate(
+                input_ids=ids_BT.to(device),
+                attention_mask=mask_BT.to(device),
+                generation_config=GenerationConfig(
+                    max_new_tokens=max_tokens, do_sample=False, eos_token_id=self._ends, pad_token_id=self._pad
+                ),
+                logits_processor=LogitsProcessorList([sampler]),
+            )
+            logprobs = sampler.logprobs(sequences)
+        responses = [self._until_end(row) for row in sequences[: len(items), width:].tolist()]
+        replies = self._replies(items, responses, logprobs)
+        self.seconds += time.perf_counter() - started
+        return replies
+
+    def _padded(self, prompts: list[list[int]], width: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """ids and mask [B, width], B a multiple of ROWS: prompts at the right end, then copies of the first one."""
+        rows = prompts + prompts[:1] * (-len(prompts) % ROWS)
+        ids = [[self._pad] * (width - len(row)) + row for row in rows]
+        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        return torch.tensor(ids), torch.tensor(mask)
+
+    def _until_end(self, tokens: list[int]) -> list[int]:
+        """The response up to and including its end-of-turn token."""
+        for index, token in enumerate(tokens):
+            if token in self._ends:
+                return tokens[: index + 1]
+        return tokens
+
+    def _replies(self, items: list[_Item], responses: list[list[int]], logprobs: list[list[float]]) -> list[Reply]:
+        stopped = [response[-1] in self._ends for response in responses]
+        bare = [response[:-1] if stop else response for response, stop in zip(responses, stopped, strict=True)]
+        texts = self._tokenizer.batch_decode(bare, skip_special_tokens=True)
+        return [
+            Reply(
+                text=text,
+                token_ids=tuple(response),
+                logprobs=tuple(logprob[: len(response)]),
+                prompt_tokens=len(item.prompt),
+                stop=StopReason.STOP if stop else StopReason.LENGTH,
+            )
+            for item, text, response, logprob, stop in zip(items, texts, responses, logprobs, stopped, strict=True)
+        ]
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
+    """End-of-turn ids of the generation config and the tokenizer, the tokenizer's first."""
+    configured = model.generation_config.eos_token_id
+    several = configured if isinstance(configured, list) else [configured]
+    ends = [token for token in dict.fromkeys([tokenizer.eos_token_id, *several]) if token is not None]
+    if not ends:
+        raise UsageError(
+            "policy.model: neither generation_config.json nor the tokenizer names an eos token; set one there"
+        )
+    return ends
+
+
+def _forget_sampling_settings(model: Any) -> None:
+    """`generate` fills what a call leaves open from settings stored with the model (top_k, a repetition penalty), and
+    an adapter keeps its own copy of them: with any of these, the tokens would not be drawn from the model's softmax."""
+    for part in model.modules():
+        if hasattr(part, "generation_config"):
+            part.generation_config = GenerationConfig()

@@ -1,0 +1,48 @@
+"""The one protocol every policy speaks: a request in, a reply out, awaited; batching is the policy's own business."""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from agentcli.environments.protocol import Context
+from agentcli.records.types import StopReason
+
+
+class Request(msgspec.Struct, kw_only=True, frozen=True):
+    """One decision to be made."""
+
+    prompt: str
+    """The user message."""
+    context: Context
+    """For policies without a model."""
+    state: Any
+    """The pool's state handle (for the expert, which asks the engine for a plan)."""
+    seed: int
+    """64-bit; the same request with the same seed gives the same reply, whoever else is in the batch."""
+    episode_seed: int
+    """64-bit; the same for all steps of one trajectory (habits of an expert)."""
+    temperature: float
+    max_tokens: int
+
+
+class Reply(msgspec.Struct, kw_only=True, frozen=True):
+    """One sampled response. `token_ids` includes the end-of-turn token when `stop` is STOP; `text` does not."""
+
+    text: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()
+    """Natural log of the untempered softmax at the sampled ids, rounded to 6 decimals."""
+    prompt_tokens: int = 0
+    stop: StopReason = StopReason.NONE
+    mask: str | None = None
+    """Why this response must not be imitated (noise of a demonstrator)."""
+
+
+class Policy(Protocol):
+    """Answers prompts. `seconds` is the time spent computing replies so far (wall clock of this process)."""
+
+    seconds: float
+
+    async def respond(self, request: Request) -> Reply: ...
+
+    async def close(self) -> None: ...

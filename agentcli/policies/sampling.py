@@ -1,0 +1,85 @@
+"""Sampling whose outcome belongs to the request, not to the batch.
+
+argmax(logits / T + Gumbel noise) is an exact draw from softmax(logits / T). The noise is a hash of (request seed, position,
+token id), so it needs no generator state, is the same on every device and costs a few vector operations per step. It plugs
+into `generate` as a logits processor under greedy decoding.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from transformers import LogitsProcessor
+
+
+def gumbel(seeds_B: torch.Tensor, position: int, vocabulary: int) -> torch.Tensor:
+    """Standard Gumbel noise, float32 [B, vocabulary], for int64 seeds [B] at one position of the response.
+
+    Each 64-bit hash gives two columns of 31 bits; small uniforms, which make the large values, keep full precision.
+    """
+    state_B = _mix(seeds_B + _signed((position + 1) * 0xD1342543DE82EF95))
+    pair_P = torch.arange((vocabulary + 1) // 2, dtype=torch.int64, device=seeds_B.device) * _signed(0x9E3779B97F4A7C15)
+    bits_BV = _mix(state_B[:, None] + pair_P).view(torch.int32).bitwise_and_(2**31 - 1)
+    uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
+    noise_BV = uniform_BV.neg_().log1p_().neg_().log_().neg_()
+    return noise_BV[:, :vocabulary]
+
+
+def _mix(value: torch.Tensor) -> torch.Tensor:
+    """The finaliser of splitmix64, element by element on int64 that wraps."""
+    value = (value ^ _shift(value, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
+    value = (value ^ _shift(value, 27)).mul_(_signed(0x94D049BB133111EB))
+    return value ^ _shift(value, 31)
+
+
+def _shift(value: torch.Tensor, by: int) -> torch.Tensor:
+    """Logical right shift of int64."""
+    return (value >> by).bitwise_and_((1 << (64 - by)) - 1)
+
+
+def _signed(value: int) -> int:
+    """A 64-bit pattern as the int64 that has it."""
+    value %= 1 << 64
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+class Sampler(LogitsProcessor):
+    """Chooses the tokens of one batch and keeps their untempered log-probabilities.
+
+    `seeds` and `temperatures` have one entry per real row; temperature 0 is greedy. Rows beyond them are padding and end
+    at once with `end`.
+    """
+
+    def __init__(self, seeds: Sequence[int], temperatures: Sequence[float], end: int, device: torch.device) -> None:
+        self._rows, self._end = len(seeds), end
+        self._seeds_B = torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int64, device=device)
+        self._temperatures_B1 = torch.tensor(temperatures, dtype=torch.float32, device=device)[:, None]
+        self._greedy = not any(temperatures)
+        self._logprobs: list[torch.Tensor] = []
+        self._pending_BV: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """scores [B, V]: raw float32 logits in, the same or perturbed logits out; `generate` takes the argmax."""
+        self._settle(input_ids)
+        logits_BV = scores[: self._rows]
+        self._pending_BV = torch.log_softmax(logits_BV, dim=-1)
+        if not self._greedy:
+            noise_BV = gumbel(self._seeds_B, len(self._logprobs), scores.shape[-1])
+            drawn_BV = logits_BV / self._temperatures_B1 + noise_BV
+            scores[: self._rows] = torch.where(self._temperatures_B1 > 0, drawn_BV, logits_BV)
+        scores[self._rows :] = 0.0
+        scores[self._rows :, self._end] = 1.0
+        return scores
+
+    def logprobs(self, sequences: torch.Tensor) -> list[list[float]]:
+        """Per real row, the log-probability of every generated token, rounded to 6 decimals; `sequences` is what
+        `generate` returned. Values after the end-of-turn token mean nothing."""
+        self._settle(sequences)
+        stacked = torch.stack(self._logprobs, dim=1).double().cpu().tolist()
+        return [[round(value, 6) for value in row] for row in stacked]
+
+    def _settle(self, ids: torch.Tensor) -> None:
+        """Look up the token that was chosen from the last distribution."""
+        if self._pending_BV is not None:
+            chosen_B1 = ids[: self._rows, -1:]
+            self._logprobs.append(self._pending_BV.gather(-1, chosen_B1)[:, 0])
+            self._pending_BV = None

@@ -1,0 +1,129 @@
+"""A policy from scratch: a word-level tokenizer made from demonstrations and a small Qwen2 made from settings.
+
+Whole entities ("fridge 1") are single tokens, because a model of 0.4 M parameters learns to name them far sooner that way.
+Both are saved with `save_pretrained` as a plain Hugging Face directory. Nothing here trains.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from agentcli.errors import UsageError
+from agentcli.records.settings import TinySettings
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+PAD, UNKNOWN, ASSISTANT, END = "<|pad|>", "<|unknown|>", "<|assistant|>", "<|end|>"
+TAGS = tuple(
+    f"<{slash}{name}>" for name in ("think", "explore", "planning", "reflection", "action") for slash in ("", "/")
+)
+PUNCTUATION = tuple(".,:;!?()[]{}<>|/\\'\"`-=+*#&%$@^~_")
+CLOSING, OPENING = ".,:;!?)]}", "([{"
+
+TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "<|assistant|>{% generation %}{{ message['content'] | trim }}<|end|>{% endgeneration %}"
+    "{% else %}{{ message['content'] }}\n{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""One token beside the text itself. The end of turn lies inside the generation block, so that it is learned."""
+
+NO_REMOTE_CLASS = {"AutoTokenizer": [None, None]}
+"""AutoTokenizer reads any tokenizer beside a qwen2 model as Qwen's own BPE, whatever class its files name, unless they carry
+an auto_map; it then skips the map and believes the class (transformers 5.17-5.23)."""
+
+MAX_POSITIONS = 32768
+
+
+def make_tokenizer(texts: Iterable[str], entities: list[str]) -> "PreTrainedTokenizerFast":
+    """A word-level tokenizer that knows every word of `texts`, every `word number` pair in them and all `entities`.
+
+    Unknown words become one unknown token each; nothing is ever truncated. Decoding puts one space between words and
+    none before closing or after opening punctuation. The vocabulary is sorted: its order does not depend on the texts'.
+    """
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    splitter = pre_tokenizers.Split(Regex(_pattern(entities)), behavior="removed", invert=True)
+    words = {*TAGS, *PUNCTUATION, *entities, *(word for entity in entities for word in entity.split())}
+    for text in texts:
+        words.update(word for word, _ in splitter.pre_tokenize_str(text))
+    vocabulary = {word: index for index, word in enumerate((PAD, UNKNOWN, ASSISTANT, END, *sorted(words)))}
+
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
+    core.pre_tokenizer = splitter
+    core.decoder = decoders.Sequence(
+        [
+            decoders.WordPiece(prefix="\x00", cleanup=False),
+            decoders.Fuse(),
+            *(decoders.Replace(f" {mark}", mark) for mark in CLOSING),
+            *(decoders.Replace(f"{mark} ", mark) for mark in OPENING),
+            decoders.Replace("> <", "><"),
+        ]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        unk_token=UNKNOWN,
+        pad_token=PAD,
+        eos_token=END,
+        additional_special_tokens=[ASSISTANT],
+        chat_template=TEMPLATE,
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=MAX_POSITIONS,
+    )
+    tokenizer.init_kwargs["auto_map"] = NO_REMOTE_CLASS
+    return tokenizer
+
+
+def _pattern(entities: list[str]) -> str:
+    """What one token is: a given entity of several words, a word with its number, a word, a tag, or one mark."""
+    numbered = re.compile(r"[^\W\d_]\w* \d+")
+    several = [entity for entity in entities if " " in entity and not numbered.fullmatch(entity)]
+    named = [re.escape(entity) for entity in sorted(several, key=lambda entity: (-len(entity), entity))]
+    whole = [rf"(?:{'|'.join(named)})(?!\w)"] if named else []
+    return "|".join([*whole, r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)", r"\w(?:[^\s<>]*\w)?", r"</?[a-z]+>", r"\S"])
+
+
+def make_model(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen2ForCausalLM":
+    """A float32 Qwen2 with tied embeddings, drawn from `seed` without touching the global random state.
+
+    Raises UsageError for a shape that does not divide.
+    """
+    import torch
+    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+
+    _check_shape(settings)
+    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=settings.hidden,
+        intermediate_size=settings.intermediate,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        num_key_value_heads=settings.kv_heads,
+        max_position_embeddings=MAX_POSITIONS,
+        initializer_range=settings.initializer_range,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        **special,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % 2**63)
+        model = Qwen2ForCausalLM(config).float()
+    model.generation_config = GenerationConfig(**special)
+    return model
+
+
+def _check_shape(settings: TinySettings) -> None:
+    if settings.hidden % (2 * settings.heads):
+        raise UsageError(
+            f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x sft.tiny.heads ({2 * settings.heads})"
+        )
+    if settings.heads % settings.kv_heads:
+        raise UsageError(
+            f"sft.tiny.heads: {settings.heads} is not a multiple of sft.tiny.kv_heads ({settings.kv_heads})"
+        )

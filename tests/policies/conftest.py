@@ -1,0 +1,30 @@
+"""A tokenizer, a model and one thread for every test of this folder."""
+
+from typing import Any
+
+import pytest
+import torch
+from policy_requests import ENTITIES, PROMPTS
+
+from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.prompts.parse import format_response
+from agentcli.records.settings import TinySettings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    return make_tokenizer(
+        [*PROMPTS, format_response("explore", "find the apple", "take apple 1 from fridge 1")], ENTITIES
+    )
+
+
+@pytest.fixture
+def model(tokenizer: Any) -> Any:
+    return make_model(
+        TinySettings(hidden=32, layers=2, heads=2, kv_heads=1, intermediate=64, initializer_range=0.2), tokenizer, 1
+    )

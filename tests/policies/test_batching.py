@@ -1,0 +1,112 @@
+"""The batcher: who is computed with whom, and what reaches a waiter."""
+
+import asyncio
+import threading
+
+import pytest
+
+from agentcli.policies.batching import Batcher
+
+
+class Work:
+    """Doubles numbers and keeps the batches it saw; a negative number breaks its batch."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.gate = threading.Event()
+        self.gate.set()
+        self.started = threading.Event()
+
+    def __call__(self, items: list[int]) -> list[int]:
+        self.started.set()
+        self.gate.wait(10)
+        self.batches.append(items)
+        if min(items) < 0:
+            raise ValueError("negative")
+        return [2 * item for item in items]
+
+
+def batcher(work: Work, rows: int = 4, linger: float = 0.005) -> Batcher[int, int]:
+    return Batcher(work, lambda item: item % 10, rows, linger)
+
+
+def test_requests_of_one_class_share_batches_of_at_most_rows() -> None:
+    work = Work()
+
+    async def run() -> list[int]:
+        jobs = batcher(work)
+        return await asyncio.gather(*(jobs.submit(item) for item in (1, 11, 2, 21, 31, 41, 12)))
+
+    assert asyncio.run(run()) == [2, 22, 4, 42, 62, 82, 24]
+    assert work.batches == [[1, 11, 21, 31], [2, 12], [41]]
+
+
+def test_requests_gather_while_a_batch_is_computed_and_the_loop_goes_on() -> None:
+    work = Work()
+    work.gate.clear()
+
+    async def run() -> list[int]:
+        jobs = batcher(work, linger=0.0)
+        first = asyncio.create_task(jobs.submit(1))
+        assert await asyncio.to_thread(work.started.wait, 10)
+        others = [asyncio.create_task(jobs.submit(item)) for item in (11, 21, 31)]
+        await asyncio.sleep(0)
+        work.gate.set()
+        return await asyncio.gather(first, *others)
+
+    assert asyncio.run(run()) == [2, 22, 42, 62]
+    assert work.batches == [[1], [11, 21, 31]]
+
+
+def test_a_batch_that_is_not_full_waits_for_one_more() -> None:
+    work = Work()
+
+    async def run() -> None:
+        jobs = batcher(work, rows=3, linger=10.0)
+
+        async def late() -> int:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            return await jobs.submit(21)
+
+        await asyncio.gather(jobs.submit(1), jobs.submit(11), late())
+
+    asyncio.run(run())
+    assert work.batches == [[1, 11, 21]]
+
+
+def test_what_work_raises_reaches_every_waiter_and_the_next_batch_runs() -> None:
+    work = Work()
+
+    async def run() -> list[object]:
+        jobs = batcher(work)
+        broken = await asyncio.gather(jobs.submit(-9), jobs.submit(1), return_exceptions=True)
+        return [*broken, await jobs.submit(2)]
+
+    first, second, third = asyncio.run(run())
+    assert isinstance(first, ValueError)
+    assert isinstance(second, ValueError)
+    assert third == 4
+
+
+def test_a_request_whose_waiter_is_gone_is_not_computed() -> None:
+    work = Work()
+
+    async def run() -> int:
+        jobs = batcher(work, linger=0.02)
+        gone = asyncio.create_task(jobs.submit(1))
+        await asyncio.sleep(0)
+        gone.cancel()
+        return await jobs.submit(11)
+
+    assert asyncio.run(run()) == 22
+    assert work.batches == [[11]]
+
+
+def test_one_batcher_serves_several_event_loops_in_turn() -> None:
+    work = Work()
+    jobs = batcher(work, linger=0.001)
+    assert [asyncio.run(jobs.submit(item)) for item in (1, 2)] == [2, 4]
+    jobs.close()
+    with pytest.raises(RuntimeError):
+        asyncio.run(jobs.submit(3))

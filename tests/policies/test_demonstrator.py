@@ -1,0 +1,95 @@
+"""The demonstrator's faults: their rates, their masks, their seeds."""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from policy_requests import TASK, make_request
+from small_world import SmallWorld
+
+from agentcli.environments.protocol import Context
+from agentcli.errors import UsageError
+from agentcli.policies.demonstrator import Demonstrator, stray_action
+from agentcli.policies.model_free import Search, Uniform
+from agentcli.policies.protocol import Reply
+from agentcli.prompts.parse import parse
+from agentcli.records.settings import DemosSettings
+
+WORLD = SmallWorld()
+CONTEXT = Context(
+    task=TASK,
+    instruction="open it",
+    observations=("A kitchen.", "A kitchen with a cabinet 1.", "You arrive at fridge 1.", "The fridge 1 is open."),
+    actions=("look", "go to fridge 1", "open fridge 1"),
+    admissible=("close fridge 1", "go to cabinet 1", "look"),
+)
+STRAYS = {"go to fridge 1", "open fridge 1"}
+
+
+def replies(count: int = 1500, **settings: Any) -> list[Reply]:
+    """Replies to requests that differ in their seeds only."""
+    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings(**settings))
+    requests = [make_request(seed=seed, episode_seed=seed // 10, context=CONTEXT) for seed in range(count)]
+    return [asyncio.run(demonstrator.respond(request)) for request in requests]
+
+
+def test_without_faults_it_is_the_policy_itself() -> None:
+    search = Search(WORLD)
+    alone = [
+        asyncio.run(search.respond(make_request(seed=seed, episode_seed=seed // 10, context=CONTEXT)))
+        for seed in range(50)
+    ]
+    assert replies(50) == alone
+
+
+def test_noise_and_stray_come_at_their_rates_with_masks() -> None:
+    made = replies(noise=0.2, stray=0.1)
+    masks = Counter(reply.mask for reply in made)
+    assert masks["noise"] / 1500 == pytest.approx(0.2, abs=0.04)
+    assert masks["stray"] / 1500 == pytest.approx(0.1, abs=0.03)
+    actions = {mask: {parse(reply.text).action for reply in made if reply.mask == mask} for mask in masks}
+    assert actions[None] == {"open fridge 1"}
+    assert actions["noise"] == set(CONTEXT.admissible)
+    assert actions["stray"] > STRAYS
+    assert made == replies(noise=0.2, stray=0.1)
+
+
+def test_a_stray_action_is_never_admissible_and_names_a_strange_thing_or_the_past() -> None:
+    rng = random.Random(0)
+    strays = {stray_action(CONTEXT, WORLD.vocabulary(), rng) for _ in range(300)}
+    assert not strays & set(CONTEXT.admissible)
+    foreign = {"close bathtub 1", "close towel", "go to bathtub 1", "go to towel"}
+    assert strays == STRAYS | foreign
+
+
+def test_where_nothing_is_stray_the_policy_acts() -> None:
+    fresh = Context(
+        task=TASK, instruction="", observations=("bathtub 1 cabinet 1 fridge 1 towel",), admissible=("look",)
+    )
+    assert stray_action(fresh, WORLD.vocabulary(), random.Random(0)) is None
+    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings(stray=1.0))
+    reply = asyncio.run(demonstrator.respond(make_request(context=fresh)))
+    assert (reply.mask, parse(reply.text).action) == (None, "open fridge 1")
+
+
+def test_habits_belong_to_episodes() -> None:
+    habits = [parse(reply.text).reasoning.split()[1:] for reply in replies(forget=0.7, overlook=0.25)]
+    episodes = [habits[start : start + 10] for start in range(0, 1500, 10)]
+    assert all(len({tuple(habit) for habit in episode}) == 1 for episode in episodes)
+    assert sum(episode[0][0] == "True" for episode in episodes) / 150 == pytest.approx(0.7, abs=0.12)
+    assert {habit[1] for habit in habits} == {"0.25"}
+
+
+@pytest.mark.parametrize("habit", ["forget", "overlook"])
+def test_habits_that_cannot_take_effect_are_refused(habit: str) -> None:
+    with pytest.raises(UsageError, match=r"random has none: set demos\.policy=search"):
+        Demonstrator(Uniform(), WORLD, DemosSettings(policy="random", **{habit: 0.5}))
+
+
+def test_seconds_are_those_of_the_wrapped_policy() -> None:
+    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings())
+    asyncio.run(demonstrator.respond(make_request(context=CONTEXT)))
+    assert demonstrator.seconds > 0
+    asyncio.run(demonstrator.close())

@@ -1,0 +1,85 @@
+"""Loading directories, adapters and what is not there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+
+from agentcli.errors import DataError, MissingError, UsageError
+from agentcli.policies.load import load_model, load_tokenizer, resolve_device, resolve_dtype
+
+IDS = torch.tensor([[4, 5, 6]])
+
+
+@pytest.fixture
+def base(model: Any, tokenizer: Any, tmp_path: Path) -> Path:
+    model.save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def adapter(base: Path, tmp_path: Path) -> Path:
+    """A LoRA adapter that changes the model's answers."""
+    peft = get_peft_model(load_model(str(base)), LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False))
+    peft.save_pretrained(tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def test_a_directory_loads_ready_to_answer(base: Path, model: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    loaded = load_model(str(base))
+    assert not loaded.training
+    assert loaded.dtype == torch.float32
+    assert torch.equal(loaded(IDS).logits, model(IDS).logits)
+    assert load_tokenizer(str(base)).padding_side == "left"
+    assert capfd.readouterr().err == ""
+
+
+def test_an_adapter_is_applied_by_either_name(base: Path, adapter: Path) -> None:
+    plain, beside, itself = (
+        load_model(*names)(IDS).logits for names in ((str(base),), (str(base), str(adapter)), (str(adapter),))
+    )
+    assert torch.equal(beside, itself)
+    assert not torch.allclose(plain, beside)
+    assert load_tokenizer(str(adapter)).get_vocab() == load_tokenizer(str(base)).get_vocab()
+
+
+def test_two_adapters_are_refused(adapter: Path) -> None:
+    with pytest.raises(UsageError, match="is an adapter itself"):
+        load_model(str(adapter), str(adapter))
+
+
+def test_what_is_not_there_is_named(base: Path, adapter: Path, tmp_path: Path) -> None:
+    nothing = str(tmp_path / "nothing")
+    with pytest.raises(MissingError, match=r"no directory .*nothing; make one with agentcli sft"):
+        load_model(nothing)
+    with pytest.raises(MissingError, match="no directory"):
+        load_model(str(base), nothing)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(MissingError, match="no causal LM"):
+        load_model(str(tmp_path / "empty"))
+    with pytest.raises(MissingError, match="no tokenizer"):
+        load_tokenizer(str(tmp_path / "empty"))
+    (adapter / "adapter_config.json").write_text("{}")
+    with pytest.raises(DataError, match="base_model_name_or_path"):
+        load_model(str(adapter))
+
+
+def test_devices_and_dtypes() -> None:
+    assert resolve_dtype("auto", "cpu") == "float32"
+    assert resolve_dtype("auto", "cuda") == "bfloat16"
+    assert resolve_dtype("float16", "cpu") == "float16"
+    assert resolve_device("cpu") == "cpu"
+    with pytest.raises(UsageError, match=r"policy\.dtype: no dtype 'fp8'"):
+        resolve_dtype("fp8", "cpu")
+    with pytest.raises(UsageError, match=r"policy\.device: no device 'gpu'"):
+        resolve_device("gpu")
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert resolve_device("auto") == "cpu"
+    with pytest.raises(UsageError, match="torch sees no GPU"):
+        resolve_device("cuda:1")

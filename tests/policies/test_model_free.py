@@ -1,0 +1,56 @@
+"""Policies without a model."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from policy_requests import TASK, make_request
+from small_world import SmallWorld
+
+from agentcli.environments.protocol import Context
+from agentcli.errors import EngineError, UsageError
+from agentcli.policies.model_free import Expert, Search, Uniform
+from agentcli.prompts.parse import parse
+
+ADMISSIBLE = ("open fridge 1", "go to cabinet 1", "look")
+CONTEXT = Context(task=TASK, instruction="open it", observations=("A kitchen.",), admissible=ADMISSIBLE)
+
+
+class Plans:
+    """A pool that knows plans by state."""
+
+    async def plan(self, state: Any) -> list[str]:
+        """The actions stored as the state."""
+        return list(state)
+
+
+def test_the_expert_takes_the_first_action_of_the_plan() -> None:
+    reply = asyncio.run(Expert(Plans()).respond(make_request(state=("go to cabinet 1", "look"))))
+    parsed = parse(reply.text)
+    assert (parsed.tag, parsed.action) == ("think", "go to cabinet 1")
+    assert (reply.token_ids, reply.mask) == ((), None)
+    with pytest.raises(EngineError, match="task t: the planner"):
+        asyncio.run(Expert(Plans()).respond(make_request(state=())))
+
+
+def test_search_asks_the_world_with_the_episode_seed_and_no_bad_habits() -> None:
+    policy = Search(SmallWorld())
+    parsed = parse(asyncio.run(policy.respond(make_request(seed=1, episode_seed=42))).text)
+    assert (parsed.tag, parsed.reasoning, parsed.action) == ("explore", "42 False 0.0", "open fridge 1")
+    assert policy.seconds > 0
+
+
+def test_random_is_uniform_over_what_is_admissible_and_follows_the_seed() -> None:
+    policy = Uniform()
+
+    def action(seed: int) -> str | None:
+        return parse(asyncio.run(policy.respond(make_request(seed=seed, context=CONTEXT))).text).action
+
+    drawn = Counter(action(seed) for seed in range(600))
+    assert set(drawn) == set(ADMISSIBLE)
+    assert min(drawn.values()) > 150
+    assert [action(seed) for seed in range(20)] == [action(seed) for seed in range(20)]
+    with pytest.raises(UsageError, match="lists no admissible actions"):
+        asyncio.run(policy.respond(make_request(context=msgspec.structs.replace(CONTEXT, admissible=()))))

@@ -1,0 +1,77 @@
+"""Policies by name, built in and installed."""
+
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_world import SmallWorld
+
+from agentcli.errors import UsageError
+from agentcli.policies.demonstrator import Demonstrator
+from agentcli.policies.hf import TransformersPolicy
+from agentcli.policies.model_free import Expert, Search, Uniform
+from agentcli.policies.registry import make_policy, policy_names
+from agentcli.records.settings import DemosSettings, PolicySettings, Settings
+
+WORLD = SmallWorld()
+
+
+def settings(kind: str, **demos: Any) -> Settings:
+    return Settings(policy=PolicySettings(kind=kind), demos=DemosSettings(**demos))
+
+
+def installed(settings: Settings, world: Any, pool: Any, model_dir: str | None) -> Any:
+    """What an installed package would offer."""
+    return (settings.policy.kind, world, pool, model_dir)
+
+
+def test_every_kind_is_made(model: Any, tokenizer: Any, tmp_path: Path) -> None:
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    kinds = {
+        "expert": Expert,
+        "search": Search,
+        "random": Uniform,
+        "demonstrator": Demonstrator,
+        "transformers": TransformersPolicy,
+    }
+    for kind, expected in kinds.items():
+        assert type(make_policy(settings(kind), WORLD, None, str(tmp_path))) is expected
+    assert policy_names() == sorted(kinds)
+
+
+def test_unknown_names_get_the_nearest() -> None:
+    with pytest.raises(UsageError, match=r"policy\.kind: no policy 'exprt'; did you mean expert\?"):
+        make_policy(settings("exprt"), WORLD, None, None)
+    with pytest.raises(UsageError, match="there are demonstrator, expert"):
+        make_policy(settings("zzz"), WORLD, None, None)
+
+
+def test_a_model_must_be_named() -> None:
+    with pytest.raises(UsageError, match=r"policy\.model is not set; name one with --model"):
+        make_policy(settings("transformers"), WORLD, None, None)
+
+
+def test_installed_packages_add_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = metadata.EntryPoint("mine", f"{__name__}:installed", "agentcli.policies")
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: metadata.EntryPoints([point]).select(**wanted))
+    assert make_policy(settings("mine"), WORLD, "pool", "dir") == ("mine", WORLD, "pool", "dir")
+    assert "mine" in policy_names()
+
+
+def test_a_demonstrator_cannot_wrap_itself() -> None:
+    with pytest.raises(UsageError, match="cannot demonstrate itself"):
+        make_policy(settings("demonstrator", policy="demonstrator"), WORLD, None, None)
+
+
+def test_policies_without_a_model_load_no_torch() -> None:
+    code = (
+        "import sys; from agentcli.policies.registry import make_policy; from agentcli.records.settings import *;"
+        "make_policy(Settings(policy=PolicySettings(kind='demonstrator')), None, None, None);"
+        "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
+    )
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=root, timeout=60)

@@ -1,0 +1,132 @@
+"""Reading responses: the rule, its inverse, and where it differs from the releases on purpose."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentcli.prompts.parse import format_response, parse
+
+UNITS: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "golden" / "units.json").read_text())
+LANGUAGE = "<think>中</think><action>look</action>"
+"""The releases refuse Chinese; we judge the form of a response, not its language."""
+LOOSE = {
+    "<explore>a</explore><think>b</think><action>look</action>",
+    "<action>look</action><think>a</think>",
+    "<think>a</think><action>look</action><action>look</action>",
+    "<think>a</think>\n<explore>b</explore>\n<action>look</action>",
+}
+"""Ambiguous responses that some release accepts: two reasoning tags, two actions, or the action first."""
+
+without_tags = st.text(st.characters(blacklist_characters="<>", blacklist_categories=("Cs",)))
+words = without_tags.map(lambda text: " ".join(text.split())).filter(bool)
+markup = st.lists(
+    st.sampled_from(
+        ["<think>", "</think>", "<explore>", "</EXPLORE>", "<action>", "</action>", "<Action >", "<", "look", " ", "\n"]
+    )
+).map("".join)
+
+
+@given(st.one_of(st.text(), markup))
+def test_it_never_raises_and_says_all_or_why_not(response: str) -> None:
+    parsed = parse(response)
+    fields = (parsed.tag, parsed.reasoning, parsed.action)
+    assert all(fields) if parsed.problem is None else fields == (None, None, None)
+    if parsed.problem is None:
+        assert parsed.action == " ".join(parsed.action.split())
+        assert parse(format_response(*fields)) == parsed
+    assert parsed.explores == (parsed.tag == "explore")
+
+
+@given(st.sampled_from(["think", "explore"]), words, words)
+def test_reading_inverts_writing(tag: str, sentence: str, action: str) -> None:
+    parsed = parse(format_response(tag, sentence, action))
+    assert (parsed.tag, parsed.reasoning, parsed.action, parsed.problem) == (tag, sentence, action, None)
+
+
+def test_the_canonical_form() -> None:
+    response = "<explore> find apple </explore><action> go to fridge 1 </action>"
+    assert format_response("explore", "find apple", "go to fridge 1") == response
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "<THINK>a</think>\n\n<Action> go\n to  fridge 1 </ACTION>",
+        "Sure! <think>a</think> so <action>go to fridge 1</action> done",
+        "<think>1 < 2 and 3 > 2, <b>bold</b></think><action>go\tto fridge 1</action>",
+    ],
+)
+def test_case_white_space_and_text_outside_do_not_matter(response: str) -> None:
+    parsed = parse(response)
+    assert (parsed.tag, parsed.action, parsed.problem) == ("think", "go to fridge 1", None)
+
+
+@pytest.mark.parametrize(
+    ("response", "problem"),
+    [
+        ("", "no reasoning tag"),
+        ("go to fridge 1", "no reasoning tag"),
+        ("<action>look</action>", "no reasoning tag"),
+        ("<think>a</think>", "no <action> tag"),
+        ("<think> </think><action>look</action>", "<think> is empty"),
+        ("<think>a</think><action> \n </action>", "<action> is empty"),
+        ("<think>a<action>look</action>", "expected one closed reasoning tag"),
+        ("<think>a</think><action>look", "expected one closed reasoning tag"),
+        ("<think>a</explore><action>look</action>", "found <think> </explore> <action> </action>"),
+        ("<think>a<explore>b</explore></think><action>look</action>", "expected one closed"),
+        *((response, "expected one closed reasoning tag") for response in sorted(LOOSE)),
+    ],
+)
+def test_what_is_malformed_and_why(response: str, problem: str) -> None:
+    parsed = parse(response)
+    assert parsed.action is None
+    assert problem in (parsed.problem or "")
+    assert not parsed.explores
+
+
+def test_other_tags_count_when_asked_for() -> None:
+    response = "<planning>p</planning><action>look</action>"
+    assert parse(response).problem is not None
+    assert parse(response, ("planning", "explore", "reflection")).tag == "planning"
+
+
+@pytest.mark.parametrize("case", UNITS["projection_spark_alfworld"], ids=lambda case: case["text"])
+def test_spark_on_alfworld_agrees_but_for_language(case: dict[str, Any]) -> None:
+    parsed = parse(case["text"])
+    assert (parsed.problem is None) == (bool(case["valid"]) or case["text"] == LANGUAGE)
+    if case["valid"]:
+        assert (parsed.action, parsed.tag) == (case["action"], case["tag"])
+
+
+@pytest.mark.parametrize("case", UNITS["projection_spark_sciworld"], ids=lambda case: case["text"])
+def test_spark_on_scienceworld_agrees_but_for_language(case: dict[str, Any]) -> None:
+    parsed = parse(case["text"], ("think", "explore", "planning", "reflection"))
+    assert (parsed.problem is None) == (bool(case["valid"]) or case["text"] == LANGUAGE)
+    if case["valid"]:
+        assert parsed.action == case["action"]
+
+
+@pytest.mark.parametrize("case", UNITS["projection_alfworld"], ids=lambda case: case["text"])
+def test_rewardflow_is_looser(case: dict[str, Any]) -> None:
+    """It asks for one <think> pair anywhere and takes the first action; we refuse what is ambiguous."""
+    parsed = parse(case["text"])
+    expected = (bool(case["valid"]) or case["text"] == LANGUAGE) and case["text"] not in LOOSE
+    assert (parsed.problem is None) == expected
+    if expected:
+        assert parsed.action == case["action"]
+
+
+@pytest.mark.parametrize("case", UNITS["explore_trigger"], ids=lambda case: case["text"])
+def test_spark_branches_on_malformed_responses_and_we_do_not(case: dict[str, Any]) -> None:
+    """The release looks for <explore> anywhere, even where it then finds no valid action to branch after."""
+    parsed = parse(case["text"])
+    assert parsed.explores == (case["branch"] and case["text"] not in LOOSE)
+
+
+def test_a_valid_exploring_response_branches() -> None:
+    assert parse(format_response("explore", "look around", "look")).explores
+    assert not parse(format_response("think", "explore later", "look")).explores
