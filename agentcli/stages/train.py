@@ -24,7 +24,7 @@ def train(
     progress: Progress,
     latest: bool = True,
 ) -> StageRecord:
-    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer/ and metrics.jsonl to `out` (default:
+    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out` (default:
     the same run directory).
 
     The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one; the
@@ -37,8 +37,8 @@ def train(
     settings = with_model(settings, model)
     session = Session("train", target, settings, command, SECTIONS)
     session.begin([target.checkpoint, target.optimizer, target.metrics], resume=False, overwrite=overwrite)
-    carried = Path(model).parent / "optimizer"
-    carry = settings.train.carry_optimizer and Path(model).is_dir() and carried.is_dir()
+    carried = RunDirectory(Path(model).parent).optimizer
+    carry = settings.train.carry_optimizer and carried.is_file()
     if settings.train.carry_optimizer and not carry:
         progress.note(f"fresh optimiser: no {carried} to carry on")
 

@@ -1,0 +1,215 @@
+"""What all subcommands share: from typed options to settings, a RUN and an output folder, and from a result to the terminal.
+
+A subcommand is a Command: a body, the options that take effect there, and an example. Its Typer signature is made from
+these, so that the vocabulary stands in one place (options.py). A body gets a Call and calls one stage. Heavy modules
+are imported inside functions: `agentcli --help` needs none of them.
+"""
+
+import dataclasses
+import inspect
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from agentcli.cli.effects import refuse_without_effect
+from agentcli.cli.errors import one_line_errors
+from agentcli.cli.options import Option, given
+from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentcli.records.settings import Settings
+    from agentcli.reports.progress import Progress
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One subcommand.
+
+    `argument` is its positional argument, if any. `inherits`: without --preset, settings recorded in RUN (or runs/latest)
+    are the lowest layer; `fresh` commands start a new run, and only inherit when nothing else names a model or settings.
+    """
+
+    name: str
+    body: "Callable[[Call], None]"
+    options: tuple[Option, ...]
+    example: str
+    argument: Option | None = None
+    inherits: bool = False
+    fresh: bool = False
+
+    @property
+    def vocabulary(self) -> tuple[Option, ...]:
+        """Options and the positional argument."""
+        return (*self.options, self.argument) if self.argument else self.options
+
+    def register(self, app: typer.Typer) -> None:
+        """Add it to a Typer app."""
+        app.command(self.name, help=self.body.__doc__, epilog=f"Example: {self.example}")(self._callback())
+
+    def _callback(self) -> Callable[..., None]:
+        def callback(**values: Any) -> None:
+            call = Call(self, values)
+            with one_line_errors(call.how_to_go_on), call:
+                self.body(call)
+
+        callback.__signature__ = inspect.Signature(list(self._parameters()))  # type: ignore[attr-defined]
+        return callback
+
+    def _parameters(self) -> list[inspect.Parameter]:
+        parameters = []
+        if self.argument is not None:
+            info = typer.Argument(metavar=self.argument.metavar, help=self.argument.help)
+            parameters.append(_parameter(self.argument.name, self.argument.kind | None, None, info))
+        for option in self.options:
+            detail = typer.Option(
+                *option.declarations, help=option.help, metavar=option.metavar, rich_help_panel=option.panel
+            )
+            switch = option.kind is bool and option.path is None
+            parameters.append(
+                _parameter(option.name, bool if switch else option.kind | None, False if switch else None, detail)
+            )
+        return parameters
+
+
+def _parameter(name: str, kind: Any, default: Any, info: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+class Call:
+    """One invocation of a subcommand: what was typed, and what follows from it, computed when first asked for."""
+
+    def __init__(self, command: Command, values: dict[str, Any]) -> None:
+        self.stage = command
+        self.values = values
+        self.command = ["agentcli", *sys.argv[1:]]
+        self.dry = bool(values.get("dry_run"))
+        self._out: Path | None = None
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """End a bar that an error or Ctrl-C left on the terminal."""
+        self.progress.stop()
+
+    @cached_property
+    def progress(self) -> "Progress":
+        """Bar and notes on stderr."""
+        from agentcli.reports.progress import Progress
+
+        return Progress(quiet=self.values.get("quiet", False), json=self.values.get("json", False))
+
+    @cached_property
+    def source(self) -> Path | None:
+        """The run that settings and model may come from: RUN, else runs/latest, else none."""
+        from agentcli.stages.resolve import RUNS, find_run
+
+        named = self.values.get("run")
+        if named is None and not (RUNS / "latest").is_dir():
+            return None
+        found = find_run(named)
+        if named is None:
+            self.progress.note(f"using {found} (runs/latest)")
+        return found
+
+    @property
+    def run(self) -> Path:
+        """RUN, or runs/latest. Raises UsageError when there is neither."""
+        from agentcli.stages.resolve import find_run
+
+        return self.source or find_run(None)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """All layers resolved. Raises UsageError for options that would have no effect."""
+        from agentcli.stages.layers import resolve
+
+        options = self.stage.vocabulary
+        flags = given(options, self.values)
+        settings = resolve(
+            self.values.get("preset"),
+            self.values.get("config") or [],
+            os.environ,
+            self.values.get("set") or [],
+            flags,
+            base=self._inherited(),
+        )
+        refuse_without_effect(options, flags, settings)
+        return settings
+
+    def _inherited(self) -> dict[str, Any] | None:
+        names = ("preset", "config", "model") if self.stage.fresh else ("preset",)
+        if not self.stage.inherits or any(self.values.get(name) for name in names) or self.source is None:
+            return None
+        from agentcli.stages.resolve import inherited
+
+        settings = inherited(self.source)
+        if settings is not None:
+            self.progress.note(f"settings of {self.source}; choose others with --preset")
+        return settings
+
+    def model(self, settings: "Settings | None" = None) -> str | None:
+        """The model in the order --model, preset, RUN/checkpoint, RUN's manifest; None for a policy without one."""
+        from agentcli.stages.resolve import find_model
+
+        settings = settings or self.settings
+        needs_source = settings.policy.kind == "transformers" and settings.policy.model is None
+        return find_model(settings, self.source if needs_source else None)
+
+    def new_run(self) -> Path:
+        """Where a new run is written: -o, else a free folder under runs/. Raises UsageError for --resume without -o."""
+        from agentcli.stages.resolve import new_run
+
+        if self._out is None:
+            if self.values.get("resume") and self.values.get("out") is None:
+                raise UsageError("--resume needs -o DIR, the run to go on with")
+            self._out = new_run(self.values.get("out"), self.stage.name)
+        return self._out
+
+    def write_to(self, out: Path) -> Path:
+        """Write to -o if given, else to this existing run."""
+        self._out = self.values.get("out") or out
+        return self._out
+
+    def keywords(self, *names: str) -> dict[str, Any]:
+        """Keyword arguments that stages share: the switches named, the command line and the progress."""
+        return {**{name: self.values[name] for name in names}, "command": self.command, "progress": self.progress}
+
+    def preview(self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]]) -> bool:
+        """With --dry-run, print resolved settings, inputs and counts to stdout and return True."""
+        if not self.dry:
+            return False
+        import msgspec
+
+        from agentcli.reports.output import print_data
+
+        shown = {name: None if value is None else str(value) for name, value in inputs.items()}
+        plan = {
+            "command": self.stage.name,
+            "settings": msgspec.to_builtins(self.settings),
+            "inputs": shown,
+            "counts": counts(),
+        }
+        print_data(plan, json=self.values["json"])
+        return True
+
+    def finish(self, result: Any, out: Path) -> None:
+        """Print what a stage did: JSON or the run's path on stdout, a table on stderr."""
+        from agentcli.reports.output import print_result
+
+        print_result(self.stage.name, result, out, json=self.values["json"], quiet=self.values["quiet"])
+
+    def how_to_go_on(self) -> str:
+        """What to type after an interruption."""
+        if "resume" not in self.values or self._out is None:
+            return "type the same command again, with --overwrite where output exists"
+        words = [word for word in self.command if word not in ("--resume", "--overwrite")]
+        if self.values.get("out") is None and self._out != self.values.get("run"):
+            words += ["-o", str(self._out)]
+        return f"go on with: {shlex.join([*words, '--resume'])}"

@@ -1,0 +1,88 @@
+"""agentcli env list | check | panel"""
+
+from typing import Any
+
+from agentcli.cli.command import Call, Command
+from agentcli.cli.options import (
+    DATA,
+    JSON,
+    LAYERS,
+    MAX_STEPS,
+    OUT,
+    OVERWRITE,
+    PANEL,
+    QUIET,
+    SEED,
+    SPLIT,
+    TASKS,
+    WHERE,
+    WORLD_ARGUMENT,
+    Option,
+)
+from agentcli.errors import AgentCliError, UsageError
+
+PLAYED = Option("tasks", ("--tasks",), int, "Tasks to play, spread over the panel (6).", None, "World", "N")
+WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
+
+
+def list_worlds(call: Call) -> None:
+    """The worlds there are, their splits and number of tasks."""
+    from agentcli.reports.output import print_rows
+    from agentcli.stages.environment import list_worlds as stage
+
+    rows: list[dict[str, Any]] = stage()
+    print_rows("worlds", rows, json=call.values["json"])
+
+
+def check(call: Call) -> None:
+    """Play the expert on some tasks: each must end with reward 1 and replay exactly."""
+    tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
+    if tasks < 1:
+        raise UsageError(f"--tasks {tasks}: play at least one task")
+    settings = call.settings
+    from agentcli.reports.output import print_rows
+    from agentcli.stages.environment import check as stage
+
+    rows = stage(settings, tasks, call.progress)
+    print_rows("check", rows, json=call.values["json"])
+    failed = [row for row in rows if row["problem"] is not None]
+    if failed:
+        raise AgentCliError(
+            f"{len(failed)} of {len(rows)} tasks failed, first {failed[0]['task']}: {failed[0]['problem']}"
+        )
+
+
+def panel(call: Call) -> None:
+    """Print the panel of a split as JSON, narrowed by --where and --tasks; with -o write it as a file for --panel."""
+    import msgspec
+
+    from agentcli.records.files import write_json
+    from agentcli.stages.environment import panel as stage
+
+    found, out = stage(call.settings), call.values["out"]
+    if out is None:
+        print(msgspec.json.encode(found).decode())
+        return
+    if out.exists() and not call.values["overwrite"]:
+        raise UsageError(f"{out} exists; replace it with --overwrite, or choose another -o FILE")
+    write_json(out, found)
+    print(out)
+
+
+COMMANDS = (
+    Command(name="list", body=list_worlds, options=(JSON,), example="agentcli env list"),
+    Command(
+        name="check",
+        body=check,
+        argument=WORLD_ARGUMENT,
+        options=(*LAYERS, *WORLD_HERE, PLAYED, MAX_STEPS, SEED, JSON, QUIET),
+        example="agentcli env check alfworld --split L1 --tasks 12",
+    ),
+    Command(
+        name="panel",
+        body=panel,
+        argument=WORLD_ARGUMENT,
+        options=(*LAYERS, *WORLD_HERE, TASKS, OUT, OVERWRITE),
+        example="agentcli env panel alfworld --split L2 -o l2.json",
+    ),
+)

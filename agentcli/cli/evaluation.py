@@ -1,0 +1,76 @@
+"""What eval, pass-at-k and test-time-branch share: their options, the folder they write to, and the call."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from agentcli.cli.command import Call
+from agentcli.cli.dry_run import panel_size
+from agentcli.cli.options import (
+    DATA,
+    ENV,
+    LAYERS,
+    MAX_STEPS,
+    OUT,
+    OVERWRITE,
+    PACE,
+    PANEL,
+    REPORTING,
+    RESUME,
+    SAMPLING,
+    SPLIT,
+    TASKS,
+    TEMPERATURE,
+    WHERE,
+    Option,
+)
+
+SAMPLES = Option("samples", ("--samples",), int, "Episodes per task.", "evaluation.samples", "Method", "N")
+LABEL = Option(
+    "label", ("--label",), str, "Name of the files in evaluation/.", "evaluation.label", "Files and output", "NAME"
+)
+COMMON = (
+    *LAYERS,
+    ENV,
+    DATA,
+    SPLIT.to("evaluation.split", "Split to evaluate on: L0, L1, L2, train, ..."),
+    TASKS.to("evaluation.tasks"),
+    PANEL,
+    WHERE,
+    MAX_STEPS,
+    *(option.to("evaluation.temperature") if option is TEMPERATURE else option for option in SAMPLING),
+    *PACE,
+    LABEL,
+    OUT,
+    RESUME,
+    OVERWRITE,
+    *REPORTING,
+)
+
+
+def evaluate_with(call: Call, stage: Callable[..., dict[str, Any]], samples: int) -> None:
+    """Run one kind of evaluation, or show what it would do. `samples`: episodes per task."""
+    import msgspec
+
+    settings, model = call.settings, call.model()
+    wanted = settings.evaluation
+
+    def counts() -> dict[str, int]:
+        environment = msgspec.structs.replace(settings.environment, split=wanted.split, tasks=wanted.tasks)
+        tasks = panel_size(msgspec.structs.replace(settings, environment=environment))
+        return {"tasks": tasks, "episodes": tasks * samples}
+
+    if call.preview({"model": model}, counts):
+        return
+    out = folder(call)
+    call.finish(stage(settings, out, model=model, **call.keywords("resume", "overwrite")), out)
+
+
+def folder(call: Call) -> Path:
+    """-o; else RUN; else the run that the model comes from; else a new one."""
+    named, policy = call.values["run"], call.settings.policy
+    if named is not None:
+        return call.write_to(named)
+    if call.source is not None and policy.model is None and policy.kind == "transformers":
+        return call.write_to(call.source)
+    return call.new_run()

@@ -1,0 +1,126 @@
+"""The vocabulary of the command line: every option once, with the setting it overrides.
+
+A command picks the options that take effect there. An option with a `path` defaults to None, so that one that was not
+given never overrides a file; `to()` points an option at another setting where a command means another one by it
+(`eval --split` is evaluation.split). Options without a path steer the command itself and are never recorded as settings.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from agentcli.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option: its parameter name, how it is typed (positional where nothing is declared), its type, and the setting
+    that it overrides."""
+
+    name: str
+    declarations: tuple[str, ...]
+    kind: Any
+    help: str
+    path: str | None = None
+    panel: str = "Options"
+    metavar: str | None = None
+
+    def to(self, path: str, help: str | None = None) -> "Option":
+        """The same option for another setting."""
+        return dataclasses.replace(self, path=path, help=help or self.help)
+
+
+def _setting(flag: str, kind: Any, path: str, help: str, panel: str, metavar: str | None = None) -> Option:
+    names = tuple(flag.split())
+    return Option(names[0].lstrip("-").partition("/")[0].replace("-", "_"), names, kind, help, path, panel, metavar)
+
+
+def _control(flag: str, kind: Any, help: str, metavar: str | None = None) -> Option:
+    names = tuple(flag.split())
+    return Option(names[0].lstrip("-").replace("-", "_"), names, kind, help, None, "Files and output", metavar)
+
+
+ENV = _setting("--env", str, "environment.name", "World to play in.", "World", "NAME")
+DATA = _setting("--data", str, "environment.data", "Folder of the world's real data set.", "World", "DIR")
+SPLIT = _setting("--split", str, "environment.split", "Split: train, L0, L1, L2, ...", "World", "NAME")
+TASKS = _setting("--tasks", int, "environment.tasks", "Only the panel's first N tasks.", "World", "N")
+PANEL = _setting("--panel", str, "environment.panel", "Panel file instead of a split.", "World", "FILE")
+WHERE = _setting(
+    "--where", list[str], "environment.where", "Keep tasks of these kinds, rooms, ...", "World", "KEY=A,B,KEY=C"
+)
+MAX_STEPS = _setting("--max-steps", int, "environment.max_steps", "Horizon: steps per episode.", "World", "N")
+
+POLICY = _setting("--policy", str, "policy.kind", "transformers, expert, search or random.", "Policy", "KIND")
+MODEL = _setting("--model", str, "policy.model", "Model directory or hub id.", "Policy", "DIR|ID")
+ADAPTER = _setting("--adapter", str, "policy.adapter", "PEFT adapter on top of the model.", "Policy", "DIR")
+DEVICE = _setting("--device", str, "policy.device", "auto, cpu, cuda, cuda:1, ...", "Policy", "NAME")
+DTYPE = _setting("--dtype", str, "policy.dtype", "auto, float32, bfloat16, ...", "Policy", "NAME")
+TEMPERATURE = _setting(
+    "--temperature", float, "policy.temperature", "Sampling temperature; 0 is greedy.", "Policy", "T"
+)
+HISTORY = _setting("--history", int, "prompt.history", "Past (observation, action) pairs in a prompt.", "Policy", "N")
+
+METHOD = _setting("--method", str, "rollout.method", "How trees grow: chain or spark.", "Method", "NAME")
+LEAVES = _setting("--leaves", int, "rollout.leaves", "Leaf budget N of a tree (chain: the group size).", "Method", "N")
+ROOTS = _setting(
+    "--roots", int, "rollout.roots", "Trajectories that start at the initial state (spark).", "Method", "M"
+)
+BRANCHING = _setting(
+    "--branching", int, "rollout.branching", "Continuations of a state that is branched (spark).", "Method", "B"
+)
+BRANCH = _setting("--branch", str, "rollout.branch", "Where to branch (spark): explore, or fixed:P.", "Method", "RULE")
+ITERATION = _setting(
+    "--iteration", int, "rollout.iteration", "Take the tasks and the seed of this iteration of `run`.", "Method", "K"
+)
+
+SEED = _setting("--seed", int, "seed", "Every random draw derives from it.", "Running", "N")
+CONCURRENCY = _setting("--concurrency", int, "rollout.concurrency", "Tasks in flight.", "Running", "N")
+
+RUN_ARGUMENT = Option("run", (), Path, "Run directory to read; runs/latest without it.", metavar="[RUN]")
+PRESET_ARGUMENT = Option(
+    "preset", (), str, "Preset by name or path; `agentcli preset list` shows them.", metavar="[PRESET]"
+)
+WORLD_ARGUMENT = Option("world", (), str, "World to look at.", "environment.name", metavar="[WORLD]")
+
+PRESET = _control("--preset", str, "Preset by name or path; `agentcli preset list` shows them.", "NAME")
+CONFIG = _control("--config -c", list[Path], "YAML file over the preset; repeatable, the last one wins.", "FILE")
+SET = _control("--set", list[str], "One setting, for instance --set rollout.leaves=4; repeatable.", "PATH=VALUE")
+OUT = _control("--out -o", Path, "Where to write; without it a new folder under runs/.", "DIR")
+RESUME = _control("--resume", bool, "Go on with what an interrupted command left in -o DIR.")
+OVERWRITE = _control("--overwrite", bool, "Replace existing output.")
+DRY_RUN = _control("--dry-run", bool, "Show resolved settings, inputs and counts; write nothing.")
+JSON = _control("--json", bool, "JSON lines on stdout.")
+QUIET = _control("--quiet -q", bool, "No progress, notes or tables.")
+
+LAYERS = (PRESET, CONFIG, SET)
+REPORTING = (DRY_RUN, JSON, QUIET)
+WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
+SAMPLING = (POLICY, MODEL, ADAPTER, DEVICE, DTYPE, TEMPERATURE, HISTORY)
+GROWTH = (LEAVES, ROOTS, BRANCHING, BRANCH)
+PACE = (SEED, CONCURRENCY)
+
+
+def given(options: tuple[Option, ...], values: dict[str, Any]) -> dict[str, Any]:
+    """Setting path -> value of the options that were typed. Raises UsageError for a --where that names no values."""
+    found = {
+        option.path: values[option.name] for option in options if option.path and values.get(option.name) is not None
+    }
+    if "environment.where" in found:
+        found["environment.where"] = parse_where(found["environment.where"])
+    return found
+
+
+def parse_where(texts: list[str]) -> dict[str, list[str]]:
+    """["kind=a,b", "room=x"] or ["kind=a,b,room=x"] -> {"kind": ["a", "b"], "room": ["x"]}; a key given twice adds up."""
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        key = ""
+        for part in text.split(","):
+            name, equals, value = part.partition("=")
+            key, value = (name.strip(), value.strip()) if equals else (key, part.strip())
+            if not key or not value:
+                raise UsageError(
+                    f"--where {text}: write key=value, for instance --where kind=pick_and_place_simple,room=kitchen"
+                )
+            found.setdefault(key, []).append(value)
+    return found

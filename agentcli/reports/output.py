@@ -1,0 +1,77 @@
+"""Who gets what: stdout is for data (a run's path, or JSON lines), stderr for tables."""
+
+import json as jsonlib
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agentcli.records.types import StageRecord
+from agentcli.reports.tables import credit_line, evaluation_table, ledger_table, pass_at_k_table, rows_table
+
+PIPE_WIDTH = 140
+"""Columns of a table that no terminal shows."""
+
+
+def console() -> Console:
+    """stderr, wide enough for the tables when it is no terminal."""
+    found = Console(stderr=True, highlight=False)
+    return found if found.is_terminal else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
+
+
+def print_result(stage: str, result: StageRecord | dict[str, Any], out: Path, *, json: bool, quiet: bool) -> None:
+    """One finished stage: with `json` a line with everything on stdout, else the run's path there; a table on stderr."""
+    if json:
+        print(jsonlib.dumps({"stage": stage, "out": str(out), **_plain(result)}))
+    else:
+        print(out)
+    if quiet:
+        return
+    if isinstance(result, StageRecord):
+        _show_record(result)
+        return
+    console().print(evaluation_table(result))
+    if "pass_at_k" in result:
+        console().print(pass_at_k_table(result))
+
+
+def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
+    """Rows that were asked for: JSON lines, or a table, on stdout."""
+    if json:
+        for row in rows:
+            print(jsonlib.dumps(row))
+        return
+    out = Console(highlight=False)
+    (out if out.is_terminal else Console(highlight=False, width=PIPE_WIDTH)).print(rows_table(title, rows))
+
+
+def print_data(value: dict[str, Any], *, json: bool) -> None:
+    """A mapping that was asked for: one JSON line, or YAML, on stdout."""
+    if json:
+        print(jsonlib.dumps(value))
+        return
+    import yaml
+
+    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+
+
+def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(result, StageRecord):
+        return {name: value for name, value in result.items() if name != "stage"}
+    import msgspec
+
+    shown = ("seed", "panel", "panel_name", "counts", "ledger", "statistics", "seconds")
+    values = msgspec.to_builtins(result)
+    return {name: values[name] for name in shown}
+
+
+def _show_record(record: StageRecord) -> None:
+    import msgspec
+
+    terminal = console()
+    for name in ("counts", "statistics", "seconds"):
+        values = getattr(record, name)
+        if values:
+            terminal.print(f"{name}: {credit_line(values)}", markup=False)
+    if record.ledger is not None:
+        terminal.print(ledger_table({"total": msgspec.to_builtins(record.ledger)}))

@@ -1,0 +1,86 @@
+"""The terminal's progress: a bar on stderr with rate, success so far and time left.
+
+Into a pipe or a log file no bar is drawn: a plain line is written every half minute and one at the end. Nothing here
+writes to stdout. NO_COLOR is honoured by rich.
+"""
+
+import time
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+PLAIN_LINE_SECONDS = 30.0
+
+
+class Progress:
+    """One bar at a time; implements stages.progress.Progress.
+
+    `quiet`: nothing at all. `json`: a program reads stdout, so no bar is drawn, only plain lines.
+    """
+
+    def __init__(self, quiet: bool = False, json: bool = False, console: Console | None = None) -> None:
+        self._quiet = quiet
+        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._draws = not quiet and not json and self._console.is_terminal
+        self._bar: Bar | None = None
+        self._description = ""
+
+    def start(self, description: str, total: int | None, done: int = 0) -> None:
+        """Begin a bar of `total` things (None: not known), `done` of them finished earlier."""
+        self.stop()
+        self._description, self._total = description, total
+        self._done = self._before = done
+        self._successes, self._judged = 0.0, 0
+        self._begun = self._said = time.monotonic()
+        if self._draws:
+            self._bar = _bar(self._console)
+            self._bar.start()
+            self._task = self._bar.add_task(description, total=total, completed=done, state="")
+
+    def advance(self, n: int = 1, success: float | None = None) -> None:
+        """`n` more are done; `success` is the share of success among them."""
+        self._done += n
+        if success is not None:
+            self._successes, self._judged = self._successes + n * success, self._judged + n
+        if self._bar is not None:
+            self._bar.update(self._task, advance=n, state=self._state())
+        elif not self._quiet and time.monotonic() - self._said >= PLAIN_LINE_SECONDS:
+            self._said = time.monotonic()
+            self._console.print(self._line(), markup=False)
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        if not self._quiet:
+            self._console.print(text, markup=False)
+
+    def stop(self) -> None:
+        """End the bar; a plain line says what was done and how long it took."""
+        if not self._description:
+            return
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+        if not self._quiet:
+            self._console.print(self._line(), markup=False)
+        self._description = ""
+
+    def _line(self) -> str:
+        of = f"/{self._total}" if self._total is not None else ""
+        parts = [f"{self._done}{of}", self._state(), f"{time.monotonic() - self._begun:.1f} s"]
+        return f"{self._description}: " + ", ".join(part for part in parts if part)
+
+    def _state(self) -> str:
+        seconds = time.monotonic() - self._begun
+        rate = f"{(self._done - self._before) / seconds:.2f}/s" if seconds > 0 else ""
+        return f"success {self._successes / self._judged:.2f}, {rate}" if self._judged else rate
+
+
+def _bar(console: Console) -> "Bar":
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[state]}"))
+    return Bar(*columns, TimeRemainingColumn(), console=console, transient=True)

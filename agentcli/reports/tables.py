@@ -1,0 +1,131 @@
+"""Tables of results for the terminal, made from plain numbers: summaries of evaluations, ledgers, statistics of credit.
+
+Functions return rich tables or text and print nothing; output.py prints them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+Summary = Mapping[str, Any]
+"""An evaluation/<label>.json: episodes, success {rate, low, high}, steps, ratios, kinds {kind: the same}."""
+
+RATIOS = ("repetitive", "explore", "malformed", "inadmissible")
+
+
+def percent(value: float, places: int = 1) -> str:
+    """0.125 -> "12.5"."""
+    return f"{100 * value:.{places}f}"
+
+
+def rate(success: Mapping[str, Any]) -> str:
+    """A success rate with its 95 % interval, in percent: "67.5 (58.7-75.2)"."""
+    return f"{percent(success['rate'])} ({percent(success['low'])}-{percent(success['high'])})"
+
+
+def evaluation_table(summary: Summary) -> Table:
+    """One row per task kind and one for all: success with interval, steps, tokens, ratios in percent of the steps."""
+    table = _table(f"{summary.get('stage', 'eval')} {summary.get('label') or summary.get('split', '')}", "kind")
+    for column in ("episodes", "success % (95 %)", "steps", "tokens", *(f"{name} %" for name in RATIOS)):
+        table.add_column(column, justify="right", no_wrap=True)
+    for kind, row in {**summary["kinds"], "all": summary}.items():
+        ratios = [percent(row[name]) for name in RATIOS]
+        cells = [str(row["episodes"]), rate(row["success"]), f"{row['steps']:.1f}", f"{row['tokens']:.0f}", *ratios]
+        table.add_row(kind, *cells, style="bold" if kind == "all" else None)
+    return table
+
+
+def pass_at_k_table(summary: Summary) -> Table:
+    """pass@k by k, with intervals over tasks."""
+    table = _table(f"pass@k {summary['split']}, {summary['samples']} samples a task", "k")
+    table.add_column("pass@k % (95 %)", justify="right")
+    for attempts, value in summary["pass_at_k"].items():
+        table.add_row(attempts, rate(value))
+    return table
+
+
+def comparison_table(pairs: Mapping[str, tuple[Summary, Summary]], p_values: Mapping[str, float]) -> Table:
+    """Success before and after, by task kind.
+
+    pairs: name of the way of sampling (sampled, greedy) -> (before, after). p_values: the same names -> p-value of the
+    paired test over tasks, shown in the row of all kinds. Gains are in percentage points.
+    """
+    table = _table("success % (95 %)", "kind")
+    for name in pairs:
+        for column in (f"{name}: before", "after", "gain"):
+            table.add_column(column, justify="right", no_wrap=True)
+        if name in p_values:
+            table.add_column("McNemar p", justify="right", no_wrap=True)
+    kinds = sorted({kind for pair in pairs.values() for summary in pair for kind in summary["kinds"]})
+    for kind in [*kinds, None]:
+        cells: list[str] = []
+        for name, (before, after) in pairs.items():
+            cells += _compared(before, after, kind)
+            if name in p_values:
+                cells.append(f"{p_values[name]:.2g}" if kind is None else "")
+        table.add_row(kind or "all", *cells, style="bold" if kind is None else None)
+    return table
+
+
+def _compared(before: Summary, after: Summary, kind: str | None) -> list[str]:
+    found = [summary if kind is None else summary["kinds"].get(kind) for summary in (before, after)]
+    shown = [rate(row["success"]) if row else "-" for row in found]
+    gain = percent(found[1]["success"]["rate"] - found[0]["success"]["rate"]) if found[0] and found[1] else "-"
+    return [*shown, gain if gain.startswith("-") else f"+{gain}"]
+
+
+def ledger_table(ledgers: Mapping[str, Mapping[str, int]], reference: str | None = None) -> Table:
+    """What rollouts cost, one column each; with `reference`, also every other one's share of it."""
+    table = _table("ledger", "count")
+    others = [name for name in ledgers if reference is not None and name != reference]
+    for name in ledgers:
+        table.add_column(name, justify="right")
+    for name in others:
+        table.add_column(f"{name} / {reference}", justify="right")
+    for field in next(iter(ledgers.values()), {}):
+        cells = [f"{ledger[field]:,}" for ledger in ledgers.values()]
+        for name in others:
+            base = ledgers[reference][field] if reference is not None else 0
+            cells.append(f"{ledgers[name][field] / base:.2f}" if base else "-")
+        table.add_row(field.replace("_", " "), *cells)
+    return table
+
+
+def credit_line(statistics: Mapping[str, Any]) -> str:
+    """Statistics of assign-credit, or of training, on one line; nested ones by their dotted name."""
+    return ", ".join(f"{name} {_short(value)}" for name, value in flatten(statistics).items())
+
+
+def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found.update(flatten(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value})
+    return found
+
+
+def rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
+    """Plain rows with the same keys."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0] if rows else ():
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*(credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values()))
+    return table
+
+
+def _table(title: str, first: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first, no_wrap=True)
+    return table
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return " ".join(_short(item) for item in value)
+    return str(value)

@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Makes a virtual environment with agentcli and everything it needs, in the versions that were tested.
+# usage: scripts/install.sh VENV EXTRAS        for instance: scripts/install.sh .venv alfworld,test
+# Does nothing when VENV already holds just that. PYTHON names the interpreter to use.
+set -euo pipefail
+
+venv=$1 extras=$2
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+
+fail() { printf 'error: %s\n' "$1" >&2; exit 4; }
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:+"$PYTHON"} python3 python3.11 python3.12 python3.13; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+find_compiler() {
+  local candidate
+  for candidate in ${CXX:+"$CXX"} c++ g++ clang++; do
+    if command -v "$candidate" >/dev/null; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  return 1
+}
+
+python=$(find_python) || fail "Python 3.11 or newer is needed; install it, or name one with PYTHON=/path/to/python3.11"
+"$python" -c 'import ensurepip, venv' 2>/dev/null || fail "$python has no venv module; on Debian: apt-get install python3-venv"
+[[ $extras != *alfworld* ]] || find_compiler >/dev/null ||
+  fail "a C++ compiler is needed, the PDDL engine compiles at install; on Debian: apt-get install g++ make"
+
+wanted="$extras $root $(cat "$root/constraints.txt" "$root/pyproject.toml" | cksum)"
+stamp=$venv/.agentcli-installed
+[[ ! -f $stamp || $(<"$stamp") != "$wanted" ]] || exit 0
+
+printf 'installing agentcli[%s] into %s (minutes the first time)\n' "$extras" "$venv" >&2
+[[ -x $venv/bin/python ]] || "$python" -m venv "$venv"
+pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --constraint "$root/constraints.txt")
+"${pip[@]}" torch
+"${pip[@]}" --editable "${root}[$extras]"
+printf '%s' "$wanted" >"$stamp"

@@ -1,0 +1,307 @@
+"""The command line as a user meets it: help, errors with their exit codes, dry runs, and what goes to stdout."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from agentcli.cli import rollout
+from agentcli.cli.app import GROUPS, STAGES, app
+from agentcli.cli.command import Call, Command
+from agentcli.cli.errors import one_line_errors
+from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
+from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.records.files import write_json
+from agentcli.records.runs import link_latest
+from agentcli.records.settings import Settings
+from agentcli.records.types import Manifest, StageRecord
+from agentcli.stages.layers import resolve, to_yaml
+
+HEAVY = ("torch", "transformers", "textworld", "networkx", "scipy", "numpy", "msgspec", "yaml")
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder and no AGENTCLI_* variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
+        monkeypatch.delenv(name)
+
+
+def agentcli(*arguments: str) -> Any:
+    """One command line, in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = f"""
+import sys
+from agentcli.cli.app import app
+try:
+    app(['--help'])
+except SystemExit:
+    print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+"""
+    root = Path(__file__).parents[2]
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=root)
+    assert answer.stderr.strip() == "[]"
+    assert "assign-credit" in answer.stdout
+
+
+def test_every_command_ends_its_help_with_an_example() -> None:
+    for words in [[module.COMMAND.name] for module in STAGES] + [
+        [name, c.name] for name, (module, _) in GROUPS.items() for c in module.COMMANDS
+    ]:
+        text = agentcli(*words, "--help").stdout
+        assert f"Example: agentcli {' '.join(words)}" in " ".join(text.split()), words
+
+
+def test_version() -> None:
+    from agentcli import __version__
+
+    assert agentcli("--version").stdout.strip() == __version__
+
+
+def test_an_unknown_option_is_a_usage_error() -> None:
+    assert agentcli("rollout", "--leavs", "3").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (UsageError("bad option"), 2, "error: bad option"),
+        (DataError("x.jsonl:3: torn"), 3, "error: x.jsonl:3: torn"),
+        (MissingError("no compiler"), 4, "error: no compiler"),
+        (AgentCliError("two\nlines"), 1, "error: two lines"),
+        (
+            ModuleNotFoundError("No module named 'textworld'", name="textworld"),
+            4,
+            "error: textworld is not installed; type: pip install 'agentcli[alfworld]'",
+        ),
+        (KeyError("x"), 1, "error: KeyError: 'x' (unexpected; AGENTCLI_DEBUG=1 shows where)"),
+        (KeyboardInterrupt(), 130, "error: interrupted; try again"),
+    ],
+)
+def test_an_exception_becomes_one_line_and_a_code(
+    error: BaseException, code: int, line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        with one_line_errors(lambda: "try again"):
+            raise error
+
+    with pytest.raises(typer.Exit) as caught:
+        fail()
+    assert caught.value.exit_code == code
+    assert capsys.readouterr().err == line + "\n"
+    monkeypatch.setenv("AGENTCLI_DEBUG", "1")
+    with pytest.raises(typer.Exit):
+        fail()
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(call: Call) -> None:
+        call.progress.start("growing", 3)
+        call.new_run()
+        raise KeyboardInterrupt
+
+    command = Command(name="grow", body=interrupted, options=(*LAYERS, METHOD, OUT, RESUME), example="")
+    small = typer.Typer()
+    command.register(small)
+    for words, expected in [
+        (["--method", "spark"], "go on with: agentcli grow --method spark -o runs/grow-001 --resume"),
+        (["-o", "x y", "--resume"], "go on with: agentcli grow -o 'x y' --resume"),
+    ]:
+        monkeypatch.setattr(sys, "argv", ["agentcli", "grow", *words])
+        result = CliRunner().invoke(small, words)
+        bar, line = result.stderr.splitlines()
+        assert bar.startswith("growing: 0/3")
+        assert (result.exit_code, line) == (130, f"error: interrupted; {expected}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["rollout", "--set", "rollout.leavs=3"],
+            "--set rollout.leavs=3: no setting 'rollout.leavs'; did you mean rollout.leaves?",
+        ),
+        (["rollout", "--preset", "quikstart"], "no preset 'quikstart'; did you mean quickstart?"),
+        (["rollout", "--method", "chain", "--roots", "3"], "--roots has no effect with rollout.method chain"),
+        (["rollout", "--policy", "expert", "--temperature", "0.5"], "--temperature has no effect with --policy expert"),
+        (["eval", "--policy", "random", "--temperature", "0.5"], "--temperature has no effect with --policy random"),
+        (["demos", "--policy", "search", "--model", "x"], "--model has no effect with --policy search"),
+        (["rollout", "--panel", "p.json", "--split", "L0"], "--split has no effect with the panel file p.json"),
+        (["rollout", "--preset", "quickstart", "--history", "3"], "--history has no effect with prompt.style compact"),
+        (["rollout", "--policy", "expert", "--resume"], "--resume needs -o DIR"),
+        (["sft"], "no RUN given and no runs/latest here"),
+        (["preset", "show"], "name a preset"),
+        (["env", "check", "--tasks", "0"], "--tasks 0: play at least one task"),
+    ],
+)
+def test_usage_errors_are_one_line_with_code_2(words: list[str], message: str) -> None:
+    result = agentcli(*words)
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_missing_run_is_bad_data() -> None:
+    result = agentcli("assign-credit", "runs/nowhere")
+    assert result.exit_code == 3
+    assert "runs/nowhere: no such run directory" in result.stderr
+
+
+def record(settings: Settings, **fields: Any) -> StageRecord:
+    import msgspec
+
+    return StageRecord(
+        command=["agentcli"],
+        settings=msgspec.to_builtins(settings),
+        versions={},
+        git_commit=None,
+        seed=settings.seed,
+        started="",
+        finished="",
+        **fields,
+    )
+
+
+@pytest.fixture
+def latest() -> Path:
+    """runs/one, named by runs/latest, with a checkpoint and recorded settings."""
+    run = Path("runs/one")
+    (run / "checkpoint").mkdir(parents=True)
+    settings = resolve(None, [], {}, ["seed=11", "rollout.leaves=5", "prompt.style=compact", "credit.gamma=1"], {})
+    write_json(run / "manifest.json", Manifest(stages={"rollout": record(settings)}))
+    link_latest(run)
+    return run
+
+
+def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]:
+    """The Call that these words make, and what was written to stderr."""
+    import dataclasses
+
+    seen: list[Call] = []
+
+    def look(call: Call) -> None:
+        assert call.settings is not None
+        seen.append(call)
+        call.model()
+
+    small = typer.Typer()
+    dataclasses.replace(command, body=look).register(small)
+    result = CliRunner().invoke(small, list(words))
+    assert result.exit_code == 0, result.output
+    return seen[0], result.stderr
+
+
+def test_rollout_goes_on_from_the_latest_run_and_says_so(latest: Path) -> None:
+    call, said = call_of("--method", "spark")
+    assert (call.settings.seed, call.settings.rollout.leaves, call.settings.rollout.method) == (11, 5, "spark")
+    assert call.model() == "runs/one/checkpoint"
+    assert said.splitlines() == ["using runs/one (runs/latest)", "settings of runs/one; choose others with --preset"]
+
+
+@pytest.mark.parametrize("words", [["--preset", "quickstart"], ["--model", "x"], ["-c", "c.yaml"]])
+def test_rollout_inherits_no_settings_where_others_are_named(words: list[str], latest: Path) -> None:
+    Path("c.yaml").write_text("rollout: {roots: 2}", encoding="utf-8")
+    call, _ = call_of(*words)
+    assert call.settings.seed == 0
+    assert call.model() == ("x" if "--model" in words else "runs/one/checkpoint")
+
+
+def test_stages_that_read_a_run_inherit_under_a_file_but_not_under_a_preset(latest: Path) -> None:
+    from agentcli.cli import eval
+
+    Path("c.yaml").write_text("rollout: {roots: 2}", encoding="utf-8")
+    assert call_of("-c", "c.yaml", command=eval.COMMAND)[0].settings.seed == 11
+    assert call_of("runs/one", "--preset", "quickstart", command=eval.COMMAND)[0].settings.seed == 0
+
+
+def test_quiet_says_nothing(latest: Path) -> None:
+    assert call_of("-q")[1] == ""
+
+
+def test_a_policy_without_a_model_needs_no_run() -> None:
+    assert call_of("--policy", "expert")[0].model() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        ([], "runs/one"),
+        (["runs/one"], "runs/one"),
+        (["-o", "there"], "there"),
+        (["--model", "x"], "runs/eval-001"),
+        (["--policy", "expert"], "runs/eval-001"),
+        (["runs/one", "--policy", "expert"], "runs/one"),
+    ],
+)
+def test_an_evaluation_is_written_where_its_model_lies(words: list[str], folder: str, latest: Path) -> None:
+    from agentcli.cli import eval
+    from agentcli.cli.evaluation import folder as chosen
+
+    assert chosen(call_of(*words, command=eval.COMMAND)[0]) == Path(folder)
+
+
+def test_dry_run_prints_settings_that_a_file_could_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentcli.cli.rollout.panel_size", lambda settings: 3)
+    monkeypatch.setattr("agentcli.cli.rollout.check_method", lambda settings: None)
+    words = ["rollout", "--preset", "quickstart", "--policy", "expert", "--leaves", "2", "--dry-run"]
+    result = agentcli(*words)
+    assert result.exit_code == 0, result.output
+    plan = yaml.safe_load(result.stdout)
+    assert plan["counts"] == {
+        "tasks": 3,
+        "leaves_at_most": 6,
+        "steps_at_most": 6 * plan["settings"]["environment"]["max_steps"],
+    }
+    wanted = resolve("quickstart", [], {}, [], {"policy.kind": "expert", "rollout.leaves": 2})
+    assert plan["settings"] == yaml.safe_load(to_yaml(wanted))
+    assert json.loads(agentcli(*words, "--json").stdout) == plan
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", ["quickstart", "grpo-alfworld", "spark-alfworld", "rewardflow-alfworld"])
+def test_world_and_methods_accept_every_preset(preset: str) -> None:
+    result = agentcli("run", preset, "--model", "any", "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    counts = json.loads(result.stdout)["counts"]
+    assert counts["panel_tasks"] >= counts["tasks_per_iteration"] > 0
+
+
+def test_presets_are_listed_and_shown() -> None:
+    listed = agentcli("preset", "list", "--json")
+    names = [json.loads(line)["preset"] for line in listed.stdout.splitlines()]
+    assert "quickstart" in names
+    shown = agentcli("preset", "show", "spark-alfworld").stdout
+    assert yaml.safe_load(shown) == json.loads(agentcli("preset", "show", "spark-alfworld", "--json").stdout)
+    assert "appendix B.4" in shown
+
+
+def test_result_goes_to_stdout_and_tables_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    from agentcli.records.types import Ledger
+    from agentcli.reports.output import print_result
+
+    done = record(Settings(), counts={"trees": 2}, ledger=Ledger(steps=7), seconds={"wall": 1.5})
+
+    def finish(call: Call) -> None:
+        print_result("rollout", done, Path("runs/x"), json=bool(call.values["resume"]), quiet=False)
+
+    small = typer.Typer()
+    Command(name="x", body=finish, options=(RESUME,), example="").register(small)
+    plain = CliRunner().invoke(small, [])
+    assert plain.stdout == "runs/x\n"
+    assert "counts: trees 2" in plain.stderr
+    lines = CliRunner().invoke(small, ["--resume"]).stdout.splitlines()
+    assert json.loads(lines[0])["ledger"]["steps"] == 7
+    assert len(lines) == 1

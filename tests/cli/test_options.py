@@ -1,0 +1,145 @@
+"""Every option of every command reaches its setting when typed, and never overrides a file when not."""
+
+import dataclasses
+import os
+import typing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from agentcli.cli.app import GROUPS, STAGES
+from agentcli.cli.command import Call, Command
+from agentcli.cli.options import Option, parse_where
+from agentcli.errors import UsageError
+from agentcli.records.settings import Settings
+from agentcli.stages.layers import to_yaml
+
+COMMANDS = [module.COMMAND for module in STAGES] + [
+    command for module, _ in GROUPS.values() for command in module.COMMANDS
+]
+CASES = [(command, option) for command in COMMANDS for option in command.vocabulary if option.path]
+NAMES = [f"{command.name}-{option.name}" for command, option in CASES]
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder and no AGENTCLI_* variables."""
+    monkeypatch.chdir(tmp_path)
+    for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
+        monkeypatch.delenv(name)
+
+
+def settings_of(command: Command, arguments: list[str]) -> Settings:
+    """What the command would resolve, its body replaced by one that only looks."""
+    seen: list[Settings] = []
+
+    def look(call: Call) -> None:
+        seen.append(call.settings)
+
+    app = typer.Typer(pretty_exceptions_enable=False)
+    dataclasses.replace(command, body=look).register(app)
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    return seen[0]
+
+
+def value_at(settings: Settings, path: str) -> Any:
+    value: Any = settings
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else getattr(value, key)
+    return value
+
+
+def with_value(path: str, value: Any) -> Path:
+    """A -c file that sets one path, and what that path needs to take effect."""
+    text: Any = value
+    for key in reversed(path.split(".")):
+        text = {key: text}
+    if path in ("rollout.roots", "rollout.branching", "rollout.branch"):
+        text["rollout"]["method"] = "spark"
+    if path.startswith("policy.") and path != "policy.kind":
+        text["demos"] = {"policy": "transformers"}
+    file = Path("only.yaml")
+    file.write_text(to_yaml(text), encoding="utf-8")
+    return file
+
+
+def two_values(option: Option) -> tuple[Any, Any, list[str]]:
+    """A value for the file, another one for the command line, and how that one is typed."""
+    if option.path == "environment.where":
+        return {"kind": ["a"]}, {"kind": ["b"], "room": ["c"]}, ["kind=b,room=c"]
+    if option.kind is bool:
+        return True, False, []
+    by_kind: dict[Any, tuple[Any, Any]] = {int: (7, 3), float: (0.7, 0.3), str: ("one", "two")}
+    first, second = by_kind[option.kind]
+    return first, second, [str(second)]
+
+
+@pytest.mark.parametrize(("command", "option"), CASES, ids=NAMES)
+def test_an_option_not_given_leaves_the_file_alone_and_one_given_overrides_it(command: Command, option: Option) -> None:
+    path = option.path or ""
+    in_file, typed, words = two_values(option)
+    file = with_value(path, in_file)
+    layers = ["--config", str(file)]
+    assert value_at(settings_of(command, layers), path) == in_file
+    switch = option.declarations[0].split("/")[-1:] if option.declarations else []
+    expected = {**in_file, **typed} if isinstance(typed, dict) else typed
+    assert value_at(settings_of(command, [*layers, *switch, *words]), path) == expected
+
+
+@pytest.mark.parametrize(
+    "command",
+    [command for command in COMMANDS if any(option.path for option in command.vocabulary)],
+    ids=lambda c: c.name,
+)
+def test_without_options_a_file_with_every_setting_changed_comes_through(command: Command, tmp_path: Path) -> None:
+    changed = _changed(Settings())
+    (tmp_path / "all.yaml").write_text(to_yaml(changed), encoding="utf-8")
+    assert settings_of(command, ["--config", "all.yaml"]) == changed
+
+
+def _changed(section: Any) -> Any:
+    """The same settings with every number, text and switch other than its default."""
+    values = {}
+    for field in msgspec.structs.fields(section):
+        old, kind = getattr(section, field.name), field.type
+        if isinstance(old, msgspec.Struct):
+            values[field.name] = _changed(old)
+        elif typing.get_origin(kind) is typing.Literal:
+            values[field.name] = typing.get_args(kind)[-1]
+        elif isinstance(old, bool):
+            values[field.name] = not old
+        elif isinstance(old, int | float):
+            values[field.name] = old + 1
+        elif isinstance(old, tuple):
+            values[field.name] = tuple(item / 2 for item in old)
+        elif isinstance(old, dict):
+            values[field.name] = {"method": "spark"} if "method" in old else {"x": ["y"]}
+        else:
+            values[field.name] = (
+                5 if int in typing.get_args(kind) else 0.5 if float in typing.get_args(kind) else "text"
+            )
+    return type(section)(**values)
+
+
+def test_options_of_a_command_are_unambiguous() -> None:
+    for command in COMMANDS:
+        paths = [option.path for option in command.vocabulary if option.path]
+        words = [word for option in command.options for word in option.declarations]
+        assert len(set(paths)) == len(paths), command.name
+        assert len(set(words)) == len(words), command.name
+
+
+def test_where_takes_pairs_and_lists() -> None:
+    assert parse_where(["kind=a,b", "room=x", "kind=c"]) == {"kind": ["a", "b", "c"], "room": ["x"]}
+    assert parse_where(["kind=a,b,room=x,y"]) == {"kind": ["a", "b"], "room": ["x", "y"]}
+
+
+@pytest.mark.parametrize("text", ["kind", "=a", "kind=", "kind=a,,b", ""])
+def test_where_that_says_nothing_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="write key=value"):
+        parse_where([text])

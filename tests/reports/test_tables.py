@@ -1,0 +1,83 @@
+"""Tables hold the numbers they were given, in the units they announce."""
+
+import io
+import json
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from agentcli.reports.output import print_rows
+from agentcli.reports.tables import (
+    comparison_table,
+    credit_line,
+    evaluation_table,
+    ledger_table,
+    pass_at_k_table,
+    rows_table,
+)
+
+
+def text_of(table: Table) -> list[list[str]]:
+    """Cells of a printed table, row by row."""
+    out = io.StringIO()
+    Console(file=out, width=250).print(table)
+    lines = [line for line in out.getvalue().splitlines() if line.startswith(("│", "┃"))]
+    return [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in lines]
+
+
+def summary(rate: float, kinds: dict[str, Any] | None = None) -> dict[str, Any]:
+    row = {
+        "episodes": 40,
+        "success": {"rate": rate, "low": rate - 0.1, "high": rate + 0.1},
+        "steps": 7.25,
+        "tokens": 80.4,
+        "repetitive": 0.125,
+        "explore": 0.5,
+        "malformed": 0.0,
+        "inadmissible": 0.07,
+    }
+    return row if kinds is None else {**row, "split": "L0", "samples": 4, "kinds": kinds}
+
+
+def test_evaluation_by_kind_and_over_all() -> None:
+    rows = text_of(evaluation_table(summary(0.5, {"clean": summary(0.25)})))
+    assert rows[1] == ["clean", "40", "25.0 (15.0-35.0)", "7.2", "80", "12.5", "50.0", "0.0", "7.0"]
+    assert rows[2][:3] == ["all", "40", "50.0 (40.0-60.0)"]
+
+
+def test_comparison_shows_gains_in_points_and_p_only_over_all() -> None:
+    before, after = summary(0.5, {"clean": summary(0.25), "gone": summary(0.5)}), summary(0.75, {"clean": summary(0.2)})
+    rows = text_of(comparison_table({"greedy": (before, after)}, {"greedy": 0.00123}))
+    assert rows[0] == ["kind", "greedy: before", "after", "gain", "McNemar p"]
+    assert rows[1] == ["clean", "25.0 (15.0-35.0)", "20.0 (10.0-30.0)", "-5.0", ""]
+    assert rows[2] == ["gone", "50.0 (40.0-60.0)", "-", "-", ""]
+    assert rows[3] == ["all", "50.0 (40.0-60.0)", "75.0 (65.0-85.0)", "+25.0", "0.0012"]
+
+
+def test_ledgers_side_by_side_with_shares() -> None:
+    ledgers = {"chain": {"steps": 2000, "forks": 0}, "spark": {"steps": 1500, "forks": 12}}
+    rows = text_of(ledger_table(ledgers, reference="chain"))
+    assert rows == [
+        ["count", "chain", "spark", "spark / chain"],
+        ["steps", "2,000", "1,500", "0.75"],
+        ["forks", "0", "12", "-"],
+    ]
+
+
+def test_pass_at_k() -> None:
+    values = {"1": {"rate": 0.5, "low": 0.4, "high": 0.6}, "4": {"rate": 0.9, "low": 0.8, "high": 1.0}}
+    rows = text_of(pass_at_k_table({**summary(0.5, {}), "pass_at_k": values}))
+    assert rows[1:] == [["1", "50.0 (40.0-60.0)"], ["4", "90.0 (80.0-100.0)"]]
+
+
+def test_statistics_on_one_line() -> None:
+    line = credit_line({"rows": 12, "advantage": {"mean": 0.0, "std": 1.23456}, "reasons": [1, 2], "model": None})
+    assert line == "rows 12, advantage.mean 0, advantage.std 1.235, reasons 1 2, model -"
+
+
+def test_rows_as_a_table_and_as_json_lines(capsys: Any) -> None:
+    rows: list[dict[str, Any]] = [{"world": "alfworld", "splits": {"train": 3553, "L0": 140}, "problem": None}]
+    assert text_of(rows_table("worlds", rows))[1] == ["alfworld", "train 3553, L0 140", "-"]
+    print_rows("worlds", rows, json=True)
+    assert json.loads(capsys.readouterr().out) == rows[0]

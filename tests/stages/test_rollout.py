@@ -1,0 +1,149 @@
+"""Rollouts as files: the panel's order, the same bytes at any concurrency, resuming, errored leaves, demonstrations."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.exploration.registry import make
+from agentcli.records.files import read_records
+from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, PromptSettings, RolloutSettings, Settings
+from agentcli.records.trees import validate_tree
+from agentcli.records.types import Outcome, StageRecord, Tree
+from agentcli.stages.demos import demos
+from agentcli.stages.progress import Silent
+from agentcli.stages.resources import grow, open_engines, open_policy
+from agentcli.stages.rollout import rollout
+
+
+def toy(method: str = "chain", concurrency: int = 4, tasks: int = 12, options: dict | None = None, **policy) -> Settings:
+    return Settings(
+        environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=12, options={"tasks": tasks, **(options or {})}),
+        prompt=PromptSettings(style="compact"),
+        policy=PolicySettings(**{"kind": "random", **policy}),
+        rollout=RolloutSettings(method=method, leaves=3, roots=2, concurrency=concurrency),
+    )
+
+
+def roll(settings: Settings, out: Path, resume: bool = False, overwrite: bool = False) -> StageRecord:
+    return rollout(
+        settings, out, model=None, resume=resume, overwrite=overwrite, command=["agentcli", "rollout"], progress=Silent()
+    )
+
+
+@pytest.mark.parametrize("method", ["chain", "spark", "test-time-branch"])
+def test_one_seed_gives_the_same_bytes_at_any_concurrency(tmp_path: Path, method: str) -> None:
+    for concurrency in (1, 5):
+        roll(toy(method, concurrency), tmp_path / str(concurrency))
+    one, five = (RunDirectory(tmp_path / name).trees.read_bytes() for name in ("1", "5"))
+    assert one == five
+    other = msgspec.structs.replace(toy(method), seed=1)
+    roll(other, tmp_path / "other")
+    assert RunDirectory(tmp_path / "other").trees.read_bytes() != one
+
+
+def test_trees_lie_in_the_panels_order_and_are_counted(tmp_path: Path) -> None:
+    record = roll(toy(), tmp_path / "x")
+    trees = list(read_records(tmp_path / "x" / "trees.jsonl", Tree))
+    assert [tree.task.id for tree in trees] == [f"train/{n}" for n in range(12)]
+    for tree in trees:
+        validate_tree(tree)
+    leaves = [step for tree in trees for step in tree.steps if step.outcome]
+    assert record.counts["leaves"] == record.ledger.leaves == len(leaves) == 36
+    assert record.counts["success"] == sum(step.outcome is Outcome.SUCCESS for step in leaves)
+    assert record.ledger.steps == sum(len(tree.steps) for tree in trees)
+    assert (tmp_path / "latest").resolve() == tmp_path / "x"
+    assert RunDirectory(tmp_path / "x").finished("rollout") == record
+
+
+@pytest.mark.parametrize("cut", [1, 4000, -3])
+def test_a_cut_rollout_resumes_to_the_same_bytes(tmp_path: Path, cut: int) -> None:
+    roll(toy(), tmp_path / "x")
+    trees = tmp_path / "x" / "trees.jsonl"
+    whole = trees.read_bytes()
+    trees.write_bytes(whole[:cut])
+    roll(toy(), tmp_path / "x", resume=True)
+    assert trees.read_bytes() == whole
+
+
+def test_errored_trees_are_redone_in_their_place(tmp_path: Path) -> None:
+    broken = toy(options={"fault": "raise", "fault_tasks": ["train/2", "train/7"], "fault_action": "go east"})
+    record = roll(broken, tmp_path / "x")
+    assert record.counts["errored"] > 0
+    assert record.counts["success"] > 0
+    errors = {tree.task.id for tree in read_records(tmp_path / "x" / "trees.jsonl", Tree) if any(s.error for s in tree.steps)}
+    assert errors == {"train/2", "train/7"}
+    with pytest.raises(UsageError, match=r"environment\.options\.fault was 'raise', now None"):
+        roll(toy(), tmp_path / "x", resume=True)
+    settings = RunDirectory(tmp_path / "x").path / "settings" / "rollout.json"
+    settings.unlink()
+    roll(toy(), tmp_path / "x", resume=True)
+    roll(toy(), tmp_path / "undisturbed")
+    assert (tmp_path / "x" / "trees.jsonl").read_bytes() == (tmp_path / "undisturbed" / "trees.jsonl").read_bytes()
+
+
+def test_nothing_owed_changes_nothing(tmp_path: Path) -> None:
+    roll(toy(), tmp_path / "x")
+    whole = (tmp_path / "x" / "trees.jsonl").read_bytes()
+    record = roll(toy(), tmp_path / "x", resume=True)
+    assert record.counts["trees"] == 12
+    assert (tmp_path / "x" / "trees.jsonl").read_bytes() == whole
+
+
+def test_iterations_take_different_slices_with_different_seeds(tmp_path: Path) -> None:
+    seen = []
+    for iteration in range(3):
+        settings = toy()
+        settings.rollout.tasks_per_step, settings.rollout.iteration = 4, iteration
+        roll(settings, tmp_path / str(iteration))
+        seen += [tree.task.id for tree in read_records(tmp_path / str(iteration) / "trees.jsonl", Tree)]
+    assert len(seen) == len(set(seen)) == 12
+
+
+def test_a_wrong_setting_ends_the_rollout_with_its_message(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="use explore, or fixed:P"):
+        settings = toy("spark")
+        settings.rollout.branch = "often"
+        roll(settings, tmp_path / "x")
+
+
+def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
+    """The first task hangs until its deadline; the trees after it are grown meanwhile and given out behind it."""
+    settings = toy(options={"fault": "hang", "fault_tasks": ["train/0"], "fault_action": "go east"})
+    settings.environment.deadline_seconds = 0.5
+
+    async def work() -> list[Tree]:
+        async with open_engines(settings) as engines, open_policy(settings, engines, None) as policy:
+            tasks = engines.world.tasks("train")
+            return [tree async for tree in grow(make("chain"), engines, policy, settings, tasks, 0)]
+
+    trees = asyncio.run(work())
+    assert [tree.task.id for tree in trees] == [f"train/{n}" for n in range(12)]
+    assert any("0.5 s" in (step.error or "") for step in trees[0].steps)
+    assert all(step.error is None for tree in trees[1:] for step in tree.steps)
+
+
+def demonstrate(out: Path, **settings: object) -> StageRecord:
+    chosen = msgspec.structs.replace(toy(), demos=DemosSettings(**{"policy": "random", **settings}))
+    return demos(chosen, out, model=None, overwrite=False, command=["agentcli", "demos"], progress=Silent())
+
+
+def test_demonstrations_are_as_many_successes_as_asked_for(tmp_path: Path) -> None:
+    record = demonstrate(tmp_path / "d", count=20)
+    trees = list(read_records(tmp_path / "d" / "trees.jsonl", Tree))
+    assert len(trees) == record.counts["success"] == 20
+    assert all(tree.steps[-1].outcome is Outcome.SUCCESS for tree in trees)
+    assert record.statistics["episodes_tried"] > 20
+    kept = demonstrate(tmp_path / "all", count=20, keep="all")
+    assert kept.counts["trees"] == 20
+    assert kept.counts["success"] < 20
+
+
+def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
+    chosen = toy(tasks=2, options={"length": 14})
+    chosen.demos = DemosSettings(policy="random", count=2)
+    with pytest.raises(AgentCliError, match=r"random succeeded in 0 of \d+ episodes; keep failures too"):
+        demos(chosen, tmp_path / "d", model=None, overwrite=False, command=[], progress=Silent())
