@@ -154,13 +154,14 @@ class Call:
             self.progress.note(f"settings of {self.source}; choose others with --preset")
         return settings
 
-    def model(self, settings: "Settings | None" = None) -> str | None:
-        """The model in the order --model, preset, RUN/checkpoint, RUN's manifest; None for a policy without one."""
+    def model(self, settings: "Settings | None" = None, *, updated: bool = True) -> str | None:
+        """The model in the order --model, preset, RUN/checkpoint (unless not `updated`: the one RUN was sampled from),
+        RUN's manifest; None for a policy without one."""
         from agentcli.stages.resolve import find_model
 
         settings = settings or self.settings
         needs_source = settings.policy.kind == "transformers" and settings.policy.model is None
-        return find_model(settings, self.source if needs_source else None)
+        return find_model(settings, self.source if needs_source else None, updated=updated)
 
     def new_run(self) -> Path:
         """Where a new run is written: -o, else a free folder under runs/. Raises UsageError for --resume without -o."""

@@ -25,9 +25,11 @@ def train(call: Call) -> None:
     settings, run = call.settings, call.run
     directory = RunDirectory(run)
     trees, credit = directory.existing_trees(), directory.existing_credit(settings.train.credit)
-    model = call.model()
+    model = call.model(updated=False)
     if model is None:
-        raise UsageError(f"policy.kind is {settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID")
+        raise UsageError(
+            f"policy.kind is {settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
+        )
     if call.preview({"trees": trees, "credit": credit, "model": model}, lambda: {"trees": count_trees(trees)}):
         return
     out = call.write_to(run)

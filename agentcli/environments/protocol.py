@@ -123,7 +123,9 @@ def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> 
         attributes = world.attributes(task)
         unknown = [name for name in where if name not in attributes]
         if unknown:
-            raise UsageError(f"--where {unknown[0]}: {world.name} has no such attribute; it has {', '.join(attributes)}")
+            raise UsageError(
+                f"--where {unknown[0]}: {world.name} has no such attribute; it has {', '.join(attributes)}"
+            )
         if all(attributes[name] in values for name, values in where.items()):
             kept.append(task)
     return kept

@@ -6,7 +6,7 @@ the finished tree lists steps in lineage order, so that one seed gives one tree 
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -40,14 +40,13 @@ class Engines(Protocol):
     """The part of the engine pool that growing a tree needs."""
 
     async def start(self, task: Task) -> State: ...
-    async def step(self, state: State, action: str) -> State: ...
+    async def step(self, state: Any, action: str) -> State: ...
     async def release(self, task_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state the agent can act in, or the end of a trajectory (`outcome` set). `explores` and `entropy`-like signals of
-    the step that led here are read from `step`."""
+    """A state the agent can act in, or the end of a trajectory; `step` is the one that led here."""
 
     lineage: Lineage
     state: State | None

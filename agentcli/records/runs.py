@@ -10,11 +10,12 @@ from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 
+from agentcli import __version__
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.types import Manifest, StageRecord
 
-VERSIONED = ("agentcli", "torch", "transformers", "trl", "peft", "textworld", "alfworld", "numpy", "networkx")
+VERSIONED = ("torch", "transformers", "trl", "peft", "textworld", "alfworld", "numpy", "networkx")
 
 
 class RunDirectory:
@@ -25,7 +26,7 @@ class RunDirectory:
         self.manifest_path = path / "manifest.json"
         self.trees = path / "trees.jsonl"
         self.checkpoint = path / "checkpoint"
-        self.optimizer = path / "optimizer"
+        self.optimizer = path / "optimizer.safetensors"
         self.metrics = path / "metrics.jsonl"
 
     def credit(self, name: str) -> Path:
@@ -91,7 +92,7 @@ def now() -> str:
 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages a result may depend on, those that are installed."""
-    found = {"python": sys.version.split()[0]}
+    found = {"agentcli": __version__, "python": sys.version.split()[0]}
     for name in VERSIONED:
         try:
             found[name] = metadata.version(name)

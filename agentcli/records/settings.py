@@ -5,9 +5,15 @@ errors. Units stand in names. Defaults are the papers' (SPARK appendix B.4) wher
 one credit method or one world live beside it and are reached through `credit` and `environment.options`.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
+NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+CountFromZero = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class Section(msgspec.Struct, forbid_unknown_fields=True):
@@ -21,17 +27,17 @@ class EnvironmentSettings(Section, kw_only=True):
     data: str | None = None
     """Folder of the real data set; None: what the world's own variable names (ALFWORLD_DATA), else generated games."""
     split: str = "train"
-    tasks: int | None = None
+    tasks: Count | None = None
     """Only the panel's first N tasks."""
     where: dict[str, list[str]] = {}
     """Keep tasks whose attribute (kind, room, ...) is one of these."""
     panel: str | None = None
     """A panel file, instead of a split."""
-    max_steps: int = 30
+    max_steps: Count = 30
     """Horizon K: steps per episode."""
-    processes: int = 1
+    processes: Count = 1
     """Engine processes."""
-    deadline_seconds: float = 60.0
+    deadline_seconds: Positive = 60.0
     """An engine call that takes longer is killed and becomes an errored leaf."""
     options: dict[str, Any] = {}
     """The world's own settings (validated by the world)."""
@@ -46,15 +52,15 @@ class PolicySettings(Section, kw_only=True):
     adapter: str | None = None
     device: str = "auto"
     dtype: str = "auto"
-    temperature: float = 0.4
+    temperature: NotNegative = 0.4
     """0 is greedy."""
-    max_tokens: int = 512
+    max_tokens: Count = 512
     """Longest response, in tokens."""
-    max_prompt_tokens: int = 2048
+    max_prompt_tokens: Count = 2048
     """A longer prompt is an error that names its step."""
-    batch_rows: int = 64
+    batch_rows: Count = 64
     """Most requests generated together."""
-    linger_ms: float = 4.0
+    linger_ms: NotNegative = 4.0
     """How long a batch that is not full waits for one more request."""
 
 
@@ -63,25 +69,27 @@ class PromptSettings(Section, kw_only=True):
 
     style: str = "full"
     """full: the papers' prompt. compact: the world's own short view (for tiny policies)."""
-    history: int = 5
+    history: CountFromZero = 5
     """Past (observation, action) pairs shown."""
 
 
 class DemosSettings(Section, kw_only=True):
     """Demonstrations and what is wrong with them on purpose."""
 
-    count: int = 300
+    count: Count = 300
     """Episodes written."""
     policy: str = "search"
     """Any policy kind."""
-    noise: float = 0.0
+    noise: Share = 0.0
     """Share of steps at which a random admissible action is executed instead; masked for imitation."""
-    stray: float = 0.0
+    stray: Share = 0.0
     """Share of steps before which an inadmissible action (a repeat, a thing of another room) is tried; never imitated."""
-    forget: float = 0.0
+    forget: Share = 0.0
     """Share of episodes in which the tool step (clean, heat, cool) is left out, or the second object."""
-    overlook: float = 0.0
+    overlook: Share = 0.0
     """Share of closed receptacles that are passed by without opening."""
+    wander: Share = 1.0
+    """Share of episodes that visit places in an order of their own; the others follow the order of the commands."""
     keep: Literal["all", "success"] = "success"
     """Which episodes are written."""
 
@@ -89,20 +97,20 @@ class DemosSettings(Section, kw_only=True):
 class TinySettings(Section, kw_only=True):
     """Shape of a policy made from scratch (sft --model tiny)."""
 
-    hidden: int = 96
-    layers: int = 3
-    heads: int = 4
-    kv_heads: int = 2
-    intermediate: int = 256
-    initializer_range: float = 0.08
+    hidden: Count = 96
+    layers: Count = 3
+    heads: Count = 4
+    kv_heads: Count = 2
+    intermediate: Count = 256
+    initializer_range: Positive = 0.08
 
 
 class LoraSettings(Section, kw_only=True):
     """PEFT adapter; rank 0 trains all weights."""
 
-    rank: int = 0
-    alpha: int = 16
-    dropout: float = 0.0
+    rank: CountFromZero = 0
+    alpha: Count = 16
+    dropout: Share = 0.0
 
 
 class SftSettings(Section, kw_only=True):
@@ -110,16 +118,16 @@ class SftSettings(Section, kw_only=True):
 
     model: str | None = None
     """A model directory, a hub id, or `tiny`."""
-    updates: int | None = None
+    updates: Count | None = None
     """Optimiser updates; None: `epochs` passes."""
-    epochs: float = 3.0
-    samples_per_update: int = 16
-    samples_per_microbatch: int = 16
-    learning_rate: float = 1e-5
+    epochs: Positive = 3.0
+    samples_per_update: Count = 16
+    samples_per_microbatch: Count = 16
+    learning_rate: Positive = 1e-5
     schedule: str = "cosine"
-    warmup_ratio: float = 0.03
-    weight_decay: float = 0.0
-    max_length: int = 4096
+    warmup_ratio: Share = 0.03
+    weight_decay: NotNegative = 0.0
+    max_length: Count = 4096
     """Prompt plus response, in tokens; a longer sample is refused."""
     tiny: TinySettings = msgspec.field(default_factory=TinySettings)
     lora: LoraSettings = msgspec.field(default_factory=LoraSettings)
@@ -129,19 +137,19 @@ class RolloutSettings(Section, kw_only=True):
     """How trees grow."""
 
     method: str = "chain"
-    leaves: int = 8
+    leaves: Count = 8
     """N: leaf budget of a tree; chain samples exactly N independent trajectories (the group size G)."""
-    roots: int = 4
+    roots: Count = 4
     """M: trajectories that spark starts from the initial state."""
-    branching: int = 2
+    branching: Count = 2
     """B: continuations of a state that is branched."""
     branch: str = "explore"
     """explore: where the policy says <explore>. fixed:P: with probability P after any step."""
-    concurrency: int = 32
+    concurrency: Count = 32
     """Tasks in flight."""
-    tasks_per_step: int = 16
+    tasks_per_step: Count = 16
     """Tasks of one iteration of `run` (and of `rollout --iteration`)."""
-    iteration: int | None = None
+    iteration: CountFromZero | None = None
     """Take the slice of the panel that this iteration of `run` takes, with its seed."""
 
 
@@ -150,20 +158,20 @@ class TrainSettings(Section, kw_only=True):
 
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
-    learning_rate: float = 1e-6
-    clip: float = 0.2
-    beta: float = 0.01
+    learning_rate: Positive = 1e-6
+    clip: Positive = 0.2
+    beta: NotNegative = 0.01
     """Weight of the KL penalty (k3) against `reference`."""
     reference: str | None = None
     """Model directory; None: the model that training starts from."""
     aggregate: Literal["step", "token", "sequence"] = "step"
-    epochs: int = 1
-    rows_per_update: int = 256
-    rows_per_microbatch: int = 64
-    adam_betas: tuple[float, float] = (0.9, 0.999)
-    weight_decay: float = 0.0
-    max_grad_norm: float = 1.0
-    warmup_updates: int = 0
+    epochs: Count = 1
+    rows_per_update: Count = 256
+    rows_per_microbatch: Count = 64
+    adam_betas: tuple[Share, Share] = (0.9, 0.999)
+    weight_decay: NotNegative = 0.0
+    max_grad_norm: Positive = 1.0
+    warmup_updates: CountFromZero = 0
     recompute_logprobs: bool = False
     """Replace the rollout's log-probabilities by the trainer's own before the first update."""
     carry_optimizer: bool = True
@@ -175,18 +183,18 @@ class EvaluationSettings(Section, kw_only=True):
     """Whole panels, each episode once."""
 
     split: str = "L0"
-    tasks: int | None = None
-    samples: int = 1
+    tasks: Count | None = None
+    samples: Count = 1
     """Episodes per task."""
-    temperature: float | None = None
+    temperature: NotNegative | None = None
     """None: policy.temperature. 0 is greedy."""
     label: str | None = None
     """Name of the files in evaluation/; None: the split."""
-    n: int = 32
+    n: Count = 32
     """pass-at-k: samples per task."""
-    k: int = 16
+    k: Count = 16
     """pass-at-k: attempts allowed."""
-    branching: int = 4
+    branching: Count = 4
     """test-time-branch: continuations sampled where the policy emits <explore>."""
     vote: Literal["action"] = "action"
 
@@ -194,7 +202,7 @@ class EvaluationSettings(Section, kw_only=True):
 class RunSettings(Section, kw_only=True):
     """The loop rollout -> assign-credit -> train."""
 
-    iterations: int = 120
+    iterations: Count = 120
 
 
 class Settings(Section, kw_only=True):
@@ -212,5 +220,5 @@ class Settings(Section, kw_only=True):
     train: TrainSettings = msgspec.field(default_factory=TrainSettings)
     evaluation: EvaluationSettings = msgspec.field(default_factory=EvaluationSettings)
     run: RunSettings = msgspec.field(default_factory=RunSettings)
-    threads: int = 1
+    threads: Count = 1
     """torch threads per process."""

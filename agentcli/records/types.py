@@ -52,7 +52,7 @@ class StopReason(StrEnum):
     """No model was asked (expert, random, or an error before sampling)."""
 
 
-class Task(Record, kw_only=True, frozen=True):
+class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One episode specification. The id is unique in its world and enough to open it."""
 
     id: str

@@ -28,7 +28,7 @@ def assign_credit(
     settings = msgspec.structs.replace(settings, credit={"method": name, **msgspec.to_builtins(own)})
     session = Session(f"credit/{name}", directory, settings, command, ("credit",))
     outputs = [directory.credit(name), *([run / "graphs"] if graph else [])]
-    session.begin(outputs, resume=False, overwrite=overwrite)
+    session.begin(outputs, overwrite=overwrite)
     statistics = CreditStatistics()
     progress.start(f"credit {name}", None)
     part = directory.credit(name).with_suffix(".part")

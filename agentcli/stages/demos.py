@@ -55,7 +55,7 @@ async def _demos(
     session = Session("demos", run, settings, command, SECTIONS)
     async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
         panel = panel_for(engines.world, settings.environment)
-        session.begin([run.trees], resume=False, overwrite=overwrite)
+        session.begin([run.trees], overwrite=overwrite)
         watch = Stopwatch(engines, policy)
         progress.start(f"demonstrations ({settings.demos.policy})", settings.demos.count)
         with RecordWriter(run.trees) as writer:

@@ -46,21 +46,25 @@ def new_run(out: Path | None, stage: str) -> Path:
     return RUNS / f"{stage}-{number:03d}"
 
 
-def find_model(settings: Settings, run: Path | None) -> str | None:
-    """The model of a command: settings (--model or the preset's), else RUN/checkpoint, else the one that RUN's manifest
-    names. None for policies without a model. Raises UsageError saying how to make one."""
+def find_model(settings: Settings, run: Path | None, *, updated: bool = True) -> str | None:
+    """The model of a command: settings (--model or the preset's), else RUN/checkpoint (not when `updated` is False: the
+    model that RUN was sampled from is meant), else the one that RUN's manifest names.
+
+    None for policies without a model. Raises UsageError saying how to make one.
+    """
     if settings.policy.kind != "transformers":
         return None
     if settings.policy.model is not None:
         return settings.policy.model
     if run is not None:
         directory = RunDirectory(run)
-        if directory.checkpoint.is_dir():
+        if updated and directory.checkpoint.is_dir():
             return str(directory.checkpoint)
-        for stage in directory.load_manifest().stages.values():
+        stages = directory.load_manifest().stages
+        for stage in [stages[name] for name in ("rollout", *stages) if name in stages]:
             model = stage.settings.get("policy", {}).get("model")
             if model is not None:
-                return model
+                return str(model)
     where = f" in {run}" if run else ""
     raise UsageError(
         f"no model{where}; name one with --model DIR|ID, or make one with: agentcli demos && agentcli sft --model tiny"

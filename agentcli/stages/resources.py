@@ -49,25 +49,25 @@ async def open_policy(settings: Settings, engines: Engines, model: str | None) -
 
 
 class Stopwatch:
-    """Where a sampling stage's time went, in seconds since construction.
+    """Where a sampling stage's time went, in seconds since construction; made and read in the event loop's thread.
 
-    `policy` and `environment` are time inside the model and inside the engines (which may overlap); `orchestration` is
-    this process's CPU time outside the model.
+    `sampling` is wall time, `policy` time inside the model, `environment` time inside the engines (these may overlap).
+    `orchestration` is all the rest: wall time in neither, or this thread's own CPU time (prompts, parsing, tokenising,
+    messages, records; for a policy without a model its thinking too) where that is more.
     """
 
     def __init__(self, engines: Engines, policy: Policy) -> None:
         self._engines, self._policy = engines, policy
-        self._start = (time.process_time(), policy.seconds, engines.pool.seconds)
+        self._start = self._now()
+
+    def _now(self) -> tuple[float, float, float, float]:
+        return time.perf_counter(), time.thread_time(), self._policy.seconds, self._engines.pool.seconds
 
     def seconds(self) -> dict[str, float]:
-        """policy, environment, orchestration."""
-        cpu, policy, environment = self._start
-        spent = self._policy.seconds - policy
-        return {
-            "policy": spent,
-            "environment": self._engines.pool.seconds - environment,
-            "orchestration": max(0.0, time.process_time() - cpu - spent),
-        }
+        """sampling, policy, environment, orchestration."""
+        wall, thread, policy, environment = (now - then for now, then in zip(self._now(), self._start, strict=True))
+        rest = max(thread, wall - policy - environment)
+        return {"sampling": wall, "policy": policy, "environment": environment, "orchestration": rest}
 
 
 async def grow(

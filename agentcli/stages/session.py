@@ -32,8 +32,8 @@ class Session:
         self._sections = ("seed", *sections)
         self._started, self._clock = now(), time.perf_counter()
 
-    def begin(self, outputs: list[Path], *, resume: bool, overwrite: bool) -> bool:
-        """Make the directory ready; True when earlier output is to be continued.
+    def begin(self, outputs: list[Path], *, overwrite: bool, resume: bool | None = None) -> bool:
+        """Make the directory ready; True when earlier output is to be continued. `resume` None: this stage cannot.
 
         Raises UsageError when output exists and neither flag is given, when both are, or when a resumed stage was
         started with other settings (the first difference is named).
@@ -42,9 +42,8 @@ class Session:
             raise UsageError("--resume and --overwrite exclude each other; give one of them")
         existing = [path for path in outputs if path.exists()]
         if existing and not resume and not overwrite:
-            raise UsageError(
-                f"{existing[0]} exists; go on with --resume, replace it with --overwrite, or choose -o DIR"
-            )
+            resumable = "" if resume is None else "go on with --resume, or "
+            raise UsageError(f"{existing[0]} exists; {resumable}replace it with --overwrite")
         begun = self.run.path / "settings" / f"{self.name.replace('/', '-')}.json"
         wanted = self._determining()
         if resume and begun.exists():
@@ -57,7 +56,7 @@ class Session:
             for path in existing:
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         write_json(begun, wanted)
-        return resume and bool(existing)
+        return bool(resume and existing)
 
     def finish(self, inputs: list[Path] | None = None, **fields: Any) -> StageRecord:
         """Write the manifest entry: this is what makes the stage count as done."""

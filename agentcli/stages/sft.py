@@ -27,11 +27,11 @@ def sft(
         raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
     directory = RunDirectory(out)
     session = Session("sft", directory, settings, command, SECTIONS)
-    session.begin([directory.checkpoint, directory.metrics], resume=False, overwrite=overwrite)
+    session.begin([directory.checkpoint, directory.metrics], overwrite=overwrite)
     entities = make_world(settings.environment).vocabulary() if settings.sft.model == "tiny" else []
 
-    from agentcli.training.sft import run_sft
     from agentcli.stages.threads import use_threads
+    from agentcli.training.sft import run_sft
 
     use_threads(settings.threads)
     statistics = run_sft(

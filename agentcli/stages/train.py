@@ -24,8 +24,8 @@ def train(
     progress: Progress,
     latest: bool = True,
 ) -> StageRecord:
-    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out` (default:
-    the same run directory).
+    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out`
+    (default: the same run directory).
 
     The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one; the
     manifest says which happened. Raises UsageError when the output would replace the starting model.
@@ -36,14 +36,14 @@ def train(
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
     settings = with_model(settings, model)
     session = Session("train", target, settings, command, SECTIONS)
-    session.begin([target.checkpoint, target.optimizer, target.metrics], resume=False, overwrite=overwrite)
+    session.begin([target.checkpoint, target.optimizer, target.metrics], overwrite=overwrite)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
     if settings.train.carry_optimizer and not carry:
         progress.note(f"fresh optimiser: no {carried} to carry on")
 
-    from agentcli.training.policy_gradient import train_policy
     from agentcli.stages.threads import use_threads
+    from agentcli.training.policy_gradient import train_policy
 
     use_threads(settings.threads)
     statistics = train_policy(

@@ -113,16 +113,17 @@ def _changed(section: Any) -> Any:
             values[field.name] = typing.get_args(kind)[-1]
         elif isinstance(old, bool):
             values[field.name] = not old
-        elif isinstance(old, int | float):
+        elif isinstance(old, float):
+            values[field.name] = old / 2 or 0.5
+        elif isinstance(old, int):
             values[field.name] = old + 1
         elif isinstance(old, tuple):
             values[field.name] = tuple(item / 2 for item in old)
         elif isinstance(old, dict):
             values[field.name] = {"method": "spark"} if "method" in old else {"x": ["y"]}
         else:
-            values[field.name] = (
-                5 if int in typing.get_args(kind) else 0.5 if float in typing.get_args(kind) else "text"
-            )
+            text = str(kind)
+            values[field.name] = 5 if "int" in text else 0.5 if "float" in text else "text"
     return type(section)(**values)
 
 

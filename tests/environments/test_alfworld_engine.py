@@ -1,8 +1,11 @@
 """The two ALFWorld engines: the same words and keys from both, exact snapshots, keys that mean one future."""
 
+import gc
 import json
+import os
 import random
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,7 +102,7 @@ def test_both_engines_say_the_same_in_every_kind_of_play(
     scripts = [(files[3], [*expert(fast, files[3]), "look"]), (crowded_copy(files[0], tmp_path), [])]
     won = 0
     for path, script in scripts:
-        actions = [*script, *draw(fast, path, 12, 5, nonsense=0.2)]
+        actions = [*script, " look ", *draw(fast, path, 12, 5, nonsense=0.2)]
         theirs = walk(stock, path, actions)
         for _ in range(2):
             fast.close()
@@ -193,6 +196,11 @@ def test_forgotten_states_are_found_again(files: list[Path], cache: Path, monkey
     snapshots = [(engine.snapshot(), engine.step(action))[0] for action in script]
     engine.restore(snapshots[5])
     assert engine.step(script[5]) == expected[6][0]
+    snapshots.clear()
+    gc.collect()
+    alive = [thing for thing in gc.get_objects() if isinstance(thing, fast_game.State)]
+    assert len(alive) <= 4 + 2  # the last few, the first and the current one
+    engine.close()
 
 
 def test_the_disk_cache_changes_nothing_and_heals(files: list[Path], tmp_path: Path) -> None:
@@ -259,12 +267,21 @@ def test_a_library_without_snapshots_means_stock_and_a_warning(
         engine.restore(None)
 
 
-def test_nothing_is_printed_while_playing(files: list[Path], capfd: pytest.CaptureFixture[str]) -> None:
-    engine = AlfworldEngine(locate, "fast")
-    close_idle()
-    draw(engine, files[4], 5, 0)
-    engine.close()
+def test_playing_prints_nothing_and_leaves_the_process_alone(
+    files: list[Path], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["a program", "with arguments"])
+    monkeypatch.delenv("ALFWORLD_DATA", raising=False)
+    for backend in ("fast", "stock"):
+        close_idle()
+        engine = AlfworldEngine(locate, backend)
+        engine.start(file_task(files[0]))
+        engine.step("look")
+        engine.close()
     assert capfd.readouterr() == ("", "")
+    assert sys.argv == ["a program", "with arguments"]
+    assert gc.isenabled()
+    assert "ALFWORLD_DATA" not in os.environ
 
 
 def opened(start: Start, count: int) -> list[str]:

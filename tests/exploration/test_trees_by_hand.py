@@ -19,7 +19,9 @@ from agentcli.records.types import Outcome, Task, Tree, Validity
 TASK = Task(id="word/1", world="word", split="train", kind="say")
 
 
-def grow(method: str, script: Script, max_steps: int = 4, seed: int = 0, engines: WordEngines | None = None, **rollout) -> Tree:
+def grow(
+    method: str, script: Script, max_steps: int = 4, seed: int = 0, engines: WordEngines | None = None, **rollout
+) -> Tree:
     branching = rollout.pop("vote_branching", 4)
     chosen = Settings(
         environment=EnvironmentSettings(max_steps=max_steps),
@@ -66,7 +68,11 @@ def test_spark_branches_after_explore_until_the_budget_is_spent() -> None:
 def test_spark_gives_the_budget_to_the_frontier_in_order() -> None:
     """N 5, M 2, B 3: the first root's state takes min(3, 5 - 2 + 1) = 3, the second's min(3, 5 - 4 + 1) = 2."""
     tree = grow("spark", lambda history, times: ("explore", "a"), leaves=5, roots=2, branching=3, max_steps=2)
-    assert [len(siblings) for parent, siblings in sorted(children(tree).items(), key=lambda item: item[0] or -1)] == [2, 3, 2]
+    assert [len(siblings) for parent, siblings in sorted(children(tree).items(), key=lambda item: item[0] or -1)] == [
+        2,
+        3,
+        2,
+    ]
 
 
 def test_spark_without_explore_is_a_chain_of_m() -> None:
@@ -156,7 +162,8 @@ def test_a_task_that_cannot_be_opened_errs_every_leaf() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     script=st.dictionaries(
-        st.integers(0, 60), st.tuples(st.sampled_from(["think", "explore"]), st.sampled_from([*"aab", "win", "die", "noop", ""]))
+        st.integers(0, 60),
+        st.tuples(st.sampled_from(["think", "explore"]), st.sampled_from([*"aab", "win", "die", "noop", ""])),
     ),
     leaves=st.integers(1, 9),
     roots=st.integers(1, 9),

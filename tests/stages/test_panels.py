@@ -60,7 +60,9 @@ def test_a_panel_file_is_read_back_and_a_changed_one_refused(tmp_path: Path) -> 
 
 
 @given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 3))
-def test_iterations_walk_the_panel_without_repeating_a_task(count: int, per_step: int, iteration: int, seed: int) -> None:
+def test_iterations_walk_the_panel_without_repeating_a_task(
+    count: int, per_step: int, iteration: int, seed: int
+) -> None:
     tasks = [Task(id=str(n), world="w", split="s", kind="k") for n in range(count)]
     if per_step > count:
         with pytest.raises(UsageError, match="tasks_per_step"):

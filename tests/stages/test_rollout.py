@@ -10,7 +10,14 @@ from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.registry import make
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, PromptSettings, RolloutSettings, Settings
+from agentcli.records.settings import (
+    DemosSettings,
+    EnvironmentSettings,
+    PolicySettings,
+    PromptSettings,
+    RolloutSettings,
+    Settings,
+)
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.stages.demos import demos
@@ -19,9 +26,13 @@ from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
 
 
-def toy(method: str = "chain", concurrency: int = 4, tasks: int = 12, options: dict | None = None, **policy) -> Settings:
+def toy(
+    method: str = "chain", concurrency: int = 4, tasks: int = 12, options: dict | None = None, **policy
+) -> Settings:
     return Settings(
-        environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=12, options={"tasks": tasks, **(options or {})}),
+        environment=EnvironmentSettings(
+            name="toy_world:ToyWorld", max_steps=12, options={"tasks": tasks, **(options or {})}
+        ),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(**{"kind": "random", **policy}),
         rollout=RolloutSettings(method=method, leaves=3, roots=2, concurrency=concurrency),
@@ -30,7 +41,13 @@ def toy(method: str = "chain", concurrency: int = 4, tasks: int = 12, options: d
 
 def roll(settings: Settings, out: Path, resume: bool = False, overwrite: bool = False) -> StageRecord:
     return rollout(
-        settings, out, model=None, resume=resume, overwrite=overwrite, command=["agentcli", "rollout"], progress=Silent()
+        settings,
+        out,
+        model=None,
+        resume=resume,
+        overwrite=overwrite,
+        command=["agentcli", "rollout"],
+        progress=Silent(),
     )
 
 
@@ -74,7 +91,9 @@ def test_errored_trees_are_redone_in_their_place(tmp_path: Path) -> None:
     record = roll(broken, tmp_path / "x")
     assert record.counts["errored"] > 0
     assert record.counts["success"] > 0
-    errors = {tree.task.id for tree in read_records(tmp_path / "x" / "trees.jsonl", Tree) if any(s.error for s in tree.steps)}
+    errors = {
+        tree.task.id for tree in read_records(tmp_path / "x" / "trees.jsonl", Tree) if any(s.error for s in tree.steps)
+    }
     assert errors == {"train/2", "train/7"}
     with pytest.raises(UsageError, match=r"environment\.options\.fault was 'raise', now None"):
         roll(toy(), tmp_path / "x", resume=True)
@@ -104,9 +123,9 @@ def test_iterations_take_different_slices_with_different_seeds(tmp_path: Path) -
 
 
 def test_a_wrong_setting_ends_the_rollout_with_its_message(tmp_path: Path) -> None:
+    settings = toy("spark")
+    settings.rollout.branch = "often"
     with pytest.raises(UsageError, match="use explore, or fixed:P"):
-        settings = toy("spark")
-        settings.rollout.branch = "often"
         roll(settings, tmp_path / "x")
 
 

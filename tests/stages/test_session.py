@@ -20,8 +20,10 @@ def test_output_is_neither_replaced_nor_continued_unasked(tmp_path: Path) -> Non
     output = tmp_path / "trees.jsonl"
     assert session(tmp_path).begin([output], resume=False, overwrite=False) is False
     output.write_text("old")
-    with pytest.raises(UsageError, match=r"trees\.jsonl exists; go on with --resume"):
+    with pytest.raises(UsageError, match=r"trees\.jsonl exists; go on with --resume, or replace it"):
         session(tmp_path).begin([output], resume=False, overwrite=False)
+    with pytest.raises(UsageError, match=r"trees\.jsonl exists; replace it with --overwrite"):
+        session(tmp_path).begin([output], overwrite=False)
     assert session(tmp_path).begin([output], resume=True, overwrite=False) is True
     assert output.read_text() == "old"
     session(tmp_path).begin([output], resume=False, overwrite=True)
