@@ -18,7 +18,7 @@ from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import game as fast_game
 from agentcli.environments.alfworld.fast.game import close_idle
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import DataError, EngineError, UsageError
+from agentcli.errors import DataError, EngineError, MissingError, UsageError
 from agentcli.records.types import Task
 
 NONSENSE = ("", "help", " look ", "dance", "go to moon 1", "take everything", "open fridge 99")
@@ -254,15 +254,15 @@ def test_wrong_settings_and_missing_files_are_named(tmp_path: Path, files: list[
         AlfworldEngine(locate, "fast").start(file_task(path))
 
 
-def test_a_library_without_snapshots_means_stock_and_a_warning(
-    files: list[Path], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_library_without_snapshots_is_refused_and_stock_has_none(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module.library, "has_snapshots", lambda: False)
-    engine = AlfworldEngine(locate, "fast")
-    assert "fast_downward_textworld==20.6.4" in capfd.readouterr().err
+    with pytest.raises(MissingError, match=r"fast_downward_textworld==20\.6\.4, or play the stock engine"):
+        AlfworldEngine(locate, "fast")
+    engine = AlfworldEngine(locate, "stock")
     engine.start(file_task(files[1]))
     assert engine.snapshot() is None
-    assert capfd.readouterr().out == ""
     with pytest.raises(EngineError, match="no snapshots"):
         engine.restore(None)
 

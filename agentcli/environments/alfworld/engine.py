@@ -1,10 +1,9 @@
 """AlfworldEngine: one live ALFWorld game behind the Engine protocol, on the fast or on the stock backend.
 
 Both answer alike, word for word; the fast one steps hundreds of times faster and has exact snapshots. It needs a planner
-library that can restore states; where the installed one cannot, the stock backend plays and a warning says so.
+library that can restore states; where the installed one cannot, it refuses and says what to type.
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +14,7 @@ from agentcli.environments.alfworld.fast.game import Identity, identify
 from agentcli.environments.alfworld.statekey import Fact
 from agentcli.environments.alfworld.stock import StockBackend
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import UsageError
+from agentcli.errors import MissingError, UsageError
 from agentcli.records.types import Task
 
 TASK_IS = "Your task is to:"
@@ -100,12 +99,11 @@ class AlfworldEngine:
 
 
 def _backend(name: str, cache: Path | None) -> Backend:
-    if name == "fast":
-        if library.has_snapshots():
-            return FastBackend(cache)
-        print(
-            "warning: the installed fast_downward cannot restore states, so the stock ALFWorld engine plays (slow, forks"
-            " replay); type: pip install fast_downward_textworld==20.6.4",
-            file=sys.stderr,
+    if name == "stock":
+        return StockBackend()
+    if not library.has_snapshots():
+        raise MissingError(
+            "the installed fast_downward cannot restore states; type: pip install fast_downward_textworld==20.6.4, or play "
+            "the stock engine with --set environment.options.engine=stock (slow, forks replay)"
         )
-    return StockBackend()
+    return FastBackend(cache)
