@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The whole chain on this machine: a virtual environment, demonstrations, sft, the loop, and evaluations before and after.
-# usage: scripts/quickstart.sh [DIR] [--seed N] [--overwrite]       DIR is ./quickstart without one
+# usage: scripts/quickstart.sh [DIR] [--preset quickstart|quickstart-six] [--seed N] [--overwrite]    DIR: ./quickstart
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-folder='' seed=0 overwrite=()
+folder='' preset=quickstart seed=0 overwrite=()
 while (($#)); do
   case $1 in
     --seed) seed=${2:?--seed needs a number}; shift ;;
+    --preset) preset=${2:?--preset needs a name}; shift ;;
     --overwrite) overwrite=(--overwrite) ;;
-    -*) printf 'error: unknown option %s; usage: scripts/quickstart.sh [DIR] [--seed N] [--overwrite]\n' "$1" >&2; exit 2 ;;
+    -*) printf 'error: unknown option %s; usage: scripts/quickstart.sh [DIR] [--preset NAME] [--seed N] [--overwrite]\n' "$1" >&2; exit 2 ;;
     *) folder=$1 ;;
   esac
   shift
@@ -36,15 +37,18 @@ stage() {
 
 # evaluations RUN: three samples a game at temperature 1, and one greedy.
 evaluations() {
-  stage "eval $1 sampled" agentcli eval "$1" --preset quickstart --temperature 1 --samples 3 --label sampled
-  stage "eval $1 greedy" agentcli eval "$1" --preset quickstart --temperature 0 --samples 1 --label greedy
+  stage "eval $1 sampled" agentcli eval "$1" --preset "$preset" --temperature 1 --samples 3 --label sampled
+  stage "eval $1 greedy" agentcli eval "$1" --preset "$preset" --temperature 0 --samples 1 --label greedy
 }
 
 mkdir -p runs
 rm -f runs/seconds.tsv
-stage demos agentcli demos --preset quickstart -o runs/demos
-stage sft agentcli sft runs/demos --preset quickstart -o runs/sft
+stage demos agentcli demos --preset "$preset" -o runs/demos
+stage sft agentcli sft runs/demos --preset "$preset" -o runs/sft
 evaluations runs/sft
-stage run agentcli run quickstart --model runs/sft/checkpoint -o runs/rl
+trees=(agentcli rollout --preset "$preset" --model runs/sft/checkpoint --tasks 32 --leaves 8)
+stage chain "${trees[@]}" --method chain -o runs/chain
+stage spark "${trees[@]}" --method spark -o runs/x
+stage run agentcli run "$preset" --model runs/sft/checkpoint -o runs/rl
 evaluations runs/rl
 python "$root/scripts/quickstart_report.py" runs

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from rich.console import Console
 
 from agentcli.errors import AgentCliError, DataError
@@ -15,7 +16,7 @@ from agentcli.evaluation.summary import successes_by_task
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode
-from agentcli.reports.tables import comparison_table
+from agentcli.reports.tables import comparison_table, ledger_table
 
 WIDTH = 140
 HONESTY = """The demonstrations are imperfect on purpose: in most episodes they leave out the tool step (cleaning) or the
@@ -43,9 +44,32 @@ def main(runs: Path) -> None:
             f"{name}: checkpoint {run.checkpoint}, episodes {run.evaluation('sampled')} and {run.evaluation('greedy')}"
         )
     print(f"demonstrations: {RunDirectory(runs / 'demos').trees}; trees and credit: {runs}/rl/iteration_*/")
+    spark_against_chain(runs, out)
+    print(f"orchestration (neither policy nor engines): {orchestration(runs):.1%} of the loop's rollout time")
     rows = [line.split("\t") for line in (runs / "seconds.tsv").read_text(encoding="utf-8").splitlines()]
     total = sum(int(seconds) for _, seconds in rows)
     print(f"seconds: {', '.join(f'{name} {seconds}' for name, seconds in rows)}; {total} in all")
+
+
+def spark_against_chain(runs: Path, out: Console) -> None:
+    """What runs/x (SPARK) cost beside runs/chain: the same tasks, model and leaf budget."""
+    ledgers = {}
+    for name, run in (("chain", "chain"), ("spark", "x")):
+        record = RunDirectory(runs / run).finished("rollout")
+        if record is None or record.ledger is None:
+            raise DataError(f"{runs / run}/manifest.json: no finished rollout; run scripts/quickstart.sh again")
+        ledgers[name] = msgspec.to_builtins(record.ledger)
+    out.print(ledger_table(ledgers, reference="chain"))
+    tokens = {name: ledger["generated_tokens"] / ledger["leaves"] for name, ledger in ledgers.items()}
+    print(f"generated tokens per leaf: chain {tokens['chain']:.1f}, spark {tokens['spark']:.1f}")
+
+
+def orchestration(runs: Path) -> float:
+    """Share of the loop's sampling time that was spent in neither the policy nor the engines."""
+    folders = sorted((runs / "rl").glob("iteration_*"))
+    records = [record for folder in folders if (record := RunDirectory(folder).finished("rollout"))]
+    rest, whole = (sum(record.seconds[name] for record in records) for name in ("orchestration", "sampling"))
+    return rest / whole
 
 
 def gains(before: dict[str, Any], after: dict[str, Any]) -> str:

@@ -189,3 +189,11 @@ def test_bad_habits_cost_what_they_should() -> None:
         free = task.kind in ("pick_and_place_simple", "look_at_obj_in_light")
         assert last.won == free, task.id
     engine.close()
+
+
+def test_without_wandering_places_are_visited_in_the_order_of_the_commands() -> None:
+    """A plausible place first, and among those the first command; wandering draws other orders."""
+    steady = Habits(wander=False)
+    assert {search(past(), seed, steady)[2] for seed in range(30)} == {"go to fridge 1"}
+    turned = past(admissible=GO[::-1])
+    assert {search(turned, seed, steady)[2] for seed in range(30)} == {"go to sinkbasin 1"}
