@@ -97,7 +97,8 @@ class World(Protocol):
 
 
 FINISHED = "done"
-"""The sentence of a searching expert that has nothing left to do although the episode goes on; such moves are not imitated."""
+"""The sentence of a searching expert that has nothing left to do although the episode goes on. That it rests is imitated, that
+it goes on resting is not: the rest of such an episode is one step repeated."""
 
 
 class Habits(msgspec.Struct, kw_only=True, frozen=True):

@@ -55,7 +55,8 @@ class Search:
         started = time.perf_counter()
         tag, sentence, action = self._world.search(request.context, request.episode_seed, habits)
         self.seconds += time.perf_counter() - started
-        idle = "finished" if sentence == FINISHED else None
+        past = request.context.actions
+        idle = "finished" if sentence == FINISHED and past and past[-1] == action else None
         return Reply(text=format_response(tag, sentence, action), mask=idle)
 
     async def close(self) -> None:

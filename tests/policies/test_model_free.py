@@ -9,7 +9,7 @@ import pytest
 from policy_requests import TASK, make_request
 from small_world import SmallWorld
 
-from agentcli.environments.protocol import Context
+from agentcli.environments.protocol import FINISHED, Context, Habits
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.model_free import Expert, Search, Uniform
 from agentcli.prompts.parse import parse
@@ -40,6 +40,18 @@ def test_search_asks_the_world_with_the_episode_seed_and_no_bad_habits() -> None
     parsed = parse(asyncio.run(policy.respond(make_request(seed=1, episode_seed=42))).text)
     assert (parsed.tag, parsed.reasoning, parsed.action) == ("explore", "42 False 0.0", "open fridge 1")
     assert policy.seconds > 0
+
+
+def test_that_a_finished_expert_rests_is_imitated_once() -> None:
+    class Rested(SmallWorld):
+        def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+            return "think", FINISHED, "look"
+
+    def mask(*actions: str) -> str | None:
+        context = msgspec.structs.replace(CONTEXT, actions=actions, observations=("A kitchen.",) * (len(actions) + 1))
+        return asyncio.run(Search(Rested()).respond(make_request(context=context))).mask
+
+    assert [mask(), mask("open fridge 1"), mask("look"), mask("look", "look")] == [None, None, "finished", "finished"]
 
 
 def test_random_is_uniform_over_what_is_admissible_and_follows_the_seed() -> None:
