@@ -77,7 +77,10 @@ class RunDirectory:
 
 
 def link_latest(run: Path) -> None:
-    """Let `latest` beside a run directory name it, so that the next command finds it."""
+    """Let runs/latest name this run, so that the next command finds it. A run kept elsewhere has no such link: nothing is
+    written beside a folder that the user named."""
+    if run.absolute().parent.name != "runs":
+        return
     link = run.parent / "latest"
     temporary = run.parent / f".latest.{run.name}"
     temporary.unlink(missing_ok=True)

@@ -38,12 +38,13 @@ def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:
         run.existing_credit("carl")
 
 
-def test_latest_names_the_newest_run(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
+def test_latest_names_the_newest_run_of_a_runs_folder_only(tmp_path: Path) -> None:
+    for name in ("runs/a", "runs/b", "elsewhere/c"):
+        (tmp_path / name).mkdir(parents=True)
         link_latest(tmp_path / name)
-    assert (tmp_path / "latest").resolve() == tmp_path / "b"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "latest"]
+    assert (tmp_path / "runs" / "latest").resolve() == tmp_path / "runs" / "b"
+    assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["a", "b", "latest"]
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["c"]
 
 
 def test_inputs_are_hashed_file_by_file(tmp_path: Path) -> None:

@@ -63,8 +63,9 @@ def test_one_seed_gives_the_same_bytes_at_any_concurrency(tmp_path: Path, method
 
 
 def test_trees_lie_in_the_panels_order_and_are_counted(tmp_path: Path) -> None:
-    record = roll(toy(), tmp_path / "x")
-    trees = list(read_records(tmp_path / "x" / "trees.jsonl", Tree))
+    run = tmp_path / "runs" / "x"
+    record = roll(toy(), run)
+    trees = list(read_records(run / "trees.jsonl", Tree))
     assert [tree.task.id for tree in trees] == [f"train/{n}" for n in range(12)]
     for tree in trees:
         validate_tree(tree)
@@ -72,8 +73,8 @@ def test_trees_lie_in_the_panels_order_and_are_counted(tmp_path: Path) -> None:
     assert record.counts["leaves"] == record.ledger.leaves == len(leaves) == 36
     assert record.counts["success"] == sum(step.outcome is Outcome.SUCCESS for step in leaves)
     assert record.ledger.steps == sum(len(tree.steps) for tree in trees)
-    assert (tmp_path / "latest").resolve() == tmp_path / "x"
-    assert RunDirectory(tmp_path / "x").finished("rollout") == record
+    assert (tmp_path / "runs" / "latest").resolve() == run
+    assert RunDirectory(run).finished("rollout") == record
 
 
 @pytest.mark.parametrize("cut", [1, 4000, -3])
