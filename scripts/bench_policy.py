@@ -84,7 +84,7 @@ async def _ask(policy: TransformersPolicy, prompts: list[str], max_tokens: int, 
 
 def _generate(model: torch.nn.Module, prompts: list[list[int]], max_tokens: int) -> float:
     """CPU seconds of a bare greedy `generate` over the same prompts, padded as the policy pads them, that never stops early."""
-    width = -(-max(map(len, prompts)) // PROMPT_BUCKET) * PROMPT_BUCKET
+    width = (max(map(len, prompts)) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
     ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
     config = GenerationConfig(max_new_tokens=max_tokens, do_sample=False, pad_token_id=0)
     started = time.process_time()

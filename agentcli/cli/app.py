@@ -1,5 +1,7 @@
 """The command line: which subcommands there are. Each is one file beside this one."""
 
+import os
+import warnings
 from typing import Annotated
 
 import typer
@@ -55,5 +57,8 @@ app = build()
 
 
 def main() -> None:
-    """Entry point of `agentcli`."""
+    """Entry point of `agentcli`. Warnings that libraries address to their callers are shown under AGENTCLI_DEBUG=1 only."""
+    if os.environ.get("AGENTCLI_DEBUG") != "1":
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
     app()

@@ -24,12 +24,15 @@ def clustered_bootstrap(
 ) -> tuple[float, float]:
     """Percentile interval of the overall mean when whole groups (the samples of one task) are drawn again.
 
-    groups: one sequence of values per task; empty ones are left out. (0, 1) when nothing was observed.
+    groups: one sequence of values in [0, 1] per task; empty ones are left out. (0, 1) when nothing was observed. When every
+    value is 0, or every one is 1, drawing again cannot vary: Wilson's interval with one observation per task is given.
     """
     sums = np.array([sum(group) for group in groups if len(group)], dtype=np.float64)
     sizes = np.array([len(group) for group in groups if len(group)], dtype=np.float64)
     if len(sums) == 0:
         return 0.0, 1.0
+    if sums.sum() in (0.0, sizes.sum()):
+        return wilson(len(sums) if sums[0] else 0, len(sums), confidence)
     draws = np.random.default_rng(seed).integers(0, len(sums), size=(RESAMPLES, len(sums)))
     means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
     low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])

@@ -1,9 +1,10 @@
 """The transformers policy: any causal language model answers, batched across everything that is waiting.
 
 A reply depends on its request and the model alone. On a CPU in float32 with one thread it is bit-identical whoever shares the
-batch, because prompts are padded on the left to a length that depends on their own length only, only equal lengths are
-batched, rows come in multiples of eight, and the noise of a draw is a function of the request's seed. Several threads and
-GPUs split their sums by batch size: there, log-probabilities differ in the last bits, and a near tie may fall otherwise.
+batch, because prompts are padded on the left to a length that depends on their own length only, always by a token at least
+(transformers attends by another kernel where a batch needs no mask), only equal lengths are batched, rows come in multiples of
+eight, and the noise of a draw is a function of the request's seed. Several threads and GPUs split their sums by batch size:
+there, log-probabilities differ in the last bits, and a near tie may fall otherwise.
 """
 
 import time
@@ -25,7 +26,7 @@ from agentcli.records.types import StopReason
 ROWS = 8
 """Rows of a batch are padded to a multiple of this."""
 PROMPT_BUCKET = 32
-"""Prompts are padded to a multiple of this many tokens."""
+"""Prompts are padded to the next multiple of this many tokens, a multiple itself to the one after it."""
 PROMPTS_REMEMBERED = 4096
 """Siblings and revisited states ask with the same prompt: its tokens are kept."""
 
@@ -41,7 +42,7 @@ class _Item(msgspec.Struct, frozen=True):
     @property
     def key(self) -> tuple[int, int, bool]:
         """Requests with equal keys may share a batch."""
-        return -(-len(self.prompt) // PROMPT_BUCKET) * PROMPT_BUCKET, self.max_tokens, self.temperature == 0
+        return (len(self.prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET, self.max_tokens, self.temperature == 0
 
 
 class TransformersPolicy:

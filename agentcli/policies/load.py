@@ -1,4 +1,4 @@
-"""Model directories and hub ids to (model, tokenizer): the one loader of sampling, sft and train.
+"""Model directories and hub ids to a model and a tokenizer: the one loader of sampling, sft and train.
 
 A directory may hold a whole model or only a PEFT adapter (its base is then loaded first). Adapters stay unmerged, so that
 sampling computes what training computes. Nothing here decides how a model is used.
@@ -13,21 +13,33 @@ from typing import Any
 from agentcli.errors import DataError, MissingError, UsageError
 
 DTYPES = ("float32", "bfloat16", "float16")
+TOKENIZER, ADAPTER = "tokenizer_config.json", "adapter_config.json"
 
 
 def load_tokenizer(model: str) -> Any:
     """The tokenizer of a directory or hub id, padding on the left; an adapter without one uses its base's.
 
-    Raises MissingError when there is nothing to load.
+    Raises MissingError when there is nothing to load, DataError for a model directory without one, UsageError when it has no chat
+    template.
     """
     from transformers import AutoTokenizer
 
     base = _adapter_base(model)
-    source = base if base and not (Path(model) / "tokenizer_config.json").is_file() else model
+    source = base if base and not (Path(model) / TOKENIZER).is_file() else model
+    if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
+        raise DataError(
+            f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer into its directory, or make a model with: "
+            "agentcli sft --model tiny"
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(_existing(source), padding_side="left")
     except (OSError, ValueError) as error:
         raise MissingError(f"policy.model {source}: no tokenizer could be loaded ({_first_line(error)})") from error
+    if tokenizer.chat_template is None:
+        raise UsageError(
+            f"policy.model {source}: its tokenizer has no chat template; use an instruction-tuned model, or put a "
+            "chat_template.jinja into its directory"
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -48,7 +60,7 @@ def load_model(model: str, adapter: str | None = None, device: str = "auto", dty
         raise UsageError(f"policy.adapter {adapter}: {model} is an adapter itself; name its base {base} as the model")
     attached = model if base else adapter
     try:
-        with _no_progress_bars():
+        with no_progress_bars():
             network: Any = AutoModelForCausalLM.from_pretrained(_existing(base or model), dtype=number)
     except (OSError, ValueError) as error:
         raise MissingError(
@@ -83,8 +95,8 @@ def resolve_dtype(dtype: str, device: str) -> str:
 
 
 @contextlib.contextmanager
-def _no_progress_bars() -> Iterator[None]:
-    """transformers loads without writing bars to stderr."""
+def no_progress_bars() -> Iterator[None]:
+    """transformers loads and saves without writing bars to stderr."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -105,11 +117,16 @@ def _attach(network: Any, adapter: str) -> Any:
         raise MissingError(f"policy.adapter {adapter}: no adapter could be loaded ({_first_line(error)})") from error
 
 
+def is_adapter(model: str) -> bool:
+    """Whether this is a directory that holds a PEFT adapter and no whole model."""
+    return (Path(model) / ADAPTER).is_file() and not (Path(model) / "config.json").is_file()
+
+
 def _adapter_base(model: str) -> str | None:
     """The base model that an adapter directory names; None when `model` is no adapter directory."""
-    config = Path(model) / "adapter_config.json"
-    if not config.is_file() or (Path(model) / "config.json").is_file():
+    if not is_adapter(model):
         return None
+    config = Path(model) / ADAPTER
     try:
         return str(json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError) as error:

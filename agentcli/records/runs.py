@@ -42,6 +42,9 @@ class RunDirectory:
         for path in (self.trees, self.trees.with_suffix(".jsonl.zst")):
             if path.exists():
                 return path
+        iterations = sorted(self.path.glob("iteration_*"))
+        if iterations:
+            raise DataError(f"{self.trees}: no such file, a loop was run here; name an iteration: {iterations[-1]}")
         raise DataError(f"{self.trees}: no such file; write one with: agentcli rollout -o {self.path}")
 
     def existing_credit(self, name: str | None) -> Path:
@@ -70,6 +73,12 @@ class RunDirectory:
         manifest = self.load_manifest()
         manifest.stages[name] = record
         write_json(self.manifest_path, manifest)
+
+    def forget_stage(self, name: str) -> None:
+        """Remove one stage's entry, if there is one: its output is being written anew."""
+        manifest = self.load_manifest()
+        if manifest.stages.pop(name, None) is not None:
+            write_json(self.manifest_path, manifest)
 
     def finished(self, name: str) -> StageRecord | None:
         """The entry of a stage that ended here."""

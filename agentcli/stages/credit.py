@@ -6,13 +6,13 @@ import msgspec
 
 from agentcli.credit.common import CreditStatistics
 from agentcli.credit.registry import make
-from agentcli.records.files import RecordWriter, read_records
+from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import StageRecord, Tree
 from agentcli.stages.progress import Progress
-from agentcli.stages.session import Session
+from agentcli.stages.session import Session, rewriting
 
 
 def assign_credit(
@@ -28,26 +28,27 @@ def assign_credit(
     settings = msgspec.structs.replace(settings, credit={"method": name, **msgspec.to_builtins(own)})
     session = Session(f"credit/{name}", directory, settings, command, ("credit",))
     outputs = [directory.credit(name), *([run / "graphs"] if graph else [])]
-    session.begin(outputs, overwrite=overwrite)
+    session.check(outputs, overwrite=overwrite)
     statistics = CreditStatistics()
     progress.start(f"credit {name}", None)
-    part = directory.credit(name).with_suffix(".part")
-    with RecordWriter(part) as writer:
+    with rewriting(directory.credit(name)) as writer:
         for number, tree in enumerate(read_records(trees, Tree), 1):
             validate_tree(tree, f"{trees}:{number}")
             credit = assign(tree, own)
             statistics.add(tree, credit)
             writer.write(credit)
-            if graph:
-                _export(tree, run / "graphs" / f"{number:05d}")
             progress.advance()
-    part.replace(directory.credit(name))
+        session.start()
     progress.stop()
+    if graph:
+        _export(trees, run / "graphs")
     return session.finish(inputs=[trees], statistics=statistics.summary())
 
 
-def _export(tree: Tree, stem: Path) -> None:
+def _export(trees: Path, folder: Path) -> None:
+    """The state graph of every tree, numbered as the lines are."""
     from agentcli.credit.export import write_graph
     from agentcli.credit.graph import build
 
-    write_graph(build(tree), stem)
+    for number, tree in enumerate(read_records(trees, Tree), 1):
+        write_graph(build(tree), folder / f"{number:05d}")

@@ -16,7 +16,7 @@ import msgspec
 from agentcli.errors import AgentCliError
 from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
-from agentcli.records.files import RecordWriter, derive_seed
+from agentcli.records.files import derive_seed
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
@@ -55,15 +55,15 @@ async def _demos(
     session = Session("demos", run, settings, command, SECTIONS)
     async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
         panel = panel_for(engines.world, settings.environment)
-        session.begin([run.trees], overwrite=overwrite)
+        session.check([run.trees], overwrite=overwrite)
         watch = Stopwatch(engines, policy)
         progress.start(f"demonstrations ({settings.demos.policy})", settings.demos.count)
-        with RecordWriter(run.trees) as writer:
+        with session.appending(run.trees) as write:
             async with aclosing(_episodes(engines, policy, settings, panel.tasks)) as episodes:
                 async for tree in episodes:
                     tried += 1
                     if _kept(tree, settings):
-                        writer.write(tree)
+                        write(tree)
                         tally.add(tree)
                         progress.advance(1, success=share_of_success(tree))
                     if tally.counts["trees"] == settings.demos.count:

@@ -15,7 +15,7 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.registry import make
-from agentcli.records.files import RecordWriter, read_records, write_json
+from agentcli.records.files import read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Episode, Outcome, Panel
@@ -23,7 +23,7 @@ from agentcli.stages.panels import panel_for
 from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import Tally, share_of_success, with_model
-from agentcli.stages.session import Session
+from agentcli.stages.session import Session, rewriting
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "evaluation")
 
@@ -108,8 +108,8 @@ def _run(
     settings = with_model(settings, model)
     session = Session(f"evaluation/{label}", run, settings, command, SECTIONS)
     path = run.evaluation(label)
-    resumed = session.begin([path, path.with_suffix(".json")], resume=resume, overwrite=overwrite)
-    panel, tally, seconds = asyncio.run(_sample(settings, path, resumed, stage, model, progress))
+    resumed = session.check([path, path.with_suffix(".json")], resume=resume, overwrite=overwrite)
+    panel, tally, seconds = asyncio.run(_sample(session, settings, path, resumed, stage, model, progress))
     summary = _summary(settings, stage, path, panel, tally, k)
     write_json(path.with_suffix(".json"), summary)
     session.finish(
@@ -125,7 +125,13 @@ def _run(
 
 
 async def _sample(
-    settings: Settings, path: Path, resumed: bool, stage: str, model: str | None, progress: Progress
+    session: Session,
+    settings: Settings,
+    path: Path,
+    resumed: bool,
+    stage: str,
+    model: str | None,
+    progress: Progress,
 ) -> tuple[Panel, Tally, dict[str, float]]:
     """Write the episodes that are owed; returns the panel, what was sampled and where the time went."""
     async with open_engines(settings) as engines:
@@ -136,12 +142,12 @@ async def _sample(
         async with open_policy(settings, engines, model) as policy:
             watch = Stopwatch(engines, policy)
             progress.start(f"{stage} {settings.evaluation.split}", len(panel.tasks), done=len(kept))
-            with RecordWriter(path, append=True) as writer:
+            with session.appending(path) as write:
                 explore = make(settings.rollout.method)
                 async with aclosing(grow(explore, engines, policy, settings, owed, settings.seed)) as trees:
                     async for tree in trees:
                         for episode in episodes(tree):
-                            writer.write(episode)
+                            write(episode)
                         tally.add(tree)
                         progress.advance(1, success=share_of_success(tree))
             progress.stop()
@@ -172,11 +178,9 @@ def _in_panel_order(path: Path, panel: Panel) -> None:
 
 
 def _write(path: Path, rows: list[Episode]) -> None:
-    part = path.with_name(path.name + ".part")
-    with RecordWriter(part) as writer:
+    with rewriting(path) as writer:
         for row in rows:
             writer.write(row)
-    part.replace(path)
 
 
 def _summary(settings: Settings, stage: str, path: Path, panel: Panel, tally: Tally, k: int | None) -> dict[str, Any]:

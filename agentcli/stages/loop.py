@@ -21,7 +21,7 @@ from agentcli.stages.progress import Progress, Silent
 from agentcli.stages.resources import Engines, open_engines
 from agentcli.stages.rollout import roll
 from agentcli.stages.session import Session
-from agentcli.stages.train import train
+from agentcli.stages.train import refuse_adapter_beside_model, train
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "credit", "train", "threads")
 
@@ -38,20 +38,35 @@ def run_loop(
 ) -> StageRecord:
     """`run.iterations` iterations below `out`; `out`/checkpoint names the last one's.
 
-    Raises UsageError without a model, or for existing output without a flag.
+    Raises UsageError without a model, for existing output without a flag, and when --overwrite would delete the model.
     """
     if model is None:
         raise UsageError("run needs a policy with weights; name one with --model DIR|ID")
+    refuse_adapter_beside_model(settings)
+    make_credit(settings.credit)
     directory = RunDirectory(out)
     session = Session("run", directory, settings, command, SECTIONS)
     existing = [out / "iteration_000", directory.checkpoint]
     if overwrite:
         existing += sorted(out.glob("iteration_*"))[1:]
-    session.begin(existing, resume=resume, overwrite=overwrite)
+    session.check(existing, resume=resume, overwrite=overwrite)
+    if overwrite and Path(model).resolve().is_relative_to(out.resolve()):
+        raise UsageError(
+            f"--overwrite would delete {model}, the model to start from; name another --model, or another -o"
+        )
+    _try(model)
+    session.start()
     history = asyncio.run(_iterate(settings, out, model, command, progress))
     link_latest(out)
     record = session.finish(statistics={"success": history}, counts={"iterations": len(history)})
     return record
+
+
+def _try(model: str) -> None:
+    """Raises what loading its tokenizer raises: a wrong --model is told before anything is written."""
+    from agentcli.policies.load import load_tokenizer
+
+    load_tokenizer(model)
 
 
 async def _iterate(settings: Settings, out: Path, model: str, command: list[str], progress: Progress) -> list[float]:

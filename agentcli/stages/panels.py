@@ -29,7 +29,11 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         name, tasks = settings.split, world.tasks(settings.split)
     tasks = select(world, tasks, settings.where)[: settings.tasks]
     if not tasks:
-        raise UsageError(f"no task of {world.name} {name} is left by --where {settings.where} --tasks {settings.tasks}")
+        narrowed = ",".join(f"{key}={'|'.join(values)}" for key, values in settings.where.items())
+        why = f"by --where {narrowed}" if narrowed else "by environment.options"
+        raise UsageError(
+            f"no task of {world.name} {name} is left {why}; `agentcli env panel` shows what another choice leaves"
+        )
     return make_panel(name, world.name, tasks)
 
 

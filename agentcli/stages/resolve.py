@@ -48,7 +48,7 @@ def new_run(out: Path | None, stage: str) -> Path:
 
 def find_model(settings: Settings, run: Path | None, *, updated: bool = True) -> str | None:
     """The model of a command: settings (--model or the preset's), else RUN/checkpoint (not when `updated` is False: the
-    model that RUN was sampled from is meant), else the one that RUN's manifest names.
+    model that RUN was sampled from is meant), else the one that RUN's manifest names (an adapter names its own base).
 
     None for policies without a model. Raises UsageError saying how to make one.
     """
@@ -62,7 +62,8 @@ def find_model(settings: Settings, run: Path | None, *, updated: bool = True) ->
             return str(directory.checkpoint)
         stages = directory.load_manifest().stages
         for stage in [stages[name] for name in ("rollout", *stages) if name in stages]:
-            model = stage.settings.get("policy", {}).get("model")
+            policy = stage.settings.get("policy", {})
+            model = policy.get("adapter") or policy.get("model")
             if model is not None:
                 return str(model)
     where = f" in {run}" if run else ""

@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 
 from agentcli.exploration.registry import make
-from agentcli.records.files import RecordWriter, derive_seed, read_records
+from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Task, Tree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.session import Session
+from agentcli.stages.session import Session, rewriting
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
 
@@ -72,7 +72,7 @@ async def roll(
     panel, seed = plan(settings, engines)
     run = RunDirectory(out)
     session = Session("rollout", run, settings, command, SECTIONS)
-    resumed = session.begin([run.trees], resume=resume, overwrite=overwrite)
+    resumed = session.check([run.trees], resume=resume, overwrite=overwrite)
     kept = keep_complete(run.trees) if resumed else set()
     owed = [task for task in panel.tasks if task.id not in kept]
     tally = Tally()
@@ -81,10 +81,10 @@ async def roll(
     if owed:
         async with open_policy(settings, engines, model) as policy:
             watch = Stopwatch(engines, policy)
-            with RecordWriter(run.trees, append=True) as writer:
+            with session.appending(run.trees) as write:
                 async with aclosing(grow(explore, engines, policy, settings, owed, seed)) as trees:
                     async for tree in trees:
-                        writer.write(tree)
+                        write(tree)
                         progress.advance(1, success=share_of_success(tree))
             seconds = watch.seconds()
     progress.stop()
@@ -149,13 +149,11 @@ def is_complete(tree: Tree) -> bool:
 def keep_complete(path: Path) -> set[str]:
     """Rewrite a trees file without errored trees and without a torn last line; the ids of the tasks that stay."""
     kept: set[str] = set()
-    part = path.with_name(path.name + ".part")
-    with RecordWriter(part) as writer:
+    with rewriting(path) as writer:
         for tree in read_records(path, Tree):
             if is_complete(tree) and tree.task.id not in kept:
                 kept.add(tree.task.id)
                 writer.write(tree)
-    part.replace(path)
     return kept
 
 

@@ -1,15 +1,21 @@
 """What every stage does around its work: refuse or accept existing output, remember the settings it started with, and
-write its manifest entry last."""
+write its manifest entry last.
+
+Nothing is written, and nothing that --overwrite gives up is deleted, before there is something to write: a stage that
+fails on its inputs leaves the run as it was.
+"""
 
 import shutil
 import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.files import read_json, write_json
+from agentcli.records.files import RecordWriter, read_json, write_json
 from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, now, versions
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
@@ -31,9 +37,11 @@ class Session:
         self.name, self.run, self.settings, self.command = name, run, settings, command
         self._sections = ("seed", *sections)
         self._started, self._clock = now(), time.perf_counter()
+        self._replaced: list[Path] = []
+        self._begun = run.path / "settings" / f"{name.replace('/', '-')}.json"
 
-    def begin(self, outputs: list[Path], *, overwrite: bool, resume: bool | None = None) -> bool:
-        """Make the directory ready; True when earlier output is to be continued. `resume` None: this stage cannot.
+    def check(self, outputs: list[Path], *, overwrite: bool, resume: bool | None = None) -> bool:
+        """Whether earlier output is to be continued. `resume` None: this stage cannot.
 
         Raises UsageError when output exists and neither flag is given, when both are, or when a resumed stage was
         started with other settings (the first difference is named).
@@ -44,19 +52,37 @@ class Session:
         if existing and not resume and not overwrite:
             resumable = "" if resume is None else "go on with --resume, or "
             raise UsageError(f"{existing[0]} exists; {resumable}replace it with --overwrite")
-        begun = self.run.path / "settings" / f"{self.name.replace('/', '-')}.json"
-        wanted = self._determining()
-        if resume and begun.exists():
-            difference = _difference(read_json(begun, dict), wanted, "")
+        if resume and self._begun.exists():
+            difference = _difference(read_json(self._begun, dict), self._determining(), "")
             if difference:
                 raise UsageError(
                     f"{self.run.path}: --resume with other settings than it was started with: {difference}"
                 )
-        if overwrite:
-            for path in existing:
-                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        write_json(begun, wanted)
+        self._replaced = existing if overwrite else []
         return bool(resume and existing)
+
+    def start(self) -> None:
+        """The first output is about to be written: the stage no longer counts as done, what is replaced is deleted, and the
+        settings are kept for --resume."""
+        self.run.forget_stage(self.name)
+        for path in self._replaced:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        write_json(self._begun, self._determining())
+
+    @contextmanager
+    def appending(self, path: Path) -> Iterator[Callable[[msgspec.Struct], None]]:
+        """A function that appends records to `path`; the stage starts with the first of them."""
+        with ExitStack() as stack:
+            writer: RecordWriter | None = None
+
+            def write(record: msgspec.Struct) -> None:
+                nonlocal writer
+                if writer is None:
+                    self.start()
+                    writer = stack.enter_context(RecordWriter(path, append=True))
+                writer.write(record)
+
+            yield write
 
     def finish(self, inputs: list[Path] | None = None, **fields: Any) -> StageRecord:
         """Write the manifest entry: this is what makes the stage count as done."""
@@ -83,6 +109,18 @@ class Session:
                 if section in values:
                     values[section].pop(name)
         return values
+
+
+@contextmanager
+def rewriting(path: Path) -> Iterator[RecordWriter]:
+    """A writer whose records replace those of `path` at the end; when the block raises, `path` stays as it was."""
+    part = path.with_name(path.name + ".part")
+    try:
+        with RecordWriter(part) as writer:
+            yield writer
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _plain(value: Any) -> Any:

@@ -20,14 +20,16 @@ def sft(
 ) -> StageRecord:
     """Fine-tune `sft.model` on the trees of `run` and write `out`/checkpoint.
 
-    Raises UsageError when no model is named.
+    Raises UsageError when no model is named, and when the output would replace it.
     """
     trees = RunDirectory(run).existing_trees()
     if settings.sft.model is None:
         raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
     directory = RunDirectory(out)
     session = Session("sft", directory, settings, command, SECTIONS)
-    session.begin([directory.checkpoint, directory.metrics], overwrite=overwrite)
+    session.check([directory.checkpoint, directory.metrics], overwrite=overwrite)
+    if directory.checkpoint.resolve() == Path(settings.sft.model).resolve():
+        raise UsageError(f"{directory.checkpoint} is the model that sft starts from; write elsewhere with -o DIR")
     entities = make_world(settings.environment).vocabulary() if settings.sft.model == "tiny" else []
 
     from agentcli.stages.threads import use_threads
@@ -42,6 +44,7 @@ def sft(
         metrics=directory.metrics,
         entities=entities,
         progress=updates_bar(progress, "sft"),
+        ready=session.start,
     )
     inherited = msgspec.structs.replace(settings.policy, model=str(directory.checkpoint))
     session.settings = msgspec.structs.replace(settings, policy=inherited)

@@ -13,6 +13,14 @@ from agentcli.stages.session import Session
 SECTIONS = ("train", "threads")
 
 
+def refuse_adapter_beside_model(settings: Settings) -> None:
+    """Raises UsageError for policy.adapter, which training would leave out: an adapter is trained as the model itself."""
+    if settings.policy.adapter is not None:
+        raise UsageError(
+            f"policy.adapter {settings.policy.adapter}: training goes on from a model; name the adapter's directory as --model"
+        )
+
+
 def train(
     settings: Settings,
     run: Path,
@@ -34,9 +42,10 @@ def train(
     trees, credit = source.existing_trees(), source.existing_credit(settings.train.credit)
     if target.checkpoint.resolve() == Path(model).resolve():
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
+    refuse_adapter_beside_model(settings)
     settings = with_model(settings, model)
     session = Session("train", target, settings, command, SECTIONS)
-    session.begin([target.checkpoint, target.optimizer, target.metrics], overwrite=overwrite)
+    session.check([target.checkpoint, target.optimizer, target.metrics], overwrite=overwrite)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
     if settings.train.carry_optimizer and not carry:
@@ -58,6 +67,7 @@ def train(
         optimizer_in=carried if carry else None,
         optimizer_out=target.optimizer,
         progress=updates_bar(progress, "train"),
+        ready=session.start,
     )
     inputs = [trees, credit, *([Path(model)] if Path(model).is_dir() else [])]
     record = session.finish(inputs=inputs, statistics={"optimizer_carried": carry, **statistics})

@@ -1,15 +1,9 @@
 """LoRA adapters through PEFT: every linear layer but the language-model head, which both trainers use directly."""
 
-from pathlib import Path
 from typing import Any
 
 from agentcli.errors import UsageError
 from agentcli.records.settings import LoraSettings
-
-
-def is_adapter(model: str) -> bool:
-    """Whether this is a directory that holds a PEFT adapter and no whole model."""
-    return (Path(model) / "adapter_config.json").is_file() and not (Path(model) / "config.json").is_file()
 
 
 def add_adapter(model: Any, settings: LoraSettings) -> Any:

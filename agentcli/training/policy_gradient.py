@@ -7,7 +7,7 @@ weight is planned beforehand (`batches.py`), the loss is a pure function (`losse
 
 import contextlib
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,11 +18,12 @@ from transformers import TrainingArguments, set_seed
 
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.load import load_tokenizer
 from agentcli.records.files import RecordWriter
 from agentcli.records.settings import TrainSettings
 from agentcli.training.arguments import trainer_arguments, trainer_seed
 from agentcli.training.batches import Plan, Tokens, plan_updates
-from agentcli.training.checkpoints import load_chat_tokenizer, load_frozen, load_trainable, save_checkpoint
+from agentcli.training.checkpoints import load_frozen, load_trainable, save_checkpoint
 from agentcli.training.distributed import announced_world, check_world, sum_over_ranks, wait_for_all
 from agentcli.training.forward import response_logprobs
 from agentcli.training.losses import logprob_gap
@@ -44,12 +45,14 @@ def train_policy(
     optimizer_in: Path | None = None,
     optimizer_out: Path | None = None,
     progress: Progress | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Train `model_dir` on the credited rows of `trees` and write a checkpoint (or adapter) directory to `out`.
 
     `reference` is only loaded if settings.beta is not 0; None means the model that training starts from, for LoRA the base
     model without its adapter. `optimizer_in` and `optimizer_out` are safetensors files. settings.credit, .reference and
-    .carry_optimizer say how the caller chose these arguments and are not read here.
+    .carry_optimizer say how the caller chose these arguments and are not read here. `ready` is called when everything has been
+    read and checked, before anything is written.
 
     The same inputs and seed give bit-identical weights on one machine with one thread count. Under torchrun every rank
     calls this and the first one writes.
@@ -63,20 +66,23 @@ def train_policy(
     if not rows:
         raise DataError(f"{credit}: no step has both an advantage and sampled tokens ({counts.unassigned} unassigned)")
     set_seed(trainer_seed(seed))
-    tokenizer = load_chat_tokenizer(model_dir)
+    tokenizer = load_tokenizer(model_dir)
     model = load_trainable(model_dir, settings.lora, "cpu")
     tokens = _tokenise(rows, tokenizer, model.get_input_embeddings().num_embeddings, model_dir)
     plan = plan_updates(rows, tokens, settings, seed, world)
     pad = tokenizer.pad_token_id or 0
-    with tempfile.TemporaryDirectory(prefix="agentcli-train-") as scratch, _writer(metrics, world.main) as writer:
+    with tempfile.TemporaryDirectory(prefix="agentcli-train-") as scratch:
         arguments = _arguments(Path(scratch), settings, seed, plan)
         check_world(world, arguments.world_size)
         gap = _prepare_logprobs(model.to(arguments.device), plan, settings, reference, pad, arguments.device)
         use_cache = model.config.use_cache
-        trainer = PolicyTrainer(model, arguments, plan, pad, settings, writer, progress)
+        trainer = PolicyTrainer(model, arguments, plan, pad, settings, progress)
         optimizer, done = _optimizer(trainer, model, settings, optimizer_in)
-        if plan.updates:
-            trainer.train()
+        if ready is not None and world.main:
+            ready()
+        with _writer(metrics, world.main) as trainer.writer:
+            if plan.updates:
+                trainer.train()
         model.config.use_cache = use_cache  # Trainer turns it off, and the checkpoint is there to generate
     if world.main:
         save_checkpoint(model, tokenizer, out)

@@ -25,7 +25,7 @@ SUMS = ("loss", "surrogate", "kl", "entropy", "clipped", "ratio", "tokens", "row
 class PolicyTrainer(Trainer):
     """Runs a plan; its weights already hold every normalisation, so nothing here divides by a count.
 
-    `writer` is None on all ranks but the first.
+    `writer` takes the metrics lines; it is None on all ranks but the first.
     """
 
     def __init__(
@@ -35,15 +35,15 @@ class PolicyTrainer(Trainer):
         plan: Plan,
         pad: int,
         settings: TrainSettings,
-        writer: RecordWriter | None,
         progress: Progress | None,
     ) -> None:
         self._microbatches = Microbatches(plan, pad)
         super().__init__(model=model, args=args, train_dataset=self._microbatches)
         self.remove_callback(PrinterCallback)
         self.model_accepts_loss_kwargs = True
+        self.writer: RecordWriter | None = None
         self.written: list[TrainMetrics] = []
-        self._plan, self._settings, self._writer, self._progress = plan, settings, writer, progress
+        self._plan, self._settings, self._progress = plan, settings, progress
         self._started = time.perf_counter()
         self._reset()
 
@@ -109,8 +109,8 @@ class PolicyTrainer(Trainer):
                 "saved; lower train.learning_rate, or set train.recompute_logprobs=true if the sampler's are wrong"
             )
         self.written.append(metrics)
-        if self._writer is not None:
-            self._writer.write(metrics)
+        if self.writer is not None:
+            self.writer.write(metrics)
         if self._progress is not None:
             figures = {"loss": metrics.loss, "entropy": metrics.entropy, "clip_fraction": metrics.clip_fraction}
             self._progress(metrics.update, len(self._plan.updates), figures)

@@ -8,7 +8,7 @@ hub id.
 import contextlib
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from transformers import SchedulerType, set_seed
 from trl import SFTConfig
 
 from agentcli.errors import DataError, UsageError
+from agentcli.policies.load import load_tokenizer
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import RecordWriter, derive_seed
 from agentcli.records.settings import SftSettings
 from agentcli.training.arguments import trainer_arguments, trainer_seed
-from agentcli.training.checkpoints import load_chat_tokenizer, load_trainable, save_checkpoint
+from agentcli.training.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.demonstrations import Sample, SampleCounts, read_steps, read_texts, tokenise
 from agentcli.training.distributed import World, announced_world, check_world, wait_for_all
 from agentcli.training.metrics import Progress
@@ -40,11 +41,13 @@ def run_sft(
     metrics: Path,
     entities: list[str],
     progress: Progress | None = None,
+    ready: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Fine-tune settings.model on the imitable steps of `trees` and write a checkpoint (or adapter) directory to `out`.
 
     `entities` are names that a tiny tokenizer holds as whole tokens; other models ignore them. About a hundred metrics lines go
-    to `metrics`. The same inputs and seed give bit-identical weights on one machine with one thread count.
+    to `metrics`. `ready` is called when everything has been read and checked, before anything is written. The same inputs and
+    seed give bit-identical weights on one machine with one thread count.
 
     Returns the statistics of the manifest. Raises DataError when nothing can be imitated or a sample is longer than
     settings.max_length, UsageError for settings that cannot take effect.
@@ -62,6 +65,8 @@ def run_sft(
     updates = settings.updates
     if updates is None:
         updates = max(1, round(settings.epochs * len(samples) / settings.samples_per_update))
+    if ready is not None and world.main:
+        ready()
     with (
         tempfile.TemporaryDirectory(prefix="agentcli-sft-") as scratch,
         RecordWriter(metrics) if world.main else contextlib.nullcontext() as writer,
@@ -107,7 +112,7 @@ def _check(settings: SftSettings, world: World) -> None:
 
 def _model(trees: list[Path], settings: SftSettings, seed: int, entities: list[str]) -> tuple[Any, Any]:
     if settings.model != TINY:
-        tokenizer = load_chat_tokenizer(str(settings.model))
+        tokenizer = load_tokenizer(str(settings.model))
         return tokenizer, load_trainable(str(settings.model), settings.lora, "cpu")
     if settings.lora.rank > 0:
         raise UsageError("sft.lora.rank: a tiny model has no pretrained weights to adapt; set sft.lora.rank=0")

@@ -32,6 +32,11 @@ def test_bootstrap_draws_whole_tasks() -> None:
     assert high == pytest.approx(0.5 + 1.96 * 0.5 / math.sqrt(20), abs=0.04)
 
 
+def test_certainty_is_not_bootstrapped() -> None:
+    assert clustered_bootstrap([[0.0, 0.0]] * 20) == wilson(0, 20)
+    assert clustered_bootstrap([[1.0, 1.0]] * 20) == wilson(20, 20)
+
+
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 2, 2), (5, 1, 3), (6, 0, 2), (6, 6, 1), (8, 7, 2), (32, 3, 16)])
 def test_pass_at_k_is_the_share_of_draws_with_a_success(n: int, c: int, k: int) -> None:
     if n <= 8:

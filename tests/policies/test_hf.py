@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from policy_requests import make_request, make_requests
+from policy_requests import ENTITIES, make_request, make_requests
 
 from agentcli.errors import PolicyError, UsageError
 from agentcli.policies import hf
@@ -54,6 +54,23 @@ def test_a_reply_is_the_same_bits_in_any_company(policy: TransformersPolicy) -> 
             classes.setdefault(item.key, []).append(item)
         for company in classes.values():
             assert policy._generate(company) == [alone[item.seed] for item in company]
+
+
+def test_a_prompt_that_fills_its_bucket_is_the_same_bits_beside_a_shorter_one(policy: TransformersPolicy) -> None:
+    """Unpadded, it would be attended without a mask as long as it is alone."""
+    rng = random.Random(8)
+    entities = [token for name in ENTITIES for token in policy._prompt_ids(name)[:1]]
+    full = [hf._Item(rng.choices(entities, k=hf.PROMPT_BUCKET), seed, 1.0, 24) for seed in range(12)]
+    shorter = [item for item in make_items(policy, 40) if item.key == full[0].key]
+    assert shorter
+    for item in full:
+        assert policy._generate([item]) == policy._generate([item, shorter[0]])[:1]
+
+
+def make_items(policy: TransformersPolicy, length: int) -> list[hf._Item]:
+    """One item of every prompt length up to `length`."""
+    ids = policy._prompt_ids(ENTITIES[0])[:1]
+    return [hf._Item(ids * count, count, 1.0, 24) for count in range(1, length + 1)]
 
 
 def test_concurrency_and_batch_rows_change_nothing(model: Any, tokenizer: Any) -> None:

@@ -22,6 +22,9 @@ def test_stages_are_added_and_replaced_one_by_one(tmp_path: Path) -> None:
     run.record_stage("train", record(2))
     run.record_stage("rollout", record(3))
     assert {name: stage.seed for name, stage in run.load_manifest().stages.items()} == {"rollout": 3, "train": 2}
+    run.forget_stage("rollout")
+    run.forget_stage("sft")
+    assert list(run.load_manifest().stages) == ["train"]
 
 
 def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:

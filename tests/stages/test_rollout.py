@@ -24,6 +24,7 @@ from agentcli.stages.demos import demos
 from agentcli.stages.progress import Silent
 from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
+from agentcli.stages.session import Session
 
 
 def toy(
@@ -111,6 +112,22 @@ def test_nothing_owed_changes_nothing(tmp_path: Path) -> None:
     record = roll(toy(), tmp_path / "x", resume=True)
     assert record.counts["trees"] == 12
     assert (tmp_path / "x" / "trees.jsonl").read_bytes() == whole
+
+
+def test_a_rollout_that_is_replaced_no_longer_counts_as_done(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "x")
+    roll(toy(), run.path)
+    broken = toy()
+    broken.rollout.method = "spark"
+    broken.rollout.branch = "often"
+    with pytest.raises(UsageError, match="use explore"):
+        roll(broken, run.path, overwrite=True)
+    assert run.finished("rollout") is not None, "refused before anything was written"
+    session = Session("rollout", run, toy(), [], ("rollout",))
+    session.check([run.trees], overwrite=True)
+    session.start()
+    assert run.finished("rollout") is None
+    assert not run.trees.exists()
 
 
 def test_iterations_take_different_slices_with_different_seeds(tmp_path: Path) -> None:

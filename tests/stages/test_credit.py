@@ -1,0 +1,59 @@
+"""assign-credit as a stage: credit beside its trees, graphs when asked for, and damaged trees that cost nothing."""
+
+from pathlib import Path
+
+import pytest
+from test_rollout import roll, toy
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import read_records
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Credit, Tree
+from agentcli.stages.credit import assign_credit
+from agentcli.stages.progress import Silent
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    roll(toy(tasks=5), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def assign(run: Path, method: str = "grpo", graph: bool = False, overwrite: bool = False) -> None:
+    settings = toy()
+    settings.credit = {"method": method}
+    assign_credit(settings, run, graph=graph, overwrite=overwrite, command=["agentcli"], progress=Silent())
+
+
+def test_one_line_of_credit_per_tree_in_their_order(run: Path) -> None:
+    assign(run)
+    trees = list(read_records(run / "trees.jsonl", Tree))
+    credit = list(read_records(run / "credit/grpo.jsonl", Credit))
+    assert [tree.task.id for tree in trees] == [given.task for given in credit]
+    record = RunDirectory(run).finished("credit/grpo")
+    assert record is not None
+    assert record.statistics["rows"] == sum(len(given.steps) for given in credit)
+    assert list(record.inputs) == [str(run / "trees.jsonl")]
+    assert record.settings["credit"]["invalid_penalty"] == 0.1
+
+
+def test_methods_lie_beside_one_another_and_are_not_replaced_unasked(run: Path) -> None:
+    assign(run)
+    assign(run, "rewardflow", graph=True)
+    assert sorted(path.name for path in (run / "credit").iterdir()) == ["grpo.jsonl", "rewardflow.jsonl"]
+    assert len(list((run / "graphs").glob("*.graphml"))) == 5
+    with pytest.raises(UsageError, match=r"grpo\.jsonl exists; replace it with --overwrite"):
+        assign(run)
+    with pytest.raises(UsageError, match="graphs exists"):
+        assign(run, "spark", graph=True)
+    assert not (run / "credit/spark.jsonl").exists()
+
+
+def test_damaged_trees_leave_the_former_credit(run: Path) -> None:
+    assign(run, graph=True)
+    lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "trees.jsonl").write_bytes(b"".join([*lines[:2], lines[2][:300] + b"\n", *lines[3:]]))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(DataError, match=r"trees\.jsonl:3: "):
+        assign(run, graph=True, overwrite=True)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

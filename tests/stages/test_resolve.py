@@ -1,0 +1,76 @@
+"""Which run and which model a command means."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import write_json
+from agentcli.records.runs import RunDirectory, link_latest
+from agentcli.records.settings import PolicySettings, Settings
+from agentcli.records.types import Manifest, StageRecord
+from agentcli.stages.resolve import find_model, find_run, inherited, new_run
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def record(**policy: str) -> StageRecord:
+    settings = msgspec.to_builtins(Settings(seed=7, policy=PolicySettings(**policy)))
+    return StageRecord(
+        command=[], settings=settings, versions={}, git_commit=None, seed=7, started="", finished="", statistics={}
+    )
+
+
+def make_run(name: str, **stages: StageRecord) -> Path:
+    run = Path("runs") / name
+    run.mkdir(parents=True)
+    write_json(run / "manifest.json", Manifest(stages=stages))
+    return run
+
+
+def test_a_run_is_the_one_named_or_the_newest() -> None:
+    with pytest.raises(UsageError, match="no RUN given and no runs/latest here"):
+        find_run(None)
+    link_latest(make_run("a"))
+    link_latest(make_run("b"))
+    assert find_run(None) == Path("runs/b")
+    assert find_run(Path("runs/a")) == Path("runs/a")
+    with pytest.raises(DataError, match="runs/c: no such run directory"):
+        find_run(Path("runs/c"))
+
+
+def test_new_runs_are_numbered() -> None:
+    assert new_run(None, "eval") == Path("runs/eval-001")
+    make_run("eval-001")
+    assert new_run(None, "eval") == Path("runs/eval-002")
+    assert new_run(Path("x"), "eval") == Path("x")
+
+
+def test_the_model_is_the_one_named_then_the_checkpoint_then_the_one_sampled_from() -> None:
+    run = make_run("x", train=record(model="later"), rollout=record(model="start"))
+    assert find_model(Settings(policy=PolicySettings(model="named")), run) == "named"
+    assert find_model(Settings(), run) == "start"
+    RunDirectory(run).checkpoint.mkdir()
+    assert find_model(Settings(), run) == "runs/x/checkpoint"
+    assert find_model(Settings(), run, updated=False) == "start"
+    assert find_model(Settings(policy=PolicySettings(kind="expert")), run) is None
+    with pytest.raises(UsageError, match="no model; name one with --model"):
+        find_model(Settings(), None)
+
+
+def test_a_rollout_with_an_adapter_was_sampled_from_the_adapter() -> None:
+    run = make_run("x", rollout=record(model="base", adapter="adapter"))
+    assert find_model(Settings(), run) == "adapter"
+
+
+def test_what_belongs_to_one_command_is_not_inherited() -> None:
+    found = inherited(make_run("x", rollout=record(model="start")))
+    assert found is not None
+    assert found["seed"] == 7
+    assert "model" not in found["policy"]
+    assert "tasks" not in found["environment"]
+    assert inherited(make_run("empty")) is None
