@@ -25,7 +25,7 @@ def assign_credit(call: Call) -> None:
         return
     from agentcli.stages.credit import assign_credit as stage
 
-    call.finish(stage(settings, run, **call.keywords("graph", "overwrite")), run)
+    call.finish(stage(settings, run, call.invocation, graph=call.values["graph"]), run)
 
 
 COMMAND = Command(

@@ -25,6 +25,7 @@ from agentcli.errors import UsageError
 if TYPE_CHECKING:
     from agentcli.records.settings import Settings
     from agentcli.reports.progress import Progress
+    from agentcli.stages.session import Invocation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,9 +179,13 @@ class Call:
         self._out = self.values.get("out") or out
         return self._out
 
-    def keywords(self, *names: str) -> dict[str, Any]:
-        """Keyword arguments that stages share: the switches named, the command line and the progress."""
-        return {**{name: self.values[name] for name in names}, "command": self.command, "progress": self.progress}
+    @property
+    def invocation(self) -> "Invocation":
+        """What stages share: the switches for existing output, the command line and the progress."""
+        from agentcli.stages.session import Invocation
+
+        resume, overwrite = (bool(self.values.get(name)) for name in ("resume", "overwrite"))
+        return Invocation(self.command, resume, overwrite, self.progress)
 
     def preview(self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]]) -> bool:
         """With --dry-run, print resolved settings, inputs and counts to stdout and return True."""

@@ -19,7 +19,7 @@ def demos(call: Call) -> None:
     out = call.new_run()
     from agentcli.stages.demos import demos as stage
 
-    call.finish(stage(settings, out, model=model, **call.keywords("overwrite")), out)
+    call.finish(stage(settings, out, call.invocation, model=model), out)
 
 
 COMMAND = Command(

@@ -63,7 +63,7 @@ def evaluate_with(call: Call, stage: Callable[..., dict[str, Any]], samples: int
     if call.preview({"model": model}, counts):
         return
     out = folder(call)
-    call.finish(stage(settings, out, model=model, **call.keywords("resume", "overwrite")), out)
+    call.finish(stage(settings, out, call.invocation, model=model), out)
 
 
 def folder(call: Call) -> Path:

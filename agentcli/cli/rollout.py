@@ -34,7 +34,7 @@ def rollout(call: Call) -> None:
     out = call.new_run()
     from agentcli.stages.rollout import rollout as stage
 
-    call.finish(stage(settings, out, model=model, **call.keywords("resume", "overwrite")), out)
+    call.finish(stage(settings, out, call.invocation, model=model), out)
 
 
 COMMAND = Command(

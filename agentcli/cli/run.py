@@ -40,7 +40,7 @@ def run(call: Call) -> None:
     out = call.new_run()
     from agentcli.stages.loop import run_loop as stage
 
-    call.finish(stage(settings, out, model=model, **call.keywords("resume", "overwrite")), out)
+    call.finish(stage(settings, out, call.invocation, model=model), out)
 
 
 COMMAND = Command(

@@ -18,7 +18,7 @@ def sft(call: Call) -> None:
     out = call.new_run()
     from agentcli.stages.sft import sft as stage
 
-    call.finish(stage(settings, run, out, **call.keywords("overwrite")), out)
+    call.finish(stage(settings, run, out, call.invocation), out)
 
 
 COMMAND = Command(

@@ -35,7 +35,7 @@ def train(call: Call) -> None:
     out = call.write_to(run)
     from agentcli.stages.train import train as stage
 
-    call.finish(stage(settings, run, out, model=model, **call.keywords("overwrite")), out)
+    call.finish(stage(settings, run, out, call.invocation, model=model), out)
 
 
 COMMAND = Command(

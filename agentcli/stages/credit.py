@@ -11,13 +11,10 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import StageRecord, Tree
-from agentcli.stages.progress import Progress
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Invocation, Session, rewriting
 
 
-def assign_credit(
-    settings: Settings, run: Path, *, graph: bool, overwrite: bool, command: list[str], progress: Progress
-) -> StageRecord:
+def assign_credit(settings: Settings, run: Path, invocation: Invocation, *, graph: bool = False) -> StageRecord:
     """Write credit/<method>.jsonl beside the trees, and with `graph` the state graph of every tree in graphs/.
 
     Raises DataError for damaged trees, UsageError for settings the method does not have.
@@ -26,10 +23,10 @@ def assign_credit(
     trees = directory.existing_trees()
     name, assign, own = make(settings.credit)
     settings = msgspec.structs.replace(settings, credit={"method": name, **msgspec.to_builtins(own)})
-    session = Session(f"credit/{name}", directory, settings, command, ("credit",))
+    session = Session(f"credit/{name}", directory, settings, invocation, ("credit",))
     outputs = [directory.credit(name), *([run / "graphs"] if graph else [])]
-    session.check(outputs, overwrite=overwrite)
-    statistics = CreditStatistics()
+    session.check(outputs)
+    statistics, progress = CreditStatistics(), invocation.progress
     progress.start(f"credit {name}", None)
     with rewriting(directory.credit(name)) as writer:
         for number, tree in enumerate(read_records(trees, Tree), 1):

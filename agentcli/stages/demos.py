@@ -21,19 +21,16 @@ from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import Tally, share_of_success
-from agentcli.stages.session import Session
+from agentcli.stages.session import Invocation, Session
 
 SECTIONS = ("environment", "policy", "prompt", "demos")
 PATIENCE = 20
 """Episodes tried per demonstration kept before giving up."""
 
 
-def demos(
-    settings: Settings, out: Path, *, model: str | None, overwrite: bool, command: list[str], progress: Progress
-) -> StageRecord:
+def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
     """Write `demos.count` trajectories to `out`/trees.jsonl.
 
     Raises AgentCliError when the policy hardly ever succeeds and only successes are kept.
@@ -43,19 +40,17 @@ def demos(
         policy=msgspec.structs.replace(settings.policy, kind="demonstrator", model=model),
         rollout=msgspec.structs.replace(settings.rollout, leaves=1, method="chain"),
     )
-    record = asyncio.run(_demos(settings, out, model, overwrite, command, progress))
+    record = asyncio.run(_demos(settings, out, invocation, model))
     link_latest(out)
     return record
 
 
-async def _demos(
-    settings: Settings, out: Path, model: str | None, overwrite: bool, command: list[str], progress: Progress
-) -> StageRecord:
-    run, tally, tried = RunDirectory(out), Tally(), 0
-    session = Session("demos", run, settings, command, SECTIONS)
+async def _demos(settings: Settings, out: Path, invocation: Invocation, model: str | None) -> StageRecord:
+    run, tally, progress, tried = RunDirectory(out), Tally(), invocation.progress, 0
+    session = Session("demos", run, settings, invocation, SECTIONS)
     async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
         panel = panel_for(engines.world, settings.environment)
-        session.check([run.trees], overwrite=overwrite)
+        session.check([run.trees])
         watch = Stopwatch(engines, policy)
         progress.start(f"demonstrations ({settings.demos.policy})", settings.demos.count)
         with session.appending(run.trees) as write:

@@ -20,39 +20,20 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Episode, Outcome, Panel
 from agentcli.stages.panels import panel_for
-from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import Tally, share_of_success, with_model
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Invocation, Session, rewriting
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "evaluation")
 
 
-def evaluate(
-    settings: Settings,
-    out: Path,
-    *,
-    model: str | None,
-    overwrite: bool,
-    resume: bool,
-    command: list[str],
-    progress: Progress,
-) -> dict[str, Any]:
+def evaluate(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
     """`evaluation.samples` episodes per task of `evaluation.split`; returns the summary."""
     settings = _for_panel(settings, "chain", settings.evaluation.samples, settings.evaluation.split)
-    return _run(settings, out, "eval", model, overwrite, resume, command, progress)
+    return _run(settings, out, "eval", invocation, model)
 
 
-def pass_at_k(
-    settings: Settings,
-    out: Path,
-    *,
-    model: str | None,
-    overwrite: bool,
-    resume: bool,
-    command: list[str],
-    progress: Progress,
-) -> dict[str, Any]:
+def pass_at_k(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
     """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000 appendix C.2).
 
     Raises UsageError unless 1 <= k <= n.
@@ -61,23 +42,14 @@ def pass_at_k(
     if not 1 <= k <= n:
         raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
     settings = _for_panel(settings, "chain", n, f"pass-at-k-{settings.evaluation.split}")
-    return _run(settings, out, "pass-at-k", model, overwrite, resume, command, progress, k=k)
+    return _run(settings, out, "pass-at-k", invocation, model, k=k)
 
 
-def test_time_branch(
-    settings: Settings,
-    out: Path,
-    *,
-    model: str | None,
-    overwrite: bool,
-    resume: bool,
-    command: list[str],
-    progress: Progress,
-) -> dict[str, Any]:
+def test_time_branch(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
     """`evaluation.samples` episodes per task, voting on the decision after every <explore> (000 appendix C.5)."""
     label = f"test-time-branch-{settings.evaluation.split}"
     settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, label)
-    return _run(settings, out, "test-time-branch", model, overwrite, resume, command, progress)
+    return _run(settings, out, "test-time-branch", invocation, model)
 
 
 def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Settings:
@@ -97,19 +69,16 @@ def _run(
     settings: Settings,
     out: Path,
     stage: str,
+    invocation: Invocation,
     model: str | None,
-    overwrite: bool,
-    resume: bool,
-    command: list[str],
-    progress: Progress,
     k: int | None = None,
 ) -> dict[str, Any]:
     run, label = RunDirectory(out), settings.evaluation.label or ""
     settings = with_model(settings, model)
-    session = Session(f"evaluation/{label}", run, settings, command, SECTIONS)
+    session = Session(f"evaluation/{label}", run, settings, invocation, SECTIONS)
     path = run.evaluation(label)
-    resumed = session.check([path, path.with_suffix(".json")], resume=resume, overwrite=overwrite)
-    panel, tally, seconds = asyncio.run(_sample(session, settings, path, resumed, stage, model, progress))
+    resumed = session.check([path, path.with_suffix(".json")], resumable=True)
+    panel, tally, seconds = asyncio.run(_sample(session, path, resumed, stage, model))
     summary = _summary(settings, stage, path, panel, tally, k)
     write_json(path.with_suffix(".json"), summary)
     session.finish(
@@ -125,15 +94,10 @@ def _run(
 
 
 async def _sample(
-    session: Session,
-    settings: Settings,
-    path: Path,
-    resumed: bool,
-    stage: str,
-    model: str | None,
-    progress: Progress,
+    session: Session, path: Path, resumed: bool, stage: str, model: str | None
 ) -> tuple[Panel, Tally, dict[str, float]]:
     """Write the episodes that are owed; returns the panel, what was sampled and where the time went."""
+    settings, progress = session.settings, session.invocation.progress
     async with open_engines(settings) as engines:
         panel = panel_for(engines.world, settings.environment)
         kept = _finished(path, settings.rollout.leaves) if resumed else {}

@@ -17,25 +17,15 @@ from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.credit import assign_credit
-from agentcli.stages.progress import Progress, Silent
 from agentcli.stages.resources import Engines, open_engines
 from agentcli.stages.rollout import roll
-from agentcli.stages.session import Session
+from agentcli.stages.session import Invocation, Session
 from agentcli.stages.train import refuse_adapter_beside_model, train
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "credit", "train", "threads")
 
 
-def run_loop(
-    settings: Settings,
-    out: Path,
-    *,
-    model: str | None,
-    resume: bool,
-    overwrite: bool,
-    command: list[str],
-    progress: Progress,
-) -> StageRecord:
+def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
     """`run.iterations` iterations below `out`; `out`/checkpoint names the last one's.
 
     Raises UsageError without a model, for existing output without a flag, and when --overwrite would delete the model.
@@ -45,18 +35,18 @@ def run_loop(
     refuse_adapter_beside_model(settings)
     make_credit(settings.credit)
     directory = RunDirectory(out)
-    session = Session("run", directory, settings, command, SECTIONS)
+    session = Session("run", directory, settings, invocation, SECTIONS)
     existing = [out / "iteration_000", directory.checkpoint]
-    if overwrite:
+    if invocation.overwrite:
         existing += sorted(out.glob("iteration_*"))[1:]
-    session.check(existing, resume=resume, overwrite=overwrite)
-    if overwrite and Path(model).resolve().is_relative_to(out.resolve()):
+    session.check(existing, resumable=True)
+    if invocation.overwrite and Path(model).resolve().is_relative_to(out.resolve()):
         raise UsageError(
             f"--overwrite would delete {model}, the model to start from; name another --model, or another -o"
         )
     _try(model)
     session.start()
-    history = asyncio.run(_iterate(settings, out, model, command, progress))
+    history = asyncio.run(_iterate(settings, out, model, invocation))
     link_latest(out)
     record = session.finish(statistics={"success": history}, counts={"iterations": len(history)})
     return record
@@ -69,13 +59,14 @@ def _try(model: str) -> None:
     load_tokenizer(model)
 
 
-async def _iterate(settings: Settings, out: Path, model: str, command: list[str], progress: Progress) -> list[float]:
+async def _iterate(settings: Settings, out: Path, model: str, invocation: Invocation) -> list[float]:
     start, history = model, []
+    progress = invocation.progress
     progress.start("run", settings.run.iterations)
     async with open_engines(settings) as engines:
         for iteration in range(settings.run.iterations):
             folder = out / f"iteration_{iteration:03d}"
-            counts = await _iteration(settings, folder, iteration, engines, model, start, command)
+            counts = await _iteration(settings, folder, iteration, engines, model, start, invocation.command)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
             history.append(round(counts["success"] / max(1, counts["leaves"]), 4))
@@ -88,27 +79,19 @@ async def _iteration(
     settings: Settings, folder: Path, iteration: int, engines: Engines, model: str, start: str, command: list[str]
 ) -> dict[str, int]:
     """The three stages of one iteration, each unless it is done; returns the rollout's counts."""
-    run, replace, quiet = RunDirectory(folder), msgspec.structs.replace, Silent()
+    run, replace = RunDirectory(folder), msgspec.structs.replace
     own = replace(settings, rollout=replace(settings.rollout, iteration=iteration))
     record = run.finished("rollout")
     if record is None:
-        record = await roll(
-            own,
-            folder,
-            engines,
-            model=model,
-            resume=run.trees.exists(),
-            overwrite=False,
-            command=command,
-            progress=quiet,
-        )
+        record = await roll(own, folder, Invocation(command, resume=run.trees.exists()), engines, model=model)
+    again = Invocation(command, overwrite=True)
     name = make_credit(own.credit)[0]
     if run.finished(f"credit/{name}") is None:
-        assign_credit(own, folder, graph=False, overwrite=True, command=command, progress=quiet)
+        assign_credit(own, folder, again)
     if run.finished("train") is None:
         reference = settings.train.reference or (start if settings.train.beta > 0 else None)
         own = replace(own, train=replace(own.train, credit=name, reference=reference))
-        train(own, folder, None, model=model, overwrite=True, command=command, progress=quiet, latest=False)
+        train(own, folder, None, again, model=model, latest=False)
     return record.counts
 
 

@@ -17,38 +17,19 @@ from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Task, Tree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
-from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.session import Session, rewriting
+from agentcli.stages.session import Invocation, Session, rewriting
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
 
 
-def rollout(
-    settings: Settings,
-    out: Path,
-    *,
-    model: str | None,
-    resume: bool,
-    overwrite: bool,
-    command: list[str],
-    progress: Progress,
-) -> StageRecord:
+def rollout(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
     """Write `out`/trees.jsonl. Raises UsageError for existing output without a flag, and what the world, policy and
     method refuse."""
 
     async def work() -> StageRecord:
         async with open_engines(settings) as engines:
-            return await roll(
-                settings,
-                out,
-                engines,
-                model=model,
-                resume=resume,
-                overwrite=overwrite,
-                command=command,
-                progress=progress,
-            )
+            return await roll(settings, out, invocation, engines, model=model)
 
     record = asyncio.run(work())
     link_latest(out)
@@ -56,26 +37,18 @@ def rollout(
 
 
 async def roll(
-    settings: Settings,
-    out: Path,
-    engines: Engines,
-    *,
-    model: str | None,
-    resume: bool,
-    overwrite: bool,
-    command: list[str],
-    progress: Progress,
+    settings: Settings, out: Path, invocation: Invocation, engines: Engines, *, model: str | None
 ) -> StageRecord:
     """One rollout with engines that are already open (as the iterations of `run` share them)."""
     settings = with_model(settings, model)
     explore = make(settings.rollout.method)
     panel, seed = plan(settings, engines)
     run = RunDirectory(out)
-    session = Session("rollout", run, settings, command, SECTIONS)
-    resumed = session.check([run.trees], resume=resume, overwrite=overwrite)
+    session = Session("rollout", run, settings, invocation, SECTIONS)
+    resumed = session.check([run.trees], resumable=True)
     kept = keep_complete(run.trees) if resumed else set()
     owed = [task for task in panel.tasks if task.id not in kept]
-    tally = Tally()
+    tally, progress = Tally(), invocation.progress
     progress.start(f"rollout {settings.rollout.method}", len(panel.tasks), done=len(kept))
     seconds: dict[str, float] = {}
     if owed:

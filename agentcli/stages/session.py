@@ -9,6 +9,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agentcli.records.files import RecordWriter, read_json, write_json
 from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, now, versions
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
+from agentcli.stages.progress import Progress, Silent
 
 SPEED_ONLY = {
     "environment": ("processes", "deadline_seconds"),
@@ -28,30 +30,41 @@ SPEED_ONLY = {
 """Settings that change how fast a result comes, not the result: a resumed stage may change them."""
 
 
+@dataclass(frozen=True)
+class Invocation:
+    """How a stage was asked for: the command line for the manifest, what to do with output that exists, whom to tell."""
+
+    command: list[str]
+    resume: bool = False
+    overwrite: bool = False
+    progress: Progress = field(default_factory=Silent)
+
+
 class Session:
     """One stage at work in one run directory. `sections` are the settings that determine its output."""
 
     def __init__(
-        self, name: str, run: RunDirectory, settings: Settings, command: list[str], sections: tuple[str, ...]
+        self, name: str, run: RunDirectory, settings: Settings, invocation: Invocation, sections: tuple[str, ...]
     ) -> None:
-        self.name, self.run, self.settings, self.command = name, run, settings, command
+        self.name, self.run, self.settings, self.invocation = name, run, settings, invocation
         self._sections = ("seed", *sections)
         self._started, self._clock = now(), time.perf_counter()
         self._replaced: list[Path] = []
         self._begun = run.path / "settings" / f"{name.replace('/', '-')}.json"
 
-    def check(self, outputs: list[Path], *, overwrite: bool, resume: bool | None = None) -> bool:
-        """Whether earlier output is to be continued. `resume` None: this stage cannot.
+    def check(self, outputs: list[Path], *, resumable: bool = False) -> bool:
+        """Whether earlier output is to be continued.
 
         Raises UsageError when output exists and neither flag is given, when both are, or when a resumed stage was
         started with other settings (the first difference is named).
         """
+        resume, overwrite = self.invocation.resume, self.invocation.overwrite
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other; give one of them")
         existing = [path for path in outputs if path.exists()]
         if existing and not resume and not overwrite:
-            resumable = "" if resume is None else "go on with --resume, or "
-            raise UsageError(f"{existing[0]} exists; {resumable}replace it with --overwrite")
+            instead = "go on with --resume, or " if resumable else ""
+            raise UsageError(f"{existing[0]} exists; {instead}replace it with --overwrite")
         if resume and self._begun.exists():
             difference = _difference(read_json(self._begun, dict), self._determining(), "")
             if difference:
@@ -88,7 +101,7 @@ class Session:
         """Write the manifest entry: this is what makes the stage count as done."""
         seconds = {"wall": time.perf_counter() - self._clock, **fields.pop("seconds", {})}
         record = StageRecord(
-            command=self.command,
+            command=self.invocation.command,
             settings=_plain(self.settings),
             versions=versions(),
             git_commit=git_commit(),

@@ -9,15 +9,13 @@ from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
-from agentcli.stages.progress import Progress, updates_bar
-from agentcli.stages.session import Session
+from agentcli.stages.progress import updates_bar
+from agentcli.stages.session import Invocation, Session
 
 SECTIONS = ("sft", "threads")
 
 
-def sft(
-    settings: Settings, run: Path, out: Path, *, overwrite: bool, command: list[str], progress: Progress
-) -> StageRecord:
+def sft(settings: Settings, run: Path, out: Path, invocation: Invocation) -> StageRecord:
     """Fine-tune `sft.model` on the trees of `run` and write `out`/checkpoint.
 
     Raises UsageError when no model is named, and when the output would replace it.
@@ -26,8 +24,8 @@ def sft(
     if settings.sft.model is None:
         raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
     directory = RunDirectory(out)
-    session = Session("sft", directory, settings, command, SECTIONS)
-    session.check([directory.checkpoint, directory.metrics], overwrite=overwrite)
+    session = Session("sft", directory, settings, invocation, SECTIONS)
+    session.check([directory.checkpoint, directory.metrics])
     if directory.checkpoint.resolve() == Path(settings.sft.model).resolve():
         raise UsageError(f"{directory.checkpoint} is the model that sft starts from; write elsewhere with -o DIR")
     entities = make_world(settings.environment).vocabulary() if settings.sft.model == "tiny" else []
@@ -43,7 +41,7 @@ def sft(
         seed=settings.seed,
         metrics=directory.metrics,
         entities=entities,
-        progress=updates_bar(progress, "sft"),
+        progress=updates_bar(invocation.progress, "sft"),
         ready=session.start,
     )
     inherited = msgspec.structs.replace(settings.policy, model=str(directory.checkpoint))

@@ -6,9 +6,9 @@ from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
-from agentcli.stages.progress import Progress, updates_bar
+from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import with_model
-from agentcli.stages.session import Session
+from agentcli.stages.session import Invocation, Session
 
 SECTIONS = ("train", "threads")
 
@@ -25,11 +25,9 @@ def train(
     settings: Settings,
     run: Path,
     out: Path | None,
+    invocation: Invocation,
     *,
     model: str,
-    overwrite: bool,
-    command: list[str],
-    progress: Progress,
     latest: bool = True,
 ) -> StageRecord:
     """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out`
@@ -44,12 +42,12 @@ def train(
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
     refuse_adapter_beside_model(settings)
     settings = with_model(settings, model)
-    session = Session("train", target, settings, command, SECTIONS)
-    session.check([target.checkpoint, target.optimizer, target.metrics], overwrite=overwrite)
+    session = Session("train", target, settings, invocation, SECTIONS)
+    session.check([target.checkpoint, target.optimizer, target.metrics])
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
     if settings.train.carry_optimizer and not carry:
-        progress.note(f"fresh optimiser: no {carried} to carry on")
+        invocation.progress.note(f"fresh optimiser: no {carried} to carry on")
 
     from agentcli.stages.threads import use_threads
     from agentcli.training.policy_gradient import train_policy
@@ -66,7 +64,7 @@ def train(
         reference=settings.train.reference,
         optimizer_in=carried if carry else None,
         optimizer_out=target.optimizer,
-        progress=updates_bar(progress, "train"),
+        progress=updates_bar(invocation.progress, "train"),
         ready=session.start,
     )
     inputs = [trees, credit, *([Path(model)] if Path(model).is_dir() else [])]

@@ -10,7 +10,7 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.credit import assign_credit
-from agentcli.stages.progress import Silent
+from agentcli.stages.session import Invocation
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def run(tmp_path: Path) -> Path:
 def assign(run: Path, method: str = "grpo", graph: bool = False, overwrite: bool = False) -> None:
     settings = toy()
     settings.credit = {"method": method}
-    assign_credit(settings, run, graph=graph, overwrite=overwrite, command=["agentcli"], progress=Silent())
+    assign_credit(settings, run, Invocation(["agentcli"], overwrite=overwrite), graph=graph)
 
 
 def test_one_line_of_credit_per_tree_in_their_order(run: Path) -> None:

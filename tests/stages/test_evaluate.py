@@ -18,7 +18,7 @@ from agentcli.records.settings import (
 )
 from agentcli.records.types import Episode, Outcome
 from agentcli.stages.evaluate import evaluate, pass_at_k
-from agentcli.stages.progress import Silent
+from agentcli.stages.session import Invocation
 
 SETTINGS = Settings(
     environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=12, options={"tasks": 10}),
@@ -29,14 +29,7 @@ SETTINGS = Settings(
 
 
 def run(out: Path, settings: Settings = SETTINGS, stage: Any = evaluate, **flags: bool) -> dict[str, Any]:
-    return stage(
-        settings,
-        out,
-        model=None,
-        command=["agentcli", "eval"],
-        progress=Silent(),
-        **{"overwrite": False, "resume": False, **flags},
-    )
+    return stage(settings, out, Invocation(["agentcli", "eval"], **flags), model=None)
 
 
 def test_every_episode_once_in_the_panels_order(tmp_path: Path) -> None:

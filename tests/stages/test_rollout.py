@@ -21,10 +21,9 @@ from agentcli.records.settings import (
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree
 from agentcli.stages.demos import demos
-from agentcli.stages.progress import Silent
 from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
-from agentcli.stages.session import Session
+from agentcli.stages.session import Invocation, Session
 
 
 def toy(
@@ -41,15 +40,7 @@ def toy(
 
 
 def roll(settings: Settings, out: Path, resume: bool = False, overwrite: bool = False) -> StageRecord:
-    return rollout(
-        settings,
-        out,
-        model=None,
-        resume=resume,
-        overwrite=overwrite,
-        command=["agentcli", "rollout"],
-        progress=Silent(),
-    )
+    return rollout(settings, out, Invocation(["agentcli", "rollout"], resume, overwrite), model=None)
 
 
 @pytest.mark.parametrize("method", ["chain", "spark", "test-time-branch"])
@@ -123,8 +114,8 @@ def test_a_rollout_that_is_replaced_no_longer_counts_as_done(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="use explore"):
         roll(broken, run.path, overwrite=True)
     assert run.finished("rollout") is not None, "refused before anything was written"
-    session = Session("rollout", run, toy(), [], ("rollout",))
-    session.check([run.trees], overwrite=True)
+    session = Session("rollout", run, toy(), Invocation([], overwrite=True), ("rollout",))
+    session.check([run.trees], resumable=True)
     session.start()
     assert run.finished("rollout") is None
     assert not run.trees.exists()
@@ -165,7 +156,7 @@ def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
 
 def demonstrate(out: Path, **settings: object) -> StageRecord:
     chosen = msgspec.structs.replace(toy(), demos=DemosSettings(**{"policy": "random", **settings}))
-    return demos(chosen, out, model=None, overwrite=False, command=["agentcli", "demos"], progress=Silent())
+    return demos(chosen, out, Invocation(["agentcli", "demos"]), model=None)
 
 
 def test_demonstrations_are_as_many_successes_as_asked_for(tmp_path: Path) -> None:
@@ -183,4 +174,4 @@ def test_a_policy_that_never_succeeds_is_given_up(tmp_path: Path) -> None:
     chosen = toy(tasks=2, options={"length": 14})
     chosen.demos = DemosSettings(policy="random", count=2)
     with pytest.raises(AgentCliError, match=r"random succeeded in 0 of \d+ episodes; keep failures too"):
-        demos(chosen, tmp_path / "d", model=None, overwrite=False, command=[], progress=Silent())
+        demos(chosen, tmp_path / "d", Invocation([]), model=None)
