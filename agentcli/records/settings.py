@@ -196,7 +196,6 @@ class EvaluationSettings(Section, kw_only=True):
     """pass-at-k: attempts allowed."""
     branching: Count = 4
     """test-time-branch: continuations sampled where the policy emits <explore>."""
-    vote: Literal["action"] = "action"
 
 
 class RunSettings(Section, kw_only=True):

@@ -50,9 +50,16 @@ def print_data(value: dict[str, Any], *, json: bool) -> None:
     if json:
         print(jsonlib.dumps(value))
         return
+    print(to_yaml(value), end="")
+
+
+def to_yaml(value: Any) -> str:
+    """Settings, or any mapping of plain values, as YAML in their own order."""
+    import msgspec
     import yaml
 
-    print(yaml.safe_dump(value, sort_keys=False, allow_unicode=True), end="")
+    text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
+    return text
 
 
 def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:

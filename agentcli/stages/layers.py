@@ -48,11 +48,6 @@ def resolve(
     return msgspec.convert(merged, Settings)
 
 
-def to_yaml(value: Any) -> str:
-    """Settings, or any mapping of plain values, as YAML in their own order."""
-    return yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
-
-
 def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file, {} for an empty one. Raises UsageError with file and line."""
     try:

@@ -7,7 +7,6 @@ file is in panel order again, so an interrupted and an undisturbed rollout leave
 import asyncio
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -151,8 +150,3 @@ class _Head(msgspec.Struct):
     """The part of a tree record that sorting needs."""
 
     task: Task
-
-
-def describe(record: StageRecord) -> dict[str, Any]:
-    """What the command line prints of a rollout."""
-    return {"counts": record.counts, "ledger": msgspec.to_builtins(record.ledger), "seconds": record.seconds}

@@ -22,7 +22,8 @@ from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, StageRecord
-from agentcli.stages.layers import resolve, to_yaml
+from agentcli.reports.output import to_yaml
+from agentcli.stages.layers import resolve
 
 HEAVY = ("torch", "transformers", "textworld", "networkx", "scipy", "numpy", "msgspec", "yaml")
 

@@ -16,7 +16,7 @@ from agentcli.cli.command import Call, Command
 from agentcli.cli.options import Option, parse_where
 from agentcli.errors import UsageError
 from agentcli.records.settings import Settings
-from agentcli.stages.layers import to_yaml
+from agentcli.reports.output import to_yaml
 
 COMMANDS = [module.COMMAND for module in STAGES] + [
     command for module, _ in GROUPS.values() for command in module.COMMANDS

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Settings
-from agentcli.stages.layers import find_preset, list_presets, read_yaml, resolve, to_yaml
+from agentcli.reports.output import to_yaml
+from agentcli.stages.layers import find_preset, list_presets, read_yaml, resolve
 
 
 def write(path: Path, text: str) -> Path:
