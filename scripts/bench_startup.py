@@ -36,9 +36,9 @@ app()
 
 def command_tree() -> dict[str, list[str]]:
     """Command names; the subcommands of those that are groups."""
-    from agentcli.cli.app import GROUPS, STAGES
+    from agentcli.cli.app import COMMANDS, GROUPS
 
-    stages: dict[str, list[str]] = {module.COMMAND.name: [] for module in STAGES}
+    stages: dict[str, list[str]] = {module.COMMAND.name: [] for module in COMMANDS}
     return stages | {name: [command.name for command in module.COMMANDS] for name, (module, _) in GROUPS.items()}
 
 

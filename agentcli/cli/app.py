@@ -7,9 +7,37 @@ from typing import Annotated
 import typer
 
 from agentcli import __version__
-from agentcli.cli import assign_credit, demos, env, eval, pass_at_k, preset, rollout, run, sft, test_time_branch, train
+from agentcli.cli import (
+    assign_credit,
+    demos,
+    doctor,
+    env,
+    eval,
+    pass_at_k,
+    preset,
+    rollout,
+    run,
+    schema,
+    sft,
+    test_time_branch,
+    train,
+    validate,
+)
 
-STAGES = (demos, sft, rollout, assign_credit, train, eval, pass_at_k, test_time_branch, run)
+COMMANDS = (
+    demos,
+    sft,
+    rollout,
+    assign_credit,
+    train,
+    eval,
+    pass_at_k,
+    test_time_branch,
+    run,
+    schema,
+    validate,
+    doctor,
+)
 GROUPS = {
     "env": (env, "Worlds: list them, check one, print a panel."),
     "preset": (preset, "Presets: list them, show one."),
@@ -30,7 +58,7 @@ def build() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_main_options)
-    for module in STAGES:
+    for module in COMMANDS:
         module.COMMAND.register(app)
     for name, (module, help) in GROUPS.items():
         group = typer.Typer(help=help, no_args_is_help=True, context_settings=SETTINGS)

@@ -80,6 +80,10 @@ RUN_ARGUMENT = Option("run", (), Path, "Run directory to read; runs/latest witho
 PRESET_ARGUMENT = Option(
     "preset", (), str, "Preset by name or path; `agentcli preset list` shows them.", metavar="[PRESET]"
 )
+SCHEMA_ARGUMENT = Option("name", (), str, "Record by name, or settings.", metavar="[NAME]")
+FILES_ARGUMENT = Option(
+    "files", (), list[Path], "Files: .jsonl, .jsonl.zst, .json, or .yaml settings.", metavar="FILE..."
+)
 WORLD_ARGUMENT = Option("world", (), str, "World to look at.", "environment.name", metavar="[WORLD]")
 
 PRESET = _control("--preset", str, "Preset by name or path; `agentcli preset list` shows them.", "NAME")
@@ -89,6 +93,9 @@ OUT = _control("--out -o", Path, "Where to write; without it a new folder under 
 RESUME = _control("--resume", bool, "Go on with what an interrupted command left in -o DIR.")
 OVERWRITE = _control("--overwrite", bool, "Replace existing output.")
 DRY_RUN = _control("--dry-run", bool, "Show resolved settings, inputs and counts; write nothing.")
+KIND = _control(
+    "--kind", str, "What the files hold, where name and folder do not say: tree, credit, panel, ...", "NAME"
+)
 JSON = _control("--json", bool, "JSON lines on stdout.")
 QUIET = _control("--quiet -q", bool, "No progress, notes or tables.")
 

@@ -65,7 +65,7 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
     """
     decoder = msgspec.json.Decoder(kind)
     with _open_read(path) as file:
-        for number, line in enumerate(file, 1):
+        for number, line in enumerate(_lines(path, file), 1):
             if not line.endswith(b"\n"):
                 try:
                     record = decoder.decode(line)
@@ -79,14 +79,19 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
 
 def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
     try:
-        return decoder.decode(data)
+        record = decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        version = _schema_version(data)
-        if version is not None and version != SCHEMA_VERSION:
-            raise DataError(
-                f"{place}: schema_version is {version}, this agentcli reads {SCHEMA_VERSION}; write the file again with it"
-            ) from error
+        _refuse_other_version(_schema_version(data), place)
         raise DataError(f"{place}: {error}") from error
+    _refuse_other_version(getattr(record, "schema_version", None), place)
+    return record
+
+
+def _refuse_other_version(version: Any, place: str) -> None:
+    if version is not None and version != SCHEMA_VERSION:
+        raise DataError(
+            f"{place}: schema_version is {version}, this agentcli reads {SCHEMA_VERSION}; write the file again with it"
+        )
 
 
 def _schema_version(data: bytes) -> Any:
@@ -106,6 +111,18 @@ def _open_read(path: Path) -> IO[bytes]:
         return open(path, "rb")
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    if path.suffix != ".zst":
+        yield from file
+        return
+    import zstandard
+
+    try:
+        yield from file
+    except zstandard.ZstdError as error:
+        raise DataError(f"{path}: damaged compressed data ({error})") from error
 
 
 class RecordWriter:

@@ -6,6 +6,7 @@ Functions return rich tables or text and print nothing; output.py prints them.
 from collections.abc import Mapping
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 Summary = Mapping[str, Any]
@@ -111,7 +112,8 @@ def rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
     for name in rows[0] if rows else ():
         table.add_column(name, overflow="fold")
     for row in rows:
-        table.add_row(*(credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values()))
+        cells = (credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values())
+        table.add_row(*map(escape, cells))
     return table
 
 

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from agentcli.cli import rollout
-from agentcli.cli.app import GROUPS, STAGES, app
+from agentcli.cli.app import COMMANDS, GROUPS, app
 from agentcli.cli.command import Call, Command
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
@@ -57,7 +57,7 @@ except SystemExit:
 
 
 def test_every_command_ends_its_help_with_an_example() -> None:
-    for words in [[module.COMMAND.name] for module in STAGES] + [
+    for words in [[module.COMMAND.name] for module in COMMANDS] + [
         [name, c.name] for name, (module, _) in GROUPS.items() for c in module.COMMANDS
     ]:
         text = agentcli(*words, "--help").stdout

@@ -11,14 +11,15 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from agentcli.cli.app import GROUPS, STAGES
+from agentcli.cli.app import COMMANDS as MODULES
+from agentcli.cli.app import GROUPS
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import Option, parse_where
 from agentcli.errors import UsageError
 from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
 
-COMMANDS = [module.COMMAND for module in STAGES] + [
+COMMANDS = [module.COMMAND for module in MODULES] + [
     command for module, _ in GROUPS.values() for command in module.COMMANDS
 ]
 CASES = [(command, option) for command in COMMANDS for option in command.vocabulary if option.path]

@@ -7,7 +7,7 @@ import pytest
 
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, derive_seed, read_json, read_records, write_atomic, write_json
-from agentcli.records.types import Episode, Outcome, Task
+from agentcli.records.types import Episode, Manifest, Outcome, Task
 
 
 def task(number: int) -> Task:
@@ -75,6 +75,12 @@ def test_another_schema_version_says_so(tmp_path: Path) -> None:
     path.write_text('{"schema_version":99,"task":"a"}\n')
     with pytest.raises(DataError, match="schema_version is 99"):
         list(read_records(path, Episode))
+
+
+def test_another_schema_version_of_the_same_shape_is_refused_too(tmp_path: Path) -> None:
+    write_json(tmp_path / "manifest.json", {"schema_version": 2, "stages": {}})
+    with pytest.raises(DataError, match="schema_version is 2, this agentcli reads 1"):
+        read_json(tmp_path / "manifest.json", Manifest)
 
 
 def test_a_missing_file_is_a_data_error(tmp_path: Path) -> None:

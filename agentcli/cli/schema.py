@@ -1,0 +1,20 @@
+"""agentcli schema"""
+
+from agentcli.cli.command import Call, Command
+from agentcli.cli.options import SCHEMA_ARGUMENT
+from agentcli.errors import UsageError
+
+
+def schema(call: Call) -> None:
+    """Print the JSON Schema of a record (task, step, tree, credit, episode, panel, manifest, ...) or of the settings."""
+    import json
+
+    from agentcli.stages.schema import json_schema, schemas
+
+    name = call.values["name"]
+    if name is None:
+        raise UsageError(f"name a schema: {', '.join(schemas())}")
+    print(json.dumps(json_schema(name), indent=2))
+
+
+COMMAND = Command(name="schema", body=schema, argument=SCHEMA_ARGUMENT, options=(), example="agentcli schema tree")

@@ -1,0 +1,57 @@
+"""agentcli doctor as a user meets it: rows on stdout, and exit code 4 only for what the core needs."""
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentcli.cli.app import app
+from agentcli.stages import doctor
+from agentcli.stages.doctor import Finding
+
+JAVA = Finding(name="java", found=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
+CORE = Finding(name="core", found=False, required=True, detail="trl missing", get="pip install agentcli")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, findings: list[Finding], *words: str) -> Any:
+    monkeypatch.setattr(doctor, "examine_here", lambda: findings)
+    return CliRunner().invoke(app, ["doctor", *words])
+
+
+def test_missing_options_are_no_failure_and_the_table_shows_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, [JAVA])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "pip install 'agentcli[java]'" in result.stdout
+
+
+def test_json_is_one_row_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [json.loads(line) for line in run(monkeypatch, [JAVA, CORE], "--json").stdout.splitlines()]
+    assert [row["name"] for row in rows] == ["java", "core"]
+    assert rows[0] == {
+        "name": "java",
+        "found": False,
+        "required": False,
+        "detail": "no java on PATH",
+        "get": "pip install 'agentcli[java]'",
+    }
+
+
+def test_what_the_core_lacks_ends_with_code_4_after_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(monkeypatch, [JAVA, CORE], "--json")
+    assert result.exit_code == 4
+    assert result.stderr == "error: core: trl missing; type: pip install agentcli\n"
+    assert len(result.stdout.splitlines()) == 2
+
+
+def test_this_machine_can_run_the_core() -> None:
+    result = CliRunner().invoke(app, ["doctor", "--json"])
+    assert result.exit_code == 0, result.output
+    found = {row["name"]: row["found"] for row in map(json.loads, result.stdout.splitlines())}
+    assert found["python"]
+    assert found["torch"]
+    assert found["presets"]
+
+
+def test_help_ends_with_an_example() -> None:
+    assert "Example: agentcli doctor" in CliRunner().invoke(app, ["doctor", "--help"]).stdout

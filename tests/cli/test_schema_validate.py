@@ -1,0 +1,84 @@
+"""`agentcli schema` and `agentcli validate` as a user meets them: stdout, stderr and exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from agentcli.cli import schema, validate
+from agentcli.cli.app import app
+from agentcli.records.files import write_json
+from agentcli.records.types import Manifest
+from agentcli.stages.schema import json_schema
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with a good and a bad settings file and a manifest."""
+    monkeypatch.chdir(tmp_path)
+    Path("good.yaml").write_text("seed: 1", encoding="utf-8")
+    Path("bad.yaml").write_text("sed: 1", encoding="utf-8")
+    write_json(Path("manifest.json"), Manifest())
+
+
+def agentcli(*arguments: str) -> Any:
+    """One command line, in this process."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_help_ends_with_an_example() -> None:
+    for module in (schema, validate):
+        text = " ".join(agentcli(module.COMMAND.name, "--help").stdout.split())
+        assert f"Example: {module.COMMAND.example}" in text
+        assert module.COMMAND.example.startswith(f"agentcli {module.COMMAND.name} ")
+
+
+def test_a_schema_goes_to_stdout() -> None:
+    result = agentcli("schema", "tree")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == json_schema("tree")
+
+
+def test_good_files_are_a_line_each_on_stderr() -> None:
+    result = agentcli("validate", "good.yaml", "manifest.json")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "good.yaml: 1 record of settings, fine\nmanifest.json: 1 record of manifest, fine\n"
+
+
+def test_files_after_a_bad_one_are_checked_too() -> None:
+    result = agentcli("validate", "bad.yaml", "good.yaml", "gone.json")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr.splitlines() == [
+        "error: bad.yaml: no setting 'sed'; did you mean seed?",
+        "good.yaml: 1 record of settings, fine",
+        "error: gone.json: cannot be read (No such file or directory)",
+    ]
+
+
+def test_json_lines() -> None:
+    result = agentcli("validate", "bad.yaml", "manifest.json", "--json")
+    problem = "bad.yaml: no setting 'sed'; did you mean seed?"
+    assert result.exit_code == 3
+    assert [json.loads(line) for line in result.stdout.splitlines()] == [
+        {"file": "bad.yaml", "kind": "settings", "records": None, "problem": problem},
+        {"file": "manifest.json", "kind": "manifest", "records": 1, "problem": None},
+    ]
+    assert result.stderr == f"error: {problem}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["schema"], "name a schema: task, step"),
+        (["schema", "tre"], "no schema 'tre'; did you mean tree?"),
+        (["validate"], "name the files"),
+        (["validate", "good.yaml", "x.bin"], "x.bin: its name does not say what it holds"),
+        (["validate", "manifest.json", "--kind", "manifst"], "no schema 'manifst'; did you mean manifest?"),
+    ],
+)
+def test_usage_errors_are_one_line_and_nothing_is_checked(words: list[str], message: str) -> None:
+    result = agentcli(*words)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    assert result.stderr.startswith(f"error: {message}")

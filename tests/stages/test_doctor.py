@@ -1,0 +1,203 @@
+"""doctor: each thing is found where it is, and otherwise the row says what to type."""
+
+import hashlib
+import json
+import shutil
+import sys
+from email.message import Message
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from agentcli.stages.doctor import Finding, examine
+
+
+def named(findings: list[Finding]) -> dict[str, Finding]:
+    assert len({finding.name for finding in findings}) == len(findings)
+    return {finding.name: finding for finding in findings}
+
+
+def program(path: Path, script: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def look(tmp_path: Path, **environ: str) -> dict[str, Finding]:
+    return named(examine({"PATH": str(tmp_path / "bin"), **environ}, tmp_path, tmp_path / "cache"))
+
+
+def test_on_a_bare_machine_only_options_are_missing_and_each_says_how_to_get_it(tmp_path: Path) -> None:
+    found = look(tmp_path)
+    missing = {name for name, row in found.items() if not row.found}
+    assert {"compiler", "java", "alfworld data", "generated games"} <= missing
+    assert all(row.found for row in found.values() if row.required)
+    assert {name for name, row in found.items() if row.required} == {"python", "core", "torch"}
+    assert all((row.get is None) == row.found for row in found.values())
+    assert not (tmp_path / "cache").exists()
+
+
+def test_programs_are_found_on_path_with_their_version(tmp_path: Path) -> None:
+    compiler = program(tmp_path / "bin" / "g++", 'echo "g++ 12.2"; echo more')
+    java = program(tmp_path / "bin" / "java", """echo 'openjdk version "17.0.1"' >&2""")
+    found = look(tmp_path)
+    assert (found["compiler"].found, found["compiler"].detail) == (True, f"{compiler}: g++ 12.2")
+    assert (found["java"].found, found["java"].detail) == (True, f'{java}: openjdk version "17.0.1"')
+
+
+def test_java_home_and_cxx_come_before_path(tmp_path: Path) -> None:
+    program(tmp_path / "bin" / "java", "echo of-path")
+    program(tmp_path / "bin" / "g++", "echo of-path")
+    program(tmp_path / "bin" / "my-cc", "echo mine")
+    java = program(tmp_path / "jdk" / "bin" / "java", "echo of-home")
+    found = look(tmp_path, JAVA_HOME=str(tmp_path / "jdk"), CXX="my-cc")
+    assert found["java"].detail == f"{java}: of-home"
+    assert found["compiler"].detail.endswith("my-cc: mine")
+
+
+def test_a_program_that_fails_is_not_found(tmp_path: Path) -> None:
+    java = program(tmp_path / "bin" / "java", "echo no runtime >&2; exit 3")
+    row = look(tmp_path)["java"]
+    assert (row.found, row.detail) == (False, f"{java} exits 3: no runtime")
+    assert row.get is not None
+    assert row.get.startswith("apt-get install")
+
+
+def data_set(folder: Path) -> list[str]:
+    """One game per split; returns the ids."""
+    ids = [
+        f"{split}/pick_and_place_simple-Mug-None-Desk-301/trial_1" for split in ("train", "valid_seen", "valid_unseen")
+    ]
+    for identifier in ids:
+        game = folder / "json_2.1.1" / identifier
+        game.mkdir(parents=True)
+        (game / "traj_data.json").write_text("{}", encoding="utf-8")
+        (game / "game.tw-pddl").write_text(json.dumps({"solvable": True}), encoding="utf-8")
+    (folder / "logic").mkdir()
+    (folder / "logic" / "alfred.pddl").write_text("(domain)", encoding="utf-8")
+    return ids
+
+
+def test_real_data_is_counted_and_hashed(tmp_path: Path) -> None:
+    ids = data_set(tmp_path / "data")
+    row = look(tmp_path, ALFWORLD_DATA=str(tmp_path / "data"))["alfworld data"]
+    assert row.found
+    assert "train 1, valid_seen 1, valid_unseen 1" in row.detail
+    listed = "\n".join(sorted(ids)).encode()
+    assert f"ids sha256 {hashlib.sha256(listed).hexdigest()[:16]}" in row.detail
+    assert f"logic/alfred.pddl sha256 {hashlib.sha256(b'(domain)').hexdigest()[:16]}" in row.detail
+
+
+def test_data_without_a_split_or_without_the_layout_is_not_found(tmp_path: Path) -> None:
+    data_set(tmp_path / "data")
+    shutil.rmtree(tmp_path / "data" / "json_2.1.1" / "valid_seen")
+    row = look(tmp_path, ALFWORLD_DATA=str(tmp_path / "data"))["alfworld data"]
+    assert not row.found
+    assert "train 1, valid_unseen 1" in row.detail
+    assert "valid_seen: " in row.detail
+    row = look(tmp_path, ALFWORLD_DATA=str(tmp_path))["alfworld data"]
+    assert (row.found, row.detail) == (False, f"{tmp_path}: no json_2.1.1/ in it")
+
+
+def test_generated_games_are_counted(tmp_path: Path) -> None:
+    for trial in ("a", "b"):
+        folder = tmp_path / "cache" / "digest" / "json_2.1.1" / "train" / trial
+        folder.mkdir(parents=True)
+        (folder / "game.tw-pddl").write_bytes(bytes(2**20))
+    row = look(tmp_path)["generated games"]
+    assert (row.found, row.detail) == (True, f"{tmp_path / 'cache'}: 2 games, 2.0 MiB")
+
+
+def states(monkeypatch: pytest.MonkeyPatch, python: str, installed: dict[str, str], *requirements: str) -> None:
+    """An installed agentcli that states these requirements, among these distributions."""
+    about = Message()
+    about["Requires-Python"] = python
+    about["Provides-Extra"] = "fast"
+    for line in requirements:
+        about["Requires-Dist"] = line
+
+    def version(name: str) -> str:
+        if name not in installed:
+            raise metadata.PackageNotFoundError(name)
+        return installed[name]
+
+    monkeypatch.setattr(metadata, "metadata", lambda name: about)
+    monkeypatch.setattr(metadata, "version", version)
+
+
+def test_what_the_core_needs_is_required_and_what_an_extra_adds_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    states(monkeypatch, ">=3.99", {"trl": "1.2"}, "torch>=2.6", "trl>=1.10", 'vllm>=1; extra == "fast"')
+    found = look(tmp_path)
+    assert {name for name, row in found.items() if row.required and not row.found} == {"python", "core"}
+    assert found["core"].detail == "torch missing, trl 1.2 is not >=1.10"
+    extra = found["extra fast"]
+    assert (extra.found, extra.required, extra.detail) == (False, False, "vllm missing")
+    assert extra.get == "pip install 'agentcli[fast]'"
+
+
+def test_a_core_package_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    states(monkeypatch, ">=3.11", {"torch": "2.6", "trl": "1.2"}, "trl>=1.10", "torch>=2.6")
+    row = look(tmp_path)["core"]
+    assert (row.found, row.detail) == (False, "trl 1.2 is not >=1.10, torch 2.6")
+
+
+def test_an_extra_that_is_installed_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    states(
+        monkeypatch,
+        ">=3.11",
+        {"torch": "2.6", "vllm": "1.5"},
+        'torch; python_version > "3"',
+        'vllm>=1; extra == "fast"',
+    )
+    found = look(tmp_path)
+    assert (found["core"].found, found["core"].detail) == (True, "torch 2.6")
+    assert (found["extra fast"].found, found["extra fast"].detail) == (True, "vllm 1.5")
+
+
+def test_without_an_installed_package_nothing_is_known_of_requirements(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def absent(name: str) -> None:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "metadata", absent)
+    row = look(tmp_path)["packages"]
+    assert (row.found, row.required) == (False, True)
+
+
+def test_torch_that_does_not_import_is_required_and_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = look(tmp_path)
+    assert (found["torch"].found, found["torch"].required) == (False, True)
+    assert "accelerator" not in found
+
+
+def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    import torch
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
+    row = look(tmp_path)["accelerator"]
+    assert row.found
+    assert row.detail.endswith("GPU 0, GPU 1")
+
+    def broken(index: int) -> str:
+        raise RuntimeError("no kernel\nmore")
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", broken)
+    row = look(tmp_path)["accelerator"]
+    assert not row.found
+    assert row.detail.startswith("cuda broken: no kernel (")
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = SimpleNamespace(total=100 * 2**30, free=2**29)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    row = look(tmp_path)["disk here"]
+    assert (row.found, row.detail) == (False, f"{tmp_path}: 0.5 GiB free of 100.0")
