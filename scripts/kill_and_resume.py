@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import random
+import select
 import shutil
 import signal
 import subprocess
@@ -66,10 +67,10 @@ def survivors(session: int) -> list[int]:
 def wait_for_nobody(session: int, seconds: float = 20.0) -> None:
     """An engine process ends by itself when its parent is gone."""
     until = time.monotonic() + seconds
-    while left := survivors(session):
-        if time.monotonic() > until:
-            sys.exit(f"processes {left} outlive their killed parent by {seconds:.0f} s")
-        time.sleep(0.05)
+    for process in survivors(session):
+        with contextlib.suppress(ProcessLookupError), os.fdopen(os.pidfd_open(process)) as handle:
+            if not select.select([handle], [], [], max(0, until - time.monotonic()))[0]:
+                sys.exit(f"process {process} outlives its killed parent by {seconds:.0f} s")
 
 
 def digest(run: Path) -> dict[str, str]:

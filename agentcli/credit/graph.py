@@ -10,7 +10,7 @@ that lead only to errored leaves are left out. Plain dictionaries and one breadt
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentcli.credit.common import Switches
@@ -121,24 +121,13 @@ def build(
     survey, where there is one.
     """
     graph = StateGraph(tree.task.id)
-    index: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
     members: dict[tuple[int, str], set[int]] = {}
     looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
     sources, targets, nodes, counts = graph.sources, graph.targets, graph.nodes, graph.counts
     seen = seen or survey(tree, Switches())
     reached: list[str] = []
     pooled = pool == "mean"
-
-    def node(kind: str, raw: str) -> int:
-        key = raw if clusters is None else clusters[raw]
-        number = index[kind].get(key)
-        if number is None:
-            number = index[kind][key] = len(nodes)
-            nodes.append(Node(key, kind))
-        if pooled:
-            members.setdefault((number, raw), set())
-        return number
-
+    node = _numbering(nodes, clusters, members if pooled else None)
     for step, parent, alive, bad in zip(tree.steps, seen.parents, seen.live, seen.invalid, strict=False):
         source, target, pruned = -1, -1, False
         before = after = step.state if parent == ROOT else reached[parent]
@@ -168,6 +157,25 @@ def build(
     if pooled:
         _pool(nodes, members, gamma)
     return graph
+
+
+def _numbering(
+    nodes: list[Node], clusters: Mapping[str, str] | None, members: dict[tuple[int, str], set[int]] | None
+) -> Callable[[str, str], int]:
+    """Gives the number of the node of (kind, state key), made when first asked for; `members` gets every key of a node."""
+    index: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
+
+    def node(kind: str, raw: str) -> int:
+        key = raw if clusters is None else clusters[raw]
+        number = index[kind].get(key)
+        if number is None:
+            number = index[kind][key] = len(nodes)
+            nodes.append(Node(key, kind))
+        if members is not None:
+            members.setdefault((number, raw), set())
+        return number
+
+    return node
 
 
 def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) -> list[int | None]:

@@ -46,7 +46,8 @@ def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str |
 
 async def _demos(settings: Settings, out: Path, invocation: Invocation, model: str | None) -> StageRecord:
     run = RunDirectory(out)
-    with Session("demos", run, settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)) as session:
+    inputs, method = sampling_inputs(settings, model), {"method": settings.rollout.method}
+    with Session("demos", run, settings, invocation, SECTIONS, inputs, method) as session:
         resumed = session.check([run.trees])
         if resumed and session.done and tally_of(run.trees).counts["trees"] == settings.demos.count:
             return session.nothing_owed(session.done)

@@ -27,15 +27,17 @@ class Silent:
 
 
 def updates_bar(progress: Progress, description: str) -> Callable[[int, int, Mapping[str, float]], None]:
-    """A trainer's callback (update from 1, updates in all, figures) that moves the bar."""
+    """A trainer's callback (updates done, updates in all, figures) that moves the bar. The first call, without figures, says
+    where training begins."""
 
     done = 0
 
     def tell(update: int, total: int, figures: Mapping[str, float]) -> None:
         nonlocal done
-        if done == 0:
-            progress.start(description, total)
-        progress.advance(update - done, figures={"loss": figures["loss"]})
+        if not figures:
+            progress.start(description, total, done=update)
+        else:
+            progress.advance(update - done, figures={"loss": figures["loss"]})
         done = update
         if update == total:
             progress.stop()

@@ -26,8 +26,7 @@ from agentcli.records.types import (
     Task,
     Tree,
 )
-from agentcli.training.dpo_metrics import DpoMetrics
-from agentcli.training.metrics import SftMetrics, TrainMetrics
+from agentcli.training.metrics import DpoMetrics, SftMetrics, TrainMetrics
 
 METRICS: dict[str, type[Any]] = {
     "train-metrics": TrainMetrics,

@@ -4,7 +4,7 @@ With train.objective dpo the pairs of successes and failures of the trees are le
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
@@ -13,6 +13,9 @@ from agentcli.records.types import StageRecord
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import model_inputs, with_model
 from agentcli.stages.session import Invocation, Session
+
+if TYPE_CHECKING:
+    from agentcli.training.job import Job
 
 SECTIONS = ("train", "threads")
 
@@ -59,42 +62,39 @@ def train(
         if settings.train.carry_optimizer and not carry:
             session.progress.note(f"fresh optimiser: no {carried} to carry on")
 
-        statistics = _update(
-            settings,
-            trees,
-            credit,
+        from agentcli.stages.threads import use_threads
+        from agentcli.training.job import Job
+
+        use_threads(settings.threads)
+        job = Job(
+            trees=trees,
             model_dir=model,
             out=target.checkpoint,
+            settings=settings.train,
+            seed=settings.seed,
             metrics=target.metrics,
+            reference=settings.train.reference,
             optimizer_in=carried if carry else None,
             optimizer_out=target.optimizer,
             progress=updates_bar(session.progress, "train"),
             ready=session.start,
             snapshot=target.snapshot,
-            tracking_dir=tracking_dir or target.tracking,
+            tracking=settings.tracking,
             run_name=settings.tracking.name or target.path.resolve().name,
+            tracking_dir=tracking_dir or target.tracking,
         )
+        statistics = _update(job, credit)
         record = session.finish(latest=latest, statistics={"optimizer_carried": carry, **statistics})
         target.forget_snapshot()
     return record
 
 
-def _update(settings: Settings, trees: Path, credit: Path | None, **files: Any) -> dict[str, Any]:
-    """The objective's trainer on what both of them take."""
-    from agentcli.stages.threads import use_threads
-
-    use_threads(settings.threads)
-    how: dict[str, Any] = {
-        "trees": trees,
-        "settings": settings.train,
-        "seed": settings.seed,
-        "reference": settings.train.reference,
-        "tracking": settings.tracking,
-    }
+def _update(job: "Job", credit: Path | None) -> dict[str, Any]:
+    """The objective's trainer at work: dpo has no credit."""
     if credit is None:
         from agentcli.training.dpo import train_dpo
 
-        return train_dpo(**how, **files)
+        return train_dpo(job)
     from agentcli.training.policy_gradient import train_policy
 
-    return train_policy(credit=credit, **how, **files)
+    return train_policy(job, credit)

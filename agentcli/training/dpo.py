@@ -6,7 +6,6 @@ their order from `dpo_batches.py`, the loop from `dpo_trainer.py`. The checkpoin
 """
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -17,19 +16,17 @@ from trl import DPOConfig
 
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.settings import TrackingSettings, TrainSettings
+from agentcli.records.settings import TrainSettings
 from agentcli.training.arguments import trainer_arguments, trainer_seed
-from agentcli.training.checkpoints import load_frozen, load_trainable, save_checkpoint
-from agentcli.training.distributed import announced_world, check_world, wait_for_all
+from agentcli.training.checkpoints import load_frozen, load_trainable
+from agentcli.training.distributed import announced_world, check_world
 from agentcli.training.dpo_batches import PairPlan, TokenPair, plan_pairs, tokenise_pairs
-from agentcli.training.dpo_metrics import DpoMetrics
 from agentcli.training.dpo_trainer import PreferenceTrainer
-from agentcli.training.metrics import Progress
-from agentcli.training.optimizer_state import load_optimizer, save_optimizer
+from agentcli.training.job import Job, optimise, run, save
+from agentcli.training.metrics import DpoMetrics
 from agentcli.training.pairs import PairCounts, read_pairs
-from agentcli.training.recorder import Recorder, train_recorded
-from agentcli.training.snapshots import Facts, Snapshots, Trained, digest, model_fact, settings_fact
-from agentcli.training.trackers import check_trackers, tracked
+from agentcli.training.snapshots import Facts, digest, model_fact, settings_fact
+from agentcli.training.trackers import check_trackers
 
 NOT_READ = (
     *("credit", "reference", "carry_optimizer", "objective"),
@@ -38,59 +35,35 @@ NOT_READ = (
 """Settings that say how the caller chose what it hands over, or are the policy gradient's."""
 
 
-def train_dpo(
-    trees: Path,
-    model_dir: str,
-    out: Path,
-    settings: TrainSettings,
-    seed: int,
-    metrics: Path,
-    reference: str | None = None,
-    optimizer_in: Path | None = None,
-    optimizer_out: Path | None = None,
-    progress: Progress | None = None,
-    ready: Callable[[], None] | None = None,
-    snapshot: Path | None = None,
-    tracking: TrackingSettings | None = None,
-    run_name: str | None = None,
-    tracking_dir: Path | None = None,
-) -> dict[str, Any]:
-    """Train `model_dir` on the preference pairs of `trees` and write a checkpoint (or adapter) directory to `out`.
+def train_dpo(job: Job) -> dict[str, Any]:
+    """Train on the preference pairs of the job's trees.
 
     settings.rows_per_update is the number of pairs of an update; they are run one at a time. `reference` None means the model
     that training starts from, its adapter included. A pair with a trajectory beyond settings.dpo.max_length is left out
-    and counted. Everything else is as in `policy_gradient.train_policy`: files, `ready`, snapshots, trackers, the same bits for
-    the same inputs and seed, torchrun.
+    and counted. Everything else is as in `policy_gradient.train_policy`: files, snapshots, trackers, the same bits for the same
+    inputs and seed, torchrun.
 
     Returns the statistics of the manifest. Raises DataError for a file that is no trees file or gives no pair, MissingError for a
     tracker that is not installed, AgentCliError when the loss stops being finite.
     """
-    check_trackers(tracking)
+    settings, seed = job.settings, job.seed
+    check_trackers(job.tracking)
     world = announced_world()
     set_seed(trainer_seed(seed))
-    tokenizer = load_tokenizer(model_dir)
-    model = load_trainable(model_dir, settings.lora, "cpu")
-    pairs, counts = _pairs(trees, tokenizer, model, model_dir, settings, seed)
+    tokenizer = load_tokenizer(job.model_dir)
+    model = load_trainable(job.model_dir, settings.lora, "cpu")
+    pairs, counts = _pairs(job.trees, tokenizer, model, job.model_dir, settings, seed)
     plan = plan_pairs(pairs, settings, seed, world)
     facts = _facts(plan, settings, model)
     with tempfile.TemporaryDirectory(prefix="agentcli-dpo-") as scratch:
         arguments = _arguments(Path(scratch), settings, seed, plan)
         check_world(world, arguments.world_size)
-        use_cache = model.config.use_cache
-        trainer = PreferenceTrainer(model, _reference(reference), arguments, tokenizer, plan)
-        trained, before = _trained(trainer, model, settings, optimizer_in)
-        facts["updates before"] = before
-        snapshots = Snapshots(snapshot, settings.save_every_updates, facts, trained, world)
-        trainer.add_callback(snapshots)
-        trainer.recorder = Recorder(metrics, DpoMetrics, len(plan.updates), snapshots, world.main, progress)
-        told = tracked(tracking, run_name, tracking_dir or metrics.with_name("tracking"), "train", settings, world)
-        train_recorded(trainer, trainer.recorder, told, before, ready)
-        model.config.use_cache = use_cache  # Trainer turns it off, and the checkpoint is there to generate
-    if world.main:
-        save_checkpoint(model, tokenizer, out)
-        if optimizer_out is not None:
-            save_optimizer(trained.optimizer, model, optimizer_out)
-    wait_for_all(world)
+        use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
+        trainer = PreferenceTrainer(model, _reference(job.reference), arguments, tokenizer, plan)
+        trained, before = optimise(job, trainer, model)
+        run(job, trainer, DpoMetrics, len(plan.updates), facts, trained, before, world)
+        model.config.use_cache = use_cache
+    save(job, model, tokenizer, trained, world)
     return _statistics(plan, counts, trainer.recorder.lines, before)
 
 
@@ -136,29 +109,9 @@ def _arguments(scratch: Path, settings: TrainSettings, seed: int, plan: PairPlan
         num_train_epochs=1,
         per_device_train_batch_size=1,
         gradient_accumulation_steps=plan.microbatches_per_update,
-        learning_rate=settings.learning_rate,
-        adam_beta1=settings.adam_betas[0],
-        adam_beta2=settings.adam_betas[1],
-        weight_decay=settings.weight_decay,
         max_grad_norm=settings.max_grad_norm,
-        optim="adamw_torch_fused",
         logging_steps=1,
     )
-
-
-def _trained(
-    trainer: PreferenceTrainer, model: torch.nn.Module, settings: TrainSettings, state: Path | None
-) -> tuple[Trained, int]:
-    """What training changes, moments restored, and the number of updates the optimiser has seen.
-
-    The learning rate is constant after a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
-    """
-    optimizer = trainer.create_optimizer()
-    before = load_optimizer(optimizer, model, state) if state is not None else 0
-    warmup = max(1, settings.warmup_updates)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1.0, (before + update + 1) / warmup))
-    trainer.lr_scheduler = scheduler
-    return Trained(model, optimizer, scheduler, trainer.args.device), before
 
 
 def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:

@@ -18,7 +18,7 @@ from trl import DPOConfig, DPOTrainer
 from agentcli.errors import AgentCliError
 from agentcli.training.distributed import sum_over_ranks
 from agentcli.training.dpo_batches import PairMicrobatches, PairPlan, batch_of
-from agentcli.training.dpo_metrics import DpoMetrics
+from agentcli.training.metrics import DpoMetrics
 from agentcli.training.recorder import Recorder
 
 IGNORED = -100

@@ -6,7 +6,6 @@ weight is planned beforehand (`batches.py`), the loss is a pure function (`losse
 """
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,48 +15,26 @@ from transformers import TrainingArguments, set_seed
 
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.settings import TrackingSettings, TrainSettings
+from agentcli.records.settings import TrainSettings
 from agentcli.training.arguments import trainer_arguments, trainer_seed
 from agentcli.training.batches import Plan, plan_updates
-from agentcli.training.checkpoints import load_trainable, save_checkpoint
-from agentcli.training.distributed import announced_world, check_world, wait_for_all
+from agentcli.training.checkpoints import load_trainable
+from agentcli.training.distributed import announced_world, check_world
+from agentcli.training.job import Job, optimise, run, save
 from agentcli.training.logprobs import prepare_logprobs, tokenise_rows
-from agentcli.training.metrics import Progress, TrainMetrics
-from agentcli.training.optimizer_state import load_optimizer, save_optimizer
+from agentcli.training.metrics import TrainMetrics
 from agentcli.training.policy_trainer import PolicyTrainer
-from agentcli.training.recorder import Recorder, train_recorded
 from agentcli.training.rows import Row, RowCounts, read_rows
-from agentcli.training.snapshots import Facts, Snapshots, Trained, digest, model_fact, settings_fact
-from agentcli.training.trackers import check_trackers, tracked
+from agentcli.training.snapshots import Facts, digest, model_fact, settings_fact
+from agentcli.training.trackers import check_trackers
 
 NOT_READ = ("credit", "reference", "carry_optimizer", "objective", "dpo")
 """Settings that say how the caller chose what it hands over, or are of another objective."""
 
 
-def train_policy(
-    trees: Path,
-    credit: Path,
-    model_dir: str,
-    out: Path,
-    settings: TrainSettings,
-    seed: int,
-    metrics: Path,
-    reference: str | None = None,
-    optimizer_in: Path | None = None,
-    optimizer_out: Path | None = None,
-    progress: Progress | None = None,
-    ready: Callable[[], None] | None = None,
-    snapshot: Path | None = None,
-    tracking: TrackingSettings | None = None,
-    run_name: str | None = None,
-    tracking_dir: Path | None = None,
-) -> dict[str, Any]:
-    """Train `model_dir` on the credited rows of `trees` and write a checkpoint (or adapter) directory to `out`.
-
-    `reference` is only loaded if settings.beta is not 0; None means the model that training starts from, for LoRA the base
-    model without its adapter. Of `settings`, NOT_READ is not read. `ready` is called when all is read and checked, before
-    anything is written. Every settings.save_every_updates updates a snapshot goes to the folder `snapshot`; a call that finds one
-    there goes on from it; the caller deletes it in the end. Trackers write to `tracking_dir` (or `tracking` beside `metrics`).
+def train_policy(job: Job, credit: Path) -> dict[str, Any]:
+    """Train on the credited rows of the job's trees. Its `reference` is only loaded if settings.beta is not 0; None means the
+    model that training starts from, for LoRA the base model without its adapter.
 
     The same inputs and seed give bit-identical weights on one machine with one thread count, stopped and continued or not. Under
     torchrun every rank calls this and the first one writes.
@@ -65,34 +42,27 @@ def train_policy(
     Returns the statistics of the manifest. Raises DataError for files that do not fit together or hold nothing to train on,
     UsageError for settings that cannot take effect, MissingError for a missing tracker, AgentCliError for a loss not finite.
     """
-    check_trackers(tracking)
+    settings, seed = job.settings, job.seed
+    check_trackers(job.tracking)
     world = announced_world()
-    rows, counts = _rows(trees, credit, settings)
+    rows, counts = _rows(job.trees, credit, settings)
     set_seed(trainer_seed(seed))
-    tokenizer = load_tokenizer(model_dir)
-    model = load_trainable(model_dir, settings.lora, "cpu")
-    tokens = tokenise_rows(rows, tokenizer, model.get_input_embeddings().num_embeddings, model_dir)
+    tokenizer = load_tokenizer(job.model_dir)
+    model = load_trainable(job.model_dir, settings.lora, "cpu")
+    tokens = tokenise_rows(rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model_dir)
     plan = plan_updates(rows, tokens, settings, seed, world)
     facts = _facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
     with tempfile.TemporaryDirectory(prefix="agentcli-train-") as scratch:
         arguments = _arguments(Path(scratch), settings, seed, plan)
         check_world(world, arguments.world_size)
-        gap = prepare_logprobs(model.to(arguments.device), plan, settings, reference, pad, arguments.device)
+        gap = prepare_logprobs(model.to(arguments.device), plan, settings, job.reference, pad, arguments.device)
         use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
         trainer = PolicyTrainer(model, arguments, plan, pad, settings)
-        trained, before = _trained(trainer, model, settings, optimizer_in)
-        facts["updates before"] = before
-        trainer.add_callback(snapshots := Snapshots(snapshot, settings.save_every_updates, facts, trained, world))
-        trainer.recorder = Recorder(metrics, TrainMetrics, len(plan.updates), snapshots, world.main, progress)
-        told = tracked(tracking, run_name, tracking_dir or metrics.with_name("tracking"), "train", settings, world)
-        train_recorded(trainer, trainer.recorder, told, before, ready)
+        trained, before = optimise(job, trainer, model)
+        run(job, trainer, TrainMetrics, len(plan.updates), facts, trained, before, world)
         model.config.use_cache = use_cache
-    if world.main:
-        save_checkpoint(model, tokenizer, out)
-        if optimizer_out is not None:
-            save_optimizer(trained.optimizer, model, optimizer_out)
-    wait_for_all(world)
+    save(job, model, tokenizer, trained, world)
     return _statistics(plan, counts, gap, trainer.recorder.lines, before)
 
 
@@ -132,27 +102,6 @@ def _facts(plan: Plan, settings: TrainSettings, model: torch.nn.Module) -> Facts
         "rows": digest(tokens.prompts, tokens.responses, tokens.old.tolist(), numbers, order),
         "starting model": model_fact(model),
     }
-
-
-def _trained(
-    trainer: PolicyTrainer, model: torch.nn.Module, settings: TrainSettings, state: Path | None
-) -> tuple[Trained, int]:
-    """AdamW without decay on norms and biases, its moments restored, and the number of updates they have seen.
-
-    The learning rate is constant after a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
-    """
-    decayed = set(trainer.get_decay_parameter_names(model))
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for name, p in named if name in decayed], "weight_decay": settings.weight_decay},
-        {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.adam_betas, fused=True)
-    before = load_optimizer(optimizer, model, state) if state is not None else 0
-    warmup = max(1, settings.warmup_updates)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1.0, (before + update + 1) / warmup))
-    trainer.optimizer, trainer.lr_scheduler = optimizer, scheduler
-    return Trained(model, optimizer, scheduler, trainer.args.device), before
 
 
 def _statistics(

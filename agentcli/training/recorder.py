@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, read_records, writing
-from agentcli.training.dpo_metrics import DpoMetrics
-from agentcli.training.metrics import Progress, SftMetrics, TrainMetrics
+from agentcli.training.metrics import DpoMetrics, Progress, SftMetrics, TrainMetrics
 from agentcli.training.snapshots import AGAIN, Snapshots
 from agentcli.training.trackers import Tracked, open_trackers
 
@@ -41,6 +40,11 @@ class Recorder(Generic[Line]):
         self._metrics, self._snapshots, self._progress = metrics, snapshots, progress
         self._writer: RecordWriter | None = None
         self._started = time.perf_counter() - (self.lines[-1].seconds if self.lines else 0.0)
+
+    def begin(self) -> None:
+        """Tell the progress bar where training stands: at 0, or at the snapshot that it goes on from."""
+        if self._progress is not None:
+            self._progress(self.done, self.total, {})
 
     def seconds(self) -> float:
         """Spent so far, also before the snapshot."""
@@ -80,6 +84,7 @@ def train_recorded(
     """`ready`, then the updates of `trainer` that are not done. `before`: updates the optimiser had seen before update 1."""
     if ready is not None and recorder.main:
         ready()
+    recorder.begin()
     with recorder, open_trackers(tracked, before, recorder.done) as recorder.track:
         if recorder.done < recorder.total:
             trainer.train()

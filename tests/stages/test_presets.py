@@ -26,8 +26,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
-from agentcli.training.dpo_metrics import DpoMetrics
-from agentcli.training.metrics import TrainMetrics
+from agentcli.training.metrics import DpoMetrics, TrainMetrics
 
 SMALL = """
 environment:

@@ -20,8 +20,8 @@ from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.distributed import World, announced_world
 from agentcli.training.dpo import train_dpo
-from agentcli.training.dpo_metrics import DpoMetrics
-from agentcli.training.metrics import TrainMetrics
+from agentcli.training.job import Job
+from agentcli.training.metrics import DpoMetrics, TrainMetrics
 from agentcli.training.policy_gradient import train_policy
 
 SEED = 3
@@ -61,9 +61,8 @@ def run_cases(folder, processes, rank=0):
 def ours(folder, settings, kind, name):
     out = folder / name
     start, reference = (folder / "adapter", None) if kind == "lora" else (folder / "model", str(folder / "reference"))
-    train_policy(
+    job = Job(
         folder / "trees.jsonl",
-        folder / "credit.jsonl",
         str(start),
         out,
         settings,
@@ -71,6 +70,7 @@ def ours(folder, settings, kind, name):
         metrics := out.with_suffix(".jsonl"),
         reference=reference,
     )
+    train_policy(job, folder / "credit.jsonl")
     return [
         {"loss": line.loss, "grad_norm": line.grad_norm, "kl": line.kl, "clip": line.clip_fraction}
         for line in read_records(metrics, TrainMetrics)
@@ -97,7 +97,7 @@ def preferences(folder, processes):
     """Updates of 3, 3 and 2 pairs: of two processes, the second has nothing to do in a third of the microbatches."""
     settings = TrainSettings(objective="dpo", dpo=DpoSettings(beta=0.5), **{**COMMON, "rows_per_update": 3})
     metrics = folder / f"dpo-{processes}.jsonl"
-    train_dpo(
+    job = Job(
         folder / "pairs.jsonl",
         str(folder / "model"),
         folder / f"dpo-{processes}",
@@ -106,6 +106,7 @@ def preferences(folder, processes):
         metrics,
         reference=str(folder / "reference"),
     )
+    train_dpo(job)
     return [msgspec.structs.asdict(line) for line in read_records(metrics, DpoMetrics)]
 
 

@@ -5,6 +5,7 @@ import re
 import pytest
 
 from agentcli.records.settings import SftSettings, TinySettings, TrainSettings
+from agentcli.training.job import Job
 from agentcli.training.policy_gradient import train_policy
 from agentcli.training.sft import run_sft
 
@@ -15,7 +16,7 @@ class Stopped(Exception):
 
 def stop_after(update):
     def progress(done, total, figures):
-        if done == update:
+        if figures and done == update:
             raise Stopped
 
     return progress
@@ -45,9 +46,8 @@ SFT = {
 
 def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, **given):
     """train_policy into `folder`, with a snapshot; gives the statistics."""
-    return train_policy(
+    job = Job(
         trees or rollout.trees,
-        rollout.credit,
         str(model or rollout.model),
         folder / "checkpoint",
         TrainSettings(**{**TRAIN, **given}),
@@ -58,6 +58,7 @@ def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
+    return train_policy(job, rollout.credit)
 
 
 def sft(rollout, folder, trees=None, seed=0, stop=None, **given):

@@ -18,7 +18,8 @@ from agentcli.records.types import Tree
 from agentcli.training import dpo_batches
 from agentcli.training.dpo import train_dpo
 from agentcli.training.dpo_batches import batch_of, tokenise_pairs
-from agentcli.training.dpo_metrics import DpoMetrics
+from agentcli.training.job import Job
+from agentcli.training.metrics import DpoMetrics
 from agentcli.training.pairs import read_pairs
 
 BETA = 0.5
@@ -58,7 +59,7 @@ def train(rollout, sampled, tmp_path):
         dpo = DpoSettings(beta=beta, max_length=max_length, pairs_per_task=pairs_per_task)
         settings = TrainSettings(objective="dpo", dpo=dpo, **{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_dpo(trees, str(model), tmp_path / name, settings, seed, metrics, **files)
+        statistics = train_dpo(Job(trees, str(model), tmp_path / name, settings, seed, metrics, **files))
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, list(read_records(metrics, DpoMetrics))
 
@@ -207,7 +208,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(train, tmp_path):
         snapshot=tmp_path / "snapshot",
         progress=lambda done, total, figures: told.append((done, total)),
     )
-    assert told == [(5, 6), (6, 6)]
+    assert told == [(4, 6), (5, 6), (6, 6)]  # it begins after the four of the snapshot
     assert_same(whole, resumed)
     assert timeless(lines) == timeless(again)
     with pytest.raises(DataError, match="other settings"):

@@ -15,6 +15,7 @@ from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.settings import LoraSettings, TrainSettings
+from agentcli.training.job import Job
 from agentcli.training.metrics import TrainMetrics
 from agentcli.training.optimizer_state import load_optimizer, save_optimizer
 from agentcli.training.policy_gradient import train_policy
@@ -32,7 +33,7 @@ def train(rollout, tmp_path):
         }
         settings = TrainSettings(**{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_policy(trees, credit, str(model), tmp_path / name, settings, seed, metrics, **files)
+        statistics = train_policy(Job(trees, str(model), tmp_path / name, settings, seed, metrics, **files), credit)
         lines = list(read_records(metrics, TrainMetrics))
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, lines
@@ -310,7 +311,8 @@ def test_learning_rate_warms_up_once_in_an_optimisers_life(train, tmp_path):
 def test_progress_is_told(train):
     seen = []
     train("told", progress=lambda done, total, figures: seen.append((done, total, sorted(figures))))
-    assert seen == [(number, 2, ["clip_fraction", "entropy", "loss"]) for number in (1, 2)]
+    figures = ["clip_fraction", "entropy", "loss"]
+    assert seen == [(0, 2, []), (1, 2, figures), (2, 2, figures)]
 
 
 def test_lora_trains_an_adapter_and_goes_on_with_it(rollout, train, tmp_path):

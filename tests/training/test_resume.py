@@ -16,6 +16,7 @@ from tiny_rollout import write
 from agentcli.errors import DataError
 from agentcli.records.settings import LoraSettings, TrainSettings
 from agentcli.training import tensor_files
+from agentcli.training.job import Job
 from agentcli.training.policy_gradient import train_policy
 from agentcli.training.random_state import random_state, restore_random_state
 from agentcli.training.snapshots import FILE
@@ -218,5 +219,7 @@ def test_random_states_come_back():
 
 def test_without_a_snapshot_folder_nothing_is_kept(rollout, tmp_path):
     settings = TrainSettings(save_every_updates=1, rows_per_update=8)
-    train_policy(rollout.trees, rollout.credit, str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl")
+    train_policy(
+        Job(rollout.trees, str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl"), rollout.credit
+    )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.jsonl", "out"]

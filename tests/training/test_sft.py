@@ -106,7 +106,7 @@ def test_learns_to_answer_and_to_stop(rollout, sft, tmp_path):
     assert lines[-1].loss < 0.1 < 1 < lines[0].loss
     assert lines[-1].token_accuracy == 1 == statistics["final_token_accuracy"]
     assert lines[-1].tokens == statistics["tokens"] == 120 * sum(len(step.token_ids) for step in tree.steps)
-    assert seen == [(line.update, 120) for line in lines]
+    assert seen == [(0, 120), *((line.update, 120) for line in lines)]
     assert len(lines) == 120
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "learned")
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "learned")

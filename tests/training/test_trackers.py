@@ -12,15 +12,15 @@ from stopping import SFT, TRAIN, Stopped, stop_after
 from agentcli.errors import AgentCliError, MissingError
 from agentcli.records.files import read_records
 from agentcli.records.settings import SftSettings, TrackingSettings, TrainSettings
+from agentcli.training.job import Job
 from agentcli.training.metrics import SftMetrics, TrainMetrics
 from agentcli.training.policy_gradient import train_policy
 from agentcli.training.sft import run_sft
 
 
 def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None):
-    return train_policy(
+    job = Job(
         rollout.trees,
-        rollout.credit,
         str(model or rollout.model),
         folder / "checkpoint",
         TrainSettings(**TRAIN),
@@ -34,6 +34,7 @@ def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking
         run_name="one",
         tracking_dir=tracking_dir,
     )
+    return train_policy(job, rollout.credit)
 
 
 def events(folder):
