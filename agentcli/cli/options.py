@@ -178,6 +178,9 @@ SEED = _setting("--seed", int, "seed", "Every random draw derives from it.", "Ru
 CONCURRENCY = _setting("--concurrency", int, "rollout.concurrency", "Tasks in flight.", "Running", "N")
 
 RUN_ARGUMENT = Option("run", (), Path, "Run directory to read; runs/latest without it.", metavar="RUN")
+MORE_ARGUMENT = Option(
+    "more", (), list[Path], "Further runs, learned together with RUN; the settings are RUN's.", metavar="RUN..."
+)
 PRESET_ARGUMENT = Option(
     "preset",
     (),

@@ -5,10 +5,12 @@ longer means the same bytes.
 
 A rollout's budget counts generated tokens, steps or leaves, of the ledgers of its trees in the panel's order: a tree counts if
 less than the budget was spent before it. So every method stops at the same cost but for its last tree, and which trees count
-depends on the trees alone: not on concurrency, and not on an interruption. The panel is walked once.
+depends on the trees alone: not on concurrency, and not on an interruption. The panel is walked once. A tree is begun only while
+those before it are not expected to spend the budget, so that little is grown in vain.
 """
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,6 +66,12 @@ class Budget:
         cost: int = getattr(ledger, UNITS[self.unit])
         return cost
 
+    def highest(self, settings: Settings) -> int:
+        """What one tree may cost at most, votes aside."""
+        leaves, steps, tokens = settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens
+        copies = settings.rollout.copies if settings.rollout.method == "dpepo" else 1
+        return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens}[self.unit]
+
 
 def parse_budget(text: str | None) -> Budget | None:
     """The text "tokens=20000" as Budget("tokens", 20000); None stays None. Raises UsageError."""
@@ -78,24 +86,42 @@ def parse_budget(text: str | None) -> Budget | None:
 class Allowance:
     """Which trees of a panel a budget pays for, while they are grown out of order. Without a budget: all.
 
-    `known` holds the ledgers of trees that were grown earlier, by task id.
+    `known` holds the ledgers of trees that were grown earlier, by task id. `settings` tell what a tree may cost at most.
     """
 
-    def __init__(self, budget: Budget | None, tasks: Sequence[Task], known: Mapping[str, Ledger] | None = None) -> None:
-        self._budget = budget
+    def __init__(
+        self,
+        budget: Budget | None,
+        tasks: Sequence[Task],
+        settings: Settings,
+        known: Mapping[str, Ledger] | None = None,
+    ) -> None:
+        self._budget, self._highest = budget, budget.highest(settings) if budget is not None else 0
         self._places = {task.id: place for place, task in enumerate(tasks)}
-        self._costs = [0] * len(tasks)
+        self._costs: list[int | None] = [None] * len(tasks)
+        self._begun = len(known or {})
+        self._charged = asyncio.Condition()
         for task, ledger in (known or {}).items():
-            self._charge(task, ledger)
+            self._note(task, ledger)
 
-    def charge(self, tree: Tree) -> None:
+    async def charge(self, tree: Tree) -> None:
         """A tree is finished."""
-        self._charge(tree.task.id, tree.ledger)
+        async with self._charged:
+            self._note(tree.task.id, tree.ledger)
+            self._charged.notify_all()
+
+    async def admits(self, task: Task) -> bool:
+        """Whether this task's tree is to be begun, once that can be said: what those before it are expected to cost must not
+        reach the budget. Asked once for each task, in their order."""
+        async with self._charged:
+            await self._charged.wait_for(lambda: not self.pays(task) or self._expected(task) < self._limit)
+        self._begun += 1
+        return self.pays(task)
 
     def pays(self, task: Task) -> bool:
         """Whether less than the budget was spent before this task. No is final; yes is so once all trees before it are
         finished."""
-        return self._budget is None or sum(self._costs[: self._places[task.id]]) < self._budget.limit
+        return sum(cost or 0 for cost in self._before(task)) < self._limit
 
     def paid(self, tasks: Sequence[Task]) -> list[Task]:
         """Those of `tasks` that it pays for."""
@@ -105,7 +131,7 @@ class Allowance:
         """For the manifest: unit, limit, what the trees of `tasks` cost and how many they are; nothing without a budget."""
         if self._budget is None:
             return {}
-        spent = sum(self._costs[self._places[task.id]] for task in tasks)
+        spent = sum(self._costs[self._places[task.id]] or 0 for task in tasks)
         return {"budget": {"unit": self._budget.unit, "limit": self._budget.limit, "spent": spent, "trees": len(tasks)}}
 
     def remainder(self, tasks: Sequence[Task]) -> str | None:
@@ -118,6 +144,21 @@ class Allowance:
                 )
         return None
 
-    def _charge(self, task: str, ledger: Ledger) -> None:
+    @property
+    def _limit(self) -> float:
+        return math.inf if self._budget is None else self._budget.limit
+
+    def _before(self, task: Task) -> list[int | None]:
+        return [] if self._budget is None else self._costs[: self._places[task.id]]
+
+    def _expected(self, task: Task) -> float:
+        """What the trees before this task will have cost. An unfinished one counts as the mean of all that were begun, those
+        that still grow taken at the highest: the cheap ones finish first, and their mean alone would be too low."""
+        known = [cost for cost in self._costs if cost is not None]
+        growing = self._begun - len(known)
+        each = (sum(known) + growing * self._highest) / self._begun if self._begun else self._highest
+        return sum(each if cost is None else cost for cost in self._before(task))
+
+    def _note(self, task: str, ledger: Ledger) -> None:
         if self._budget is not None and task in self._places:
             self._costs[self._places[task]] = self._budget.cost(ledger)

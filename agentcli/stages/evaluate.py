@@ -130,7 +130,7 @@ async def _sample(
         if resumed:
             _write(path, finished)
         kept = {episode.task: episode.ledger or Ledger() for episode in finished if episode.sample == 0}
-        allowance = Allowance(budget, panel.tasks, kept)
+        allowance = Allowance(budget, panel.tasks, settings, kept)
         owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
         async with open_policy(settings, engines, model) as policy:
             watch = Stopwatch(engines, policy)

@@ -85,19 +85,19 @@ async def grow(
     A slow tree holds up no other: later trees wait finished, at most eight times the concurrency of them. When a tree
     raises (a wrong setting, a fault of ours), the others are cancelled and the error goes on.
 
-    With an `allowance` it ends before the first tree that is not paid for; those that were begun beyond it, at most
-    `rollout.concurrency`, are thrown away.
+    With an `allowance` it ends before the first tree that is not paid for; the few that were begun beyond it because
+    those before them cost more than expected are thrown away.
     """
-    allowance = allowance or Allowance(None, tasks)
+    allowance = allowance or Allowance(None, tasks, settings)
     limit = asyncio.Semaphore(settings.rollout.concurrency)
 
     async def one(task: Task) -> Tree | None:
         async with limit:
-            if not allowance.pays(task):
+            if not await allowance.admits(task):
                 return None
             tree = await explore(Actor(task, engines.pool, policy, engines.world, settings, seed), settings)
             await engines.pool.release(task.id)
-            allowance.charge(tree)
+            await allowance.charge(tree)
             return tree
 
     waiting = iter(tasks)

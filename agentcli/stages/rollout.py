@@ -51,7 +51,7 @@ async def roll(
         resumed = session.check([run.trees])
         kept = complete_tasks(run.trees) if resumed else {}
         refuse_other_tasks(run.trees, kept, panel)
-        allowance = Allowance(budget, panel.tasks, kept)
+        allowance = Allowance(budget, panel.tasks, settings, kept)
         owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
         if session.done and not owed:
             return session.nothing_owed(session.done)

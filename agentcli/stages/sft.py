@@ -1,5 +1,6 @@
 """sft: demonstrations in, a checkpoint that answers in the right form out."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,24 +18,27 @@ from agentcli.stages.session import Invocation, Session
 SECTIONS = ("sft", "threads")
 
 
-def sft(settings: Settings, run: Path, out: Path, invocation: Invocation) -> StageRecord:
-    """Fine-tune `sft.model` on the trees of `run` and write `out`/checkpoint.
+def sft(settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation) -> StageRecord:
+    """Fine-tune `sft.model` on the trees of all `runs` together and write `out`/checkpoint.
 
-    Raises UsageError when no model is named, and when the output would replace it.
+    Raises UsageError when no model is named, when the output would replace it, and for a run named twice.
     """
-    trees = RunDirectory(run).existing_trees()
+    trees = [RunDirectory(run).existing_trees() for run in runs]
+    if len({path.resolve() for path in trees}) < len(trees):
+        raise UsageError(f"a run is named twice among {', '.join(map(str, runs))}; name each once")
     if settings.sft.model is None:
         raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
     directory = RunDirectory(out)
     if directory.checkpoint.resolve() == Path(settings.sft.model).resolve():
         raise UsageError(f"{directory.checkpoint} is the model that sft starts from; write elsewhere with -o DIR")
-    inputs = [trees, *model_inputs(settings.sft.model)]
+    inputs = [*trees, *model_inputs(settings.sft.model)]
     with Session("sft", directory, settings, invocation, SECTIONS, inputs=inputs) as session:
         session.check(directory.trained)
         if session.done and directory.checkpoint.exists():
             return session.nothing_owed(session.done)
-        if next(read_records(trees, Tree), None) is None:
-            raise DataError(f"{trees}: holds no trees; write some with: agentcli demos --resume -o {run}")
+        for path in trees:
+            if next(read_records(path, Tree), None) is None:
+                raise DataError(f"{path}: holds no trees; write some with: agentcli demos --resume -o {path.parent}")
         entities = make_world(settings.environment).vocabulary() if settings.sft.model == "tiny" else []
 
         from agentcli.stages.threads import use_threads
@@ -42,7 +46,7 @@ def sft(settings: Settings, run: Path, out: Path, invocation: Invocation) -> Sta
 
         use_threads(settings.threads)
         statistics = run_sft(
-            trees=[trees],
+            trees=trees,
             out=directory.checkpoint,
             settings=settings.sft,
             seed=settings.seed,
