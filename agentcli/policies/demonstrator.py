@@ -11,9 +11,13 @@ from agentcli.environments.protocol import Context, Habits, World
 from agentcli.errors import UsageError
 from agentcli.policies.model_free import Search
 from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.prompts.parallel import ParallelContext, format_parallel, parse_parallel
 from agentcli.prompts.parse import format_response
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import DemosSettings
+
+FAULTS = {"stray": ("think", "try this"), "noise": ("explore", "try anything")}
+"""By mask: the reasoning tag and the sentence that go with the action."""
 
 
 class Demonstrator:
@@ -32,26 +36,46 @@ class Demonstrator:
         self._inner, self._world, self._settings = inner, world, settings
 
     async def respond(self, request: Request) -> Reply:
-        """One step's reply. What the wrapped policy raises is passed on."""
+        """One step's reply; in several copies a fault happens in one of those that would act. What the wrapped policy raises is
+        passed on."""
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
-        chance = rng.random()
-        if chance < self._settings.stray:
-            action = stray_action(request.context, self._world.vocabulary(), rng)
-            if action:
-                return Reply(text=format_response("think", "try this", action), mask="stray")
-        elif chance < self._settings.stray + self._settings.noise and request.context.admissible:
-            action = rng.choice(request.context.admissible)
-            return Reply(text=format_response("explore", "try anything", action), mask="noise")
+        chance, context = rng.random(), request.context
+        fault = next((name for name, share in self._faults() if chance < share), None)
+        if fault is None:
+            return await self._sound(request)
+        tag, sentence = FAULTS[fault]
+        if isinstance(context, ParallelContext):
+            sound = await self._sound(request)
+            actions = dict(parse_parallel(sound.text, context.open).actions)
+            copy = rng.choice(sorted(actions)) if actions else context.open[0]
+            action = self._faulty(fault, context.copies[copy - 1], rng)
+            text = format_parallel(sentence, actions | {copy: action}) if action else ""
+            return Reply(text=text, mask=fault) if action else sound
+        action = self._faulty(fault, context, rng)
+        return Reply(text=format_response(tag, sentence, action), mask=fault) if action else await self._sound(request)
+
+    async def close(self) -> None:
+        """Close the wrapped policy."""
+        await self._inner.close()
+
+    def _faults(self) -> list[tuple[str, float]]:
+        """Faults and the upper ends of their shares of a draw."""
+        return [("stray", self._settings.stray), ("noise", self._settings.stray + self._settings.noise)]
+
+    def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
+        """The action to take instead of the sound one; None where there is none."""
+        if fault == "stray":
+            return stray_action(context, self._world.vocabulary(), rng)
+        return rng.choice(context.admissible) if context.admissible else None
+
+    async def _sound(self, request: Request) -> Reply:
+        """The wrapped policy's reply, with the habits of this episode."""
         if isinstance(self._inner, Search):
             reply = self._inner.respond_with(request, self._habits(request.episode_seed))
         else:
             reply = await self._inner.respond(request)
         self.seconds = self._inner.seconds
         return reply
-
-    async def close(self) -> None:
-        """Close the wrapped policy."""
-        await self._inner.close()
 
     def _habits(self, episode_seed: int) -> Habits:
         """One draw per episode decides about forgetting, another about wandering."""

@@ -93,10 +93,6 @@ def _demonstrator(settings: Settings, world: World, pool: Any, model_dir: str | 
 
     if settings.demos.policy == "demonstrator":
         raise UsageError("demos.policy: demonstrator cannot demonstrate itself; use search or expert")
-    if settings.rollout.method == "dpepo" and (settings.demos.noise or settings.demos.stray):
-        raise UsageError(
-            "demos.noise and demos.stray are made for one environment; set both to 0 with rollout.method dpepo"
-        )
     kind = msgspec.structs.replace(settings.policy, kind=settings.demos.policy)
     inner = make_policy(msgspec.structs.replace(settings, policy=kind), world, pool, model_dir)
     return Demonstrator(inner, world, settings.demos)

@@ -13,7 +13,9 @@ from agentcli.environments.protocol import Context
 from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator, stray_action
 from agentcli.policies.model_free import Search, Uniform
+from agentcli.policies.parallel_expert import EachCopy
 from agentcli.policies.protocol import Reply
+from agentcli.prompts.parallel import ParallelContext, parse_parallel
 from agentcli.prompts.parse import parse
 from agentcli.records.settings import DemosSettings
 
@@ -93,3 +95,38 @@ def test_seconds_are_those_of_the_wrapped_policy() -> None:
     asyncio.run(demonstrator.respond(make_request(context=CONTEXT)))
     assert demonstrator.seconds > 0
     asyncio.run(demonstrator.close())
+
+
+def test_in_several_copies_a_fault_happens_in_one_of_those_that_act() -> None:
+    """Copy 2 has not opened the fridge yet, copy 3 is over; a fault leaves every other copy's action as it was."""
+    earlier = Context(
+        task=TASK,
+        instruction="open it",
+        observations=("A kitchen.", "You arrive at fridge 1. The fridge 1 is closed."),
+        actions=("go to fridge 1",),
+        admissible=("open fridge 1", "go to cabinet 1"),
+    )
+    context = ParallelContext(
+        task=TASK, instruction="open it", observations=("",), copies=(CONTEXT, earlier, CONTEXT), ended=frozenset({3})
+    )
+    own = {1: CONTEXT, 2: earlier}
+    faults = DemosSettings(policy="random", stray=0.4, noise=0.3)
+    inner = EachCopy(Uniform())
+    sound, made = Demonstrator(inner, WORLD, DemosSettings(policy="random")), Demonstrator(inner, WORLD, faults)
+    masks, changed = Counter[str | None](), set()
+    for seed in range(400):
+        request = make_request(seed=seed, episode_seed=0, context=context, state=(None, None, None))
+        plain, reply = (
+            parse_parallel(asyncio.run(policy.respond(request)).text, context.open).actions for policy in (sound, made)
+        )
+        mask = asyncio.run(made.respond(request)).mask
+        masks[mask] += 1
+        assert set(plain) == set(reply) == {1, 2}
+        other = [copy for copy in own if plain[copy] != reply[copy]]
+        assert len(other) <= (mask is not None)
+        changed |= set(other)
+        if mask == "stray":
+            assert sum(reply[copy] not in own[copy].admissible for copy in own) == 1
+    assert masks["stray"] / 400 == pytest.approx(0.4, abs=0.08)
+    assert masks["noise"] / 400 == pytest.approx(0.3, abs=0.08)
+    assert changed == {1, 2}
