@@ -17,7 +17,7 @@ start() {
   local seed=$1 base=$out/$1
   agentcli demos --preset quickstart --seed "$seed" -o "$base/demos" --resume -q
   agentcli demos --preset quickstart --seed "$seed" --set rollout.method=dpepo -o "$base/demos-dpepo" --resume -q
-  agentcli sft "$base/demos" "$base/demos-dpepo" --preset quickstart --set sft.updates=3000 --seed "$seed" -o "$base/sft" --resume -q
+  agentcli sft "$base/demos" "$base/demos-dpepo" --preset quickstart --set sft.updates=4000 --seed "$seed" -o "$base/sft" --resume -q
   panels "$seed" sft ''
   panels "$seed" sft dpepo- --set rollout.method=dpepo --set policy.max_tokens=72
 }
