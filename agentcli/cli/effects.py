@@ -21,7 +21,7 @@ KNOWN = {"chain", "test-time-branch", *(method for methods in METHODS.values() f
 MODEL_FREE = {"expert", "search", "random"}
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
 MODEL_ONLY = {*LOADED_HERE, "policy.model", "policy.temperature", "evaluation.temperature"}
-CREDIT_ONLY = {"train.credit", "train.recompute_logprobs"}
+CREDIT_ONLY = {"train.credit", "train.recompute_logprobs", "train.update"}
 
 
 def refuse_without_effect(options: "Iterable[Option]", flags: Mapping[str, Any], settings: "Settings") -> None:

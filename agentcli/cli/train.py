@@ -18,6 +18,16 @@ CREDIT = Option(
     "NAME",
     completion.credit_files,
 )
+UPDATE = Option(
+    "update",
+    ("--update",),
+    str,
+    "Steps: assigned (those with an advantage), critical (of these, those with a sibling), all (only children inherit).",
+    "train.update",
+    "Method",
+    "WHICH",
+    completion.fixed("assigned", "critical", "all"),
+)
 RECOMPUTE = Option(
     "recompute_logprobs",
     ("--recompute-logprobs/--no-recompute-logprobs",),
@@ -60,6 +70,6 @@ COMMAND = Command(
     body=train,
     arguments=(RUN_ARGUMENT,),
     inherits=True,
-    options=(*LAYERS, MODEL, CREDIT, RECOMPUTE, SEED, TRACKER, OUT, RESUME, OVERWRITE, *REPORTING),
+    options=(*LAYERS, MODEL, CREDIT, UPDATE, RECOMPUTE, SEED, TRACKER, OUT, RESUME, OVERWRITE, *REPORTING),
     example="agentcli train runs/x",
 )

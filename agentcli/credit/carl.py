@@ -10,7 +10,8 @@ Top down, the advantage of the action u -> v is what it adds (eq. 11):
 
 Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased however unevenly the tree was forked
 (App. A.1). Only steps with a sibling are trained (eq. 13); `update: all` trains the rest too, an only child taking the advantage of
-the step before it (eq. 16; 0 at the root). Errored children are left out.
+the step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a part, for `train --update all`. Errored
+children are left out.
 The penalty p of an invalid step is its own: it changes no expectation and is baselined among siblings like the reward,
 A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an only child inherits no penalty.
 """
@@ -21,7 +22,7 @@ from typing import Literal
 from agentcli.credit.account import ADVANTAGE, Sheet
 from agentcli.credit.common import ONLY_CHILD, Switches, unassigned
 from agentcli.credit.group import ROOT, Survey, survey
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
 
 WITHOUT = {
     "normalise": "a difference of expectations is divided by nothing",
@@ -39,7 +40,8 @@ class CarlSettings(Switches, kw_only=True):
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
-    """One StepCredit per step. parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands)."""
+    """One StepCredit per step. parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands); of an only
+    child that gets no advantage: inherited."""
     seen = survey(tree, settings)
     children = seen.children()
     expected = expected_rewards(seen, children)
@@ -51,7 +53,8 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
         gains[step] = expected[step] - expected[parent] if critical else gains[parent]
         reason = seen.masked[step] or (None if critical or settings.update == "all" else ONLY_CHILD)
         if reason is not None:
-            credits.append(unassigned(step, reason))
+            inherited = {INHERITED: gains[step]} if reason == ONLY_CHILD else {}
+            credits.append(unassigned(step, reason, inherited))
             continue
         penalty = charges[parent] - seen.penalties[step] if critical else 0.0
         parts = {"expected": expected[step], "baseline": expected[parent], "outcome": gains[step], "penalty": penalty}

@@ -117,9 +117,9 @@ def in_range(
         require(low and value <= most, field, value, f"a number {bound} and at most {most:g}")
 
 
-def unassigned(step: int, reason: str) -> StepCredit:
+def unassigned(step: int, reason: str, parts: dict[str, float] | None = None) -> StepCredit:
     """The row of a step that has no advantage."""
-    return StepCredit(step=step, advantage=None, masked=reason)
+    return StepCredit(step=step, advantage=None, parts=parts or {}, masked=reason)
 
 
 class CreditStatistics:

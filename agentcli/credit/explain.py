@@ -21,7 +21,7 @@ PRECISION = 1e-9
 REASONS = {
     ERRORED: "every leaf below it errored: the engine or the policy broke, which says nothing about the step",
     ONLY_CHILD: "it was the only action tried in its state, so there is nothing to compare it with (003 eq. 13); "
-    "--set credit.update=all gives it the advantage of the step before (eq. 16)",
+    "train --update all gives it the advantage of the step before (eq. 16)",
 }
 """Of the marks that methods set, in words."""
 

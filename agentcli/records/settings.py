@@ -215,6 +215,9 @@ class TrainSettings(Section, kw_only=True):
     objective: Literal["policy-gradient", "dpo"] = "policy-gradient"
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
+    update: Literal["assigned", "critical", "all"] = "assigned"
+    """Which steps are trained. assigned: those that have an advantage. critical: of these only the ones with a sibling (003 eq.
+    13). all: also the only children that credit left out, with the advantage they inherit (eq. 16)."""
     learning_rate: Positive = 1e-6
     clip: Positive = 0.2
     beta: NotNegative = 0.01

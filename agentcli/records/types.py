@@ -170,6 +170,10 @@ class Tree(Record, kw_only=True):
     ledger: Ledger
 
 
+INHERITED = "inherited"
+"""The part that an only child without an advantage carries: the one it would take from the step before (003 eq. 16)."""
+
+
 class StepCredit(Record, kw_only=True):
     """The credit of one training row.
 

@@ -73,9 +73,10 @@ def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row]
     for name in ("clip", "beta", "learning_rate", "warmup_updates"):
         if not getattr(settings, name) >= 0:
             raise UsageError(f"train.{name}: {getattr(settings, name)}, must not be negative")
-    rows, counts = read_rows(trees, credit)
+    rows, counts = read_rows(trees, credit, settings.update)
     if not rows:
-        raise DataError(f"{credit}: no step has both an advantage and sampled tokens ({counts.unassigned} unassigned)")
+        left = f"{counts.unassigned} unassigned, {counts.not_critical} without a sibling"
+        raise DataError(f"{credit}: no step has both an advantage and sampled tokens ({left})")
     return rows, counts
 
 
@@ -113,6 +114,8 @@ def _statistics(
         "trajectories": counts.trajectories,
         "rows": counts.rows,
         "rows_unassigned": counts.unassigned,
+        "rows_inherited": counts.inherited,
+        "rows_not_critical": counts.not_critical,
         "rows_without_tokens": counts.without_tokens,
         "rows_skipped": sum(len(update.rows) - len(update.weights) for update in plan.updates),
         "updates": len(plan.updates),

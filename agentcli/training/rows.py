@@ -8,6 +8,9 @@ tokens) needs. A trajectory is a leaf that is not errored; T of it is the number
 trained step gets 1/T from every trajectory it lies on, so a shared prefix belongs to all its trajectories, and a step that
 lies only on errored ones has share 0. A step that occurs k times in the credit (prefix: duplicate) splits its share in k equal
 parts. Shares sum to the number of trajectories; dividing by their sum (`losses.token_weights`) gives the mean.
+
+CARL's selective update (003 eq. 13) is a choice of rows, whatever assigned the credit: `update: critical` keeps steps whose
+state was left by another step too, errored trajectories aside.
 """
 
 import math
@@ -22,7 +25,7 @@ import msgspec
 from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
 from agentcli.records.trees import leaves, path, validate_credit, validate_tree
-from agentcli.records.types import Credit, Outcome, StepCredit, Tree
+from agentcli.records.types import INHERITED, Credit, Outcome, StepCredit, Tree
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,12 +51,17 @@ class RowCounts(msgspec.Struct, kw_only=True):
     rows: int = 0
     unassigned: int = 0
     """Left out: advantage None."""
+    inherited: int = 0
+    """Of the rows: only children with the advantage of the step before."""
+    not_critical: int = 0
+    """Left out: no sibling."""
     without_tokens: int = 0
     """Left out: no model was asked (an error before sampling)."""
 
 
-def read_rows(trees: Path, credit: Path) -> tuple[list[Row], RowCounts]:
-    """All rows that have an advantage and sampled tokens, in file order, and the count of what was left out.
+def read_rows(trees: Path, credit: Path, update: str = "assigned") -> tuple[list[Row], RowCounts]:
+    """All rows that `update` (TrainSettings.update) chooses and that have sampled tokens, in file order, and the count of what
+    was left out.
 
     Raises DataError with file and line when the two files do not belong together, when an advantage or weight is not
     finite, and when a tree was not sampled from a model.
@@ -65,7 +73,7 @@ def read_rows(trees: Path, credit: Path) -> tuple[list[Row], RowCounts]:
         validate_tree(tree, place)
         validate_credit(given, tree, f"{credit}:{credit_line}")
         _check_sampled(tree, place)
-        entries = _trained_entries(tree, given, f"{credit}:{credit_line}", counts)
+        entries = _trained_entries(tree, given, f"{credit}:{credit_line}", counts, update)
         shares = _shares(tree, {entry.step for entry in entries})
         repeats = Counter(entry.step for entry in entries)
         counts.trees += 1
@@ -107,21 +115,35 @@ def _check_sampled(tree: Tree, place: str) -> None:
         )
 
 
-def _trained_entries(tree: Tree, given: Credit, place: str, counts: RowCounts) -> list[StepCredit]:
+def _trained_entries(tree: Tree, given: Credit, place: str, counts: RowCounts, update: str) -> list[StepCredit]:
+    critical = _critical(tree) if update == "critical" else None
     entries = []
     for position, entry in enumerate(given.steps):
         where = f"{place}: steps[{position}]"
         if not (math.isfinite(entry.weight) and entry.weight >= 0):
             raise DataError(f"{where}.weight: {entry.weight} is not a finite number >= 0")
+        inherits = update == "all" and entry.advantage is None and INHERITED in entry.parts
+        if inherits:
+            entry = msgspec.structs.replace(entry, advantage=entry.parts[INHERITED])
         if entry.advantage is None:
             counts.unassigned += 1
         elif not math.isfinite(entry.advantage):
             raise DataError(f"{where}.advantage: {entry.advantage} is not finite")
         elif not tree.steps[entry.step].token_ids:
             counts.without_tokens += 1
+        elif critical is not None and entry.step not in critical:
+            counts.not_critical += 1
         else:
+            counts.inherited += inherits
             entries.append(entry)
     return entries
+
+
+def _critical(tree: Tree) -> set[int]:
+    """Steps with a sibling (003 eq. 13), of those that lead to a leaf that is not errored."""
+    alive = {step.id for leaf in leaves(tree) if leaf.outcome != Outcome.ERRORED for step in path(tree, leaf)}
+    children = Counter(tree.steps[step].parent for step in alive)
+    return {step for step in alive if children[tree.steps[step].parent] > 1}
 
 
 def _shares(tree: Tree, trained: set[int]) -> dict[int, float]:

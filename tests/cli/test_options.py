@@ -69,6 +69,8 @@ def two_values(option: Option) -> tuple[Any, Any, list[str]]:
         return "random", "entropy", ["entropy"]
     if option.path == "evaluation.vote":
         return "outcome", "action", ["action"]
+    if option.path == "train.update":
+        return "critical", "all", ["all"]
     if option.kind is bool:
         return True, False, []
     by_kind: dict[Any, tuple[Any, Any]] = {int: (7, 3), float: (0.7, 0.3), str: ("one", "two")}

@@ -5,13 +5,14 @@ import copy
 import pytest
 from tiny_rollout import credit_of, write
 
+from agentcli.credit import carl
 from agentcli.errors import DataError
-from agentcli.records.types import Outcome, StepCredit
+from agentcli.records.types import Outcome, StepCredit, Validity
 from agentcli.training.rows import read_rows
 
 
-def read(tmp_path, trees, credits):
-    return read_rows(write(tmp_path / "t.jsonl", trees), write(tmp_path / "c.jsonl", credits))
+def read(tmp_path, trees, credits, update="assigned"):
+    return read_rows(write(tmp_path / "t.jsonl", trees), write(tmp_path / "c.jsonl", credits), update)
 
 
 def shares(tmp_path, tree, credit):
@@ -45,6 +46,33 @@ def test_duplicates_of_a_step_split_its_share(tree, tmp_path):
     credit = credit_of(tree, [1.0] * 5)
     credit.steps.insert(1, StepCredit(step=0, advantage=-1.0))
     assert shares(tmp_path, tree, credit) == pytest.approx([1 / 3] * 6)
+
+
+def test_critical_rows_have_a_sibling_whatever_gave_the_credit(tree, tmp_path):
+    """Only steps 1 and 2 leave one state; without the errored 4 the step before it has no sibling left either."""
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
+    assert [row.place.rpartition(": ")[2] for row in rows] == ["steps[1]", "steps[2]"]
+    assert [row.share for row in rows] == [1.0, 1.0]
+    assert (counts.rows, counts.not_critical, counts.unassigned) == (2, 3, 0)
+    tree.steps[4].outcome, tree.steps[4].error = Outcome.ERRORED, "engine died"
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
+    assert (rows, counts.not_critical) == ([], 5)
+
+
+def test_critical_rows_of_carl_are_those_it_assigns_and_all_rows_those_of_its_own_switch(rollout, tmp_path):
+    trees = copy.deepcopy(rollout.tree_list)
+    trees[0].steps[4].validity = Validity.MALFORMED  # an only child: its penalty is not inherited
+    given = {
+        kind: [carl.assign(tree, carl.CarlSettings(update=kind)) for tree in trees] for kind in ("critical", "all")
+    }
+    plain, counts = read(tmp_path, trees, given["critical"])
+    assert counts.unassigned > 0
+    assert read(tmp_path, trees, given["critical"], "critical")[0] == plain
+    assert read(tmp_path, trees, given["all"], "critical")[0] == plain
+    everything, counts = read(tmp_path, trees, given["critical"], "all")
+    assert everything == read(tmp_path, trees, given["all"])[0]
+    assert len(everything) == len(plain) + counts.inherited
+    assert counts.unassigned == 0
 
 
 def test_rows_hold_what_was_sampled(rollout):
