@@ -78,7 +78,7 @@ def digest(run: Path) -> dict[str, str]:
     found = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
-        if not path.is_file() or path.parent.name in ("logs", "settings") or path.name == ".lock":
+        if not path.is_file() or path.parent.name in ("logs", "settings") or path.name in (".lock", "seconds.jsonl"):
             continue
         if path.name == "manifest.json":
             stages = json.loads(path.read_bytes())["stages"]

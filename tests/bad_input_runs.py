@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import Answer as Reply
+from chat_server import ChatServer, completion
 from command_line import Answer, agentcli, all_commands
+
+from agentcli.prompts.parse import format_response
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 4, length: 3}}
@@ -28,14 +32,21 @@ run: {iterations: 1}
 """
 START = "runs/sft/checkpoint"
 MODEL = ("-c", "toy.yaml", "--model", START)
+NOBODY = "http://127.0.0.1:9/v1"
+TEACHER = ("-c", "toy.yaml", "--policy", "openai", "--model", "teacher", "--base-url", NOBODY)
+"""While the chain is run somebody answers; later what is refused is refused before the teacher is asked."""
 CHAIN = [
     ("demos", "-c", "toy.yaml", "-o", "runs/demos"),
+    ("demos", "-c", "toy.yaml", "--seed", "1", "--count", "5", "-o", "runs/more"),
+    ("demos", "--annotate", "runs/demos", *TEACHER, "-o", "runs/annotated"),
     ("sft", "runs/demos", "-c", "toy.yaml", "--model", "tiny", "-o", "runs/sft"),
     ("rollout", *MODEL, "-o", "runs/x"),
     ("assign-credit", "runs/x"),
     ("train", "runs/x"),
     ("train", "runs/x", "--set", "train.lora.rank=2", "-o", "runs/lora"),
     ("eval", "runs/x", "--split", "test"),
+    ("pass-at-k", "runs/x", "--split", "test", "-n", "2", "-k", "1", "-o", "runs/votes"),
+    ("test-time-branch", "runs/x", "--split", "test", "-o", "runs/votes"),
     ("run", "./toy.yaml", "--model", START, "-o", "runs/loop"),
     ("env", "panel", "-c", "toy.yaml", "--split", "test", "-o", "panel.json"),
 ]
@@ -46,7 +57,7 @@ TRAIN = ("train", "runs/x", "-o", "new")
 SFT = ("sft", "runs/demos", "-c", "toy.yaml", "--model", "tiny", "-o", "new")
 SFT_ON = (*SFT[:4], "--model", START, "-o", "new")
 DEMOS = ("demos", "-c", "toy.yaml", "-o", "runs/demos", "--resume")
-ANNOTATE = ("demos", "--annotate", "runs/demos", *MODEL, "--policy", "transformers", "-o", "new")
+ANNOTATE = ("demos", "--annotate", "runs/demos", *TEACHER, "-o", "new")
 EVAL = ("eval", "runs/x", "--split", "test", "--resume")
 RUN = ("run", "./toy.yaml", "--model", START, "-o", "new")
 PANEL = (*ROLLOUT, "--panel", "panel.json")
@@ -56,11 +67,56 @@ DEMO_TREES, MANIFEST, BEGUN = "runs/demos/trees.jsonl", "runs/x/manifest.json", 
 WEIGHTS, TOKENIZER = f"{START}/model.safetensors", f"{START}/tokenizer.json"
 ADAPTER = "runs/lora/checkpoint"
 
+EXISTING = {
+    "rollout": ("rollout", *MODEL, "-o", "runs/x"),
+    "demos": DEMOS[:-1],
+    "annotate": (*ANNOTATE[:-1], "runs/annotated"),
+    "sft": (*SFT[:-1], "runs/sft"),
+    "assign-credit": ("assign-credit", "runs/x"),
+    "train": ("train", "runs/x"),
+    "eval": EVAL[:-1],
+    "pass-at-k": ("pass-at-k", "runs/x", "--split", "test", "-n", "2", "-k", "1", "-o", "runs/votes"),
+    "test-time-branch": ("test-time-branch", "runs/x", "--split", "test", "-o", "runs/votes"),
+    "run": (*RUN[:-1], "runs/loop"),
+}
+"""Every stage that can be resumed, as a command whose output is there."""
+OTHER_SETTINGS = {
+    "rollout": (("--leaves", "3"), "rollout.leaves was 2, now 3"),
+    "demos": (("--seed", "4"), "seed was 0, now 4"),
+    "annotate": (("--temperature", "0.5"), "policy.temperature was 1.0, now 0.5"),
+    "sft": (("--set", "sft.updates=9"), "sft.updates was 4, now 9"),
+    "assign-credit": (("--set", "credit.success_reward=2"), "credit.success_reward was 1.0, now 2.0"),
+    "train": (("--set", "train.clip=0.5"), "train.clip was 0.2, now 0.5"),
+    "eval": (("--temperature", "0.5"), "evaluation.temperature was 1.0, now 0.5"),
+    "pass-at-k": (("--set", "evaluation.copies=2"), "evaluation.copies was None, now 2"),
+    "test-time-branch": (("--branching", "3"), "evaluation.branching was 4, now 3"),
+    "run": (("--max-steps", "5"), "environment.max_steps was 6, now 5"),
+}
+"""Words that change a setting, and what is said of it."""
+SAMPLED_FROM = "runs/x/checkpoint/generation_config.json"
+OTHER_INPUT = {
+    "rollout": (f"{START}/generation_config.json", b" "),
+    "annotate": (DEMO_TREES, b"\n"),
+    "sft": (DEMO_TREES, b"\n"),
+    "assign-credit": (TREES, b"\n"),
+    "train": (GIVEN, b"\n"),
+    "eval": (SAMPLED_FROM, b" "),
+    "pass-at-k": (SAMPLED_FROM, b" "),
+    "test-time-branch": (SAMPLED_FROM, b" "),
+    "run": (f"{START}/generation_config.json", b" "),
+}
+"""A file that the stage read, and what is put behind it."""
+
 QUIET = {path for path, command in all_commands().items() if any(option.name == "quiet" for option in command.options)}
 
 Damage = Callable[[], Any]
 Case = tuple[str, Damage | None, tuple[str, ...], int, tuple[str, ...]]
 """What is wrong, how it is made wrong, the words that must be refused, the exit code, and what the line must say."""
+
+
+def _teach(body: dict[str, Any], before: int) -> Reply:
+    action = body["messages"][0]["content"].partition("The action is:\n")[2].partition("\n")[0]
+    return completion(format_response("think", "on", action))
 
 
 @functools.cache
@@ -72,9 +128,10 @@ def _built(base: Path) -> Path:
     os.chdir(folder)
     try:
         Path("toy.yaml").write_text(SETTINGS, encoding="utf-8")
-        for words in CHAIN:
-            done = agentcli(*words)
-            assert done.code == 0, (words, done)
+        with ChatServer(_teach) as server:
+            for words in CHAIN:
+                done = agentcli(*(server.url if word == NOBODY else word for word in words))
+                assert done.code == 0, (words, done)
     finally:
         os.chdir(before)
     return folder
@@ -129,7 +186,12 @@ def one_line(answer: Answer, code: int, *mentions: str) -> None:
 
 def write(path: str, data: bytes | str = b"") -> Damage:
     """Damage: a file with this content."""
-    return lambda: Path(path).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+    def work() -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_bytes(data if isinstance(data, bytes) else data.encode())
+
+    return work
 
 
 def edit(path: str, change: Callable[[bytes], bytes]) -> Damage:
@@ -186,6 +248,16 @@ def remove(path: str) -> Damage:
             Path(path).unlink(missing_ok=True)
 
     return work
+
+
+def signed_out() -> None:
+    """Damage: W&B is online and has no key."""
+    import wandb
+
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        del os.environ[name]
+    os.environ.update(NETRC="none", WANDB_CONFIG_DIR="none")
+    wandb.teardown()  # it reads the environment once
 
 
 def copy(source: str, target: str) -> Damage:

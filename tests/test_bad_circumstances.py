@@ -72,7 +72,7 @@ def test_a_full_disk_stops_a_rollout_that_then_goes_on_to_the_same_bytes() -> No
     whole, before = Path("whole/trees.jsonl").read_bytes(), contents()
     limit = len(whole) // 2
     one_line(limited(limit, *words, "new"), 1, "new/trees.jsonl: cannot be written (File too large)", "--resume")
-    assert differences(before) == {"new", "new/trees.jsonl"}
+    assert differences(before) == {"new", "new/trees.jsonl", "new/seconds.jsonl"}
     kept = list(read_records(Path("new/trees.jsonl"), Tree))
     assert 0 < len(kept) < 4
     assert agentcli(*words, "new", "--resume").code == 0

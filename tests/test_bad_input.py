@@ -5,6 +5,7 @@ Models, settings and names are test_bad_settings.py's, numbers test_bad_numbers.
 test_bad_circumstances.py's. How the runs are damaged, and what every refusal must look like, stands in bad_input_runs.py.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,9 +17,11 @@ from bad_input_runs import (
     DEMOS,
     EPISODES,
     EVAL,
+    EXISTING,
     GIVEN,
     MANIFEST,
-    MODEL,
+    OTHER_INPUT,
+    OTHER_SETTINGS,
     PANEL,
     RESUMED,
     ROLLOUT,
@@ -40,6 +43,7 @@ from bad_input_runs import (
     parameters,
     remove,
     set_in,
+    signed_out,
     torn_at_the_end,
     torn_inside,
     write,
@@ -235,33 +239,6 @@ PLACES += [
     for dry in [(), ("--dry-run",)]
     if not dry or name == "rollout"
 ]
-EXISTING = {
-    "rollout": ("rollout", *MODEL, "-o", "runs/x"),
-    "demos": ("demos", "-c", "toy.yaml", "-o", "runs/demos"),
-    "sft": ("sft", "runs/demos", "-c", "toy.yaml", "--model", "tiny", "-o", "runs/sft"),
-    "assign-credit": ("assign-credit", "runs/x"),
-    "train": ("train", "runs/x"),
-    "eval": ("eval", "runs/x", "--split", "test"),
-    "run": ("run", "./toy.yaml", "--model", START, "-o", "runs/loop"),
-}
-"""Commands whose output is there."""
-OTHER_SETTINGS = {
-    "rollout": (("--leaves", "3"), "rollout.leaves was 2, now 3"),
-    "demos": (("--seed", "4"), "seed was 0, now 4"),
-    "sft": (("--set", "sft.updates=9"), "sft.updates was 4, now 9"),
-    "assign-credit": (("--set", "credit.success_reward=2"), "credit.success_reward was 1.0, now 2.0"),
-    "train": (("--set", "train.clip=0.5"), "train.clip was 0.2, now 0.5"),
-    "eval": (("--temperature", "0.5"), "evaluation.temperature was 1.0, now 0.5"),
-    "run": (("--max-steps", "5"), "environment.max_steps was 6, now 5"),
-}
-OTHER_INPUT = {
-    "rollout": (f"{START}/generation_config.json", b" "),
-    "sft": (DEMO_TREES, b"\n"),
-    "assign-credit": (TREES, b"\n"),
-    "train": (GIVEN, b"\n"),
-    "eval": ("runs/x/checkpoint/generation_config.json", b" "),
-    "run": (f"{START}/generation_config.json", b" "),
-}
 AGAIN: list[Case] = [
     *((f"{name} exists", None, words, 2, (" exists; ", "--resume", "--overwrite")) for name, words in EXISTING.items()),
     *(
@@ -285,15 +262,54 @@ AGAIN: list[Case] = [
     ("another split", None, (*RESUMED, "--split", "test"), 2, ("environment.split was 'train', now 'test'",)),
     ("another panel", None, (*RESUMED, "--panel", "panel.json"), 2, ("environment.panel was None, now 'panel.json'",)),
     ("another model", None, (*RESUMED[:4], "runs/x/checkpoint", *RESUMED[5:]), 2, ("policy.model was ",)),
+    ("another form", None, (*DEMOS, "--set", "rollout.method=dpepo"), 2, ("rollout.method was 'chain', now 'dpepo'",)),
     ("panel exists", None, ("env", "panel", "-c", "toy.yaml", "-o", "panel.json"), 2, ("panel.json exists",)),
     ("copy exists", None, ("preset", "copy", "quickstart", "toy.yaml"), 2, ("toy.yaml exists",)),
+]
+TRACKERS: list[Case] = [
+    case
+    for name, words in (("sft", SFT), ("train", TRAIN), ("run", RUN))
+    for dry in ((), ("--dry-run",))
+    for case in [
+        (
+            f"no key, {name}{' '.join(dry)}",
+            signed_out,
+            (*words, "--tracker", "wandb", *dry),
+            4,
+            ("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline",),
+        ),
+        (
+            f"no folder, {name}{' '.join(dry)}",
+            write("new/tracking"),
+            (*words, "--tracker", "tensorboard", "--resume", *dry),
+            2,
+            ("tracking.to: tensorboard writes to new/tracking, but ", "/new/tracking is no folder; ", "-o DIR"),
+        ),
+    ]
+]
+
+
+def signed_out_and_owing() -> None:
+    """A loop that had ended owes its only iteration."""
+    signed_out()
+    remove("runs/loop/iteration_000")()
+
+
+TRACKERS += [
+    (
+        "no key, a loop whose iterations are gone",
+        signed_out_and_owing,
+        (*EXISTING["run"], "--resume", "--tracker", "wandb"),
+        4,
+        ("tracking.to: wandb has no API key",),
+    )
 ]
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("damage", "words", "code", "said"),
-    parameters(empty=EMPTY, torn=TORN, stale=STALE, unlike=UNLIKE, place=PLACES, again=AGAIN),
+    parameters(empty=EMPTY, torn=TORN, stale=STALE, unlike=UNLIKE, place=PLACES, again=AGAIN, tracker=TRACKERS),
 )
 def test_it_is_refused_in_one_line_and_nothing_is_written(
     damage: Damage | None, words: tuple[str, ...], code: int, said: tuple[str, ...]
@@ -309,7 +325,6 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(
         (TREES, RESUMED),
         (DEMO_TREES, SFT),
         (DEMO_TREES, DEMOS),
-        (DEMO_TREES, ANNOTATE),
         (EPISODES, EVAL),
         (TREES, ("validate", TREES)),
     ],
@@ -328,3 +343,13 @@ def test_a_torn_last_line_is_a_record_still_owed(path: str, words: tuple[str, ..
         assert "3 records of tree, fine" in answer.stderr
     else:
         assert Path("new/manifest.json").exists()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["sft", "train", "run"])
+def test_what_is_complete_needs_no_tracker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    signed_out()
+    for dry in ((), ("--dry-run",)):
+        answer = agentcli(*EXISTING[name], "--resume", "--tracker", "wandb", *dry)
+        assert answer.code == 0, answer

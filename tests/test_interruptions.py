@@ -53,6 +53,7 @@ def struck_at_gate(task: str, *words: str, strike: int, times: int = 1) -> Answe
     for name in ("reached", "on"):
         os.mkfifo(gate / name)
     reached = os.open(gate / "reached", os.O_RDONLY | os.O_NONBLOCK)
+    on = os.open(gate / "on", os.O_RDWR)  # for writing alone it would wait for a reader, who may be dead by then
     process = start(*words, "-q", GATE=str(gate.resolve()), GATE_TASK=task)
     try:
         if not select.select([reached], [], [], SECONDS)[0]:
@@ -60,10 +61,11 @@ def struck_at_gate(task: str, *words: str, strike: int, times: int = 1) -> Answe
             pytest.fail(f"never came to {task}: {process.communicate()}")
         for _ in range(times):
             os.killpg(process.pid, strike) if strike == signal.SIGINT else process.kill()
-        (gate / "on").write_bytes(b".")
+        os.write(on, b".")
         stdout, stderr = process.communicate(timeout=SECONDS)
     finally:
         os.close(reached)
+        os.close(on)
     return Answer(process.returncode, stdout, stderr)
 
 

@@ -7,17 +7,33 @@ its last room opens. Reaching the last room wins (reward 1). Room 1 has a pit: "
 
 import os
 import threading
-from collections import Counter
+from collections import Counter, deque
+from itertools import repeat
 from typing import Any, Literal
 
 import msgspec
 
 from agentcli.environments.protocol import Context, Habits, Observation, Start
-from agentcli.errors import EngineError, UsageError
+from agentcli.errors import EngineError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
-Fault = Literal["raise", "exit", "abort", "hang", "slow", "drift", "print", "bad"]
+Fault = Literal[
+    "raise",
+    "exit",
+    "abort",
+    "hang",
+    "stuck",
+    "slow",
+    "drift",
+    "secret",
+    "print",
+    "bad",
+    "greed",
+    "full",
+    "long",
+    "astray",
+]
 
 
 class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -30,7 +46,9 @@ class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     snapshots: bool = True
     fault: Fault | None = None
     """What goes wrong in the tasks `fault_tasks` when `fault_action` is executed. drift: the second time the task is opened in
-    one process, the answer to `fault_action` reads differently. bad: the engine answers what the protocol forbids."""
+    one process, the answer to `fault_action` reads differently. secret: only its state key does. bad: the engine answers
+    what the protocol forbids. stuck: C code that lets no other thread run. greed: more memory than there is. full: no room
+    for a file. long: a text of a million characters. astray: whatever the action, a restored copy is one room further."""
     fault_tasks: list[str] = []
     fault_action: str = "go west"
     setup_fault: Literal["missing", "exit"] | None = None
@@ -94,7 +112,7 @@ class ToyEngine:
     def start(self, task: Task) -> Start:
         self.task = task
         self.last = self.world.length(task) - 1
-        self.room, self.key, self.ended = 0, False, False
+        self.room, self.key, self.ended, self.secret = 0, False, False, ""
         self.world.openings[task.id] += 1
         self.opening = self.world.openings[task.id]
         return Start(instruction=f"Reach room {self.last}.", observation=self._look("You wake up."))
@@ -116,10 +134,13 @@ class ToyEngine:
         return self._look(f"You {action}.{note}")
 
     def snapshot(self) -> Any:
-        return (self.room, self.key, self.ended) if self.snapshots else None
+        return (self.room, self.key, self.ended, self.heard) if self.snapshots else None
 
-    def restore(self, snapshot: Any) -> None:
-        self.room, self.key, self.ended = snapshot
+    def restore(self, snapshot: Any) -> Observation:
+        self.room, self.key, self.ended, heard = snapshot
+        if self.world.options.fault == "astray" and self.task.id in self.world.options.fault_tasks:
+            self.room += 1
+        return self._look(*heard)
 
     def plan(self) -> list[str]:
         if self.ended:
@@ -148,12 +169,13 @@ class ToyEngine:
         return tuple(action for action, holds in possible.items() if holds)
 
     def _look(self, event: str, effective: bool = True) -> Observation:
+        self.heard = (event, effective)
         won = self.room == self.last
         things = " Here is a key." if "take key" in self._admissible() else ""
         return Observation(
             text=f"{event} This is room {self.room}.{things}",
             admissible=self._admissible(),
-            state=f"room={self.room} key={self.key:d} ended={self.ended:d}",
+            state=f"room={self.room} key={self.key:d} ended={self.ended:d}{self.secret}",
             reward=float(won),
             done=self.ended,
             won=won,
@@ -175,10 +197,20 @@ class ToyEngine:
                 os.abort()
             case "hang":
                 threading.Event().wait()
+            case "stuck":
+                deque(repeat(None), maxlen=0)
+            case "greed":
+                bytes(1 << 60)
+            case "full":
+                raise WriteError("/games: cannot be used (No space left on device); make room there")
+            case "long":
+                return " and so on" * 100_000
             case "slow":
                 threading.Event().wait(0.2)
             case "drift" if self.opening > 1:
                 return " Again."
+            case "secret" if self.opening > 1:
+                self.secret = " secret"
             case "print":
                 print("a library that prints", flush=True)
         return ""

@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +20,7 @@ import typer
 from agentcli.cli.completion import ASKED, completer
 from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.errors import one_line_errors
-from agentcli.cli.options import Option, given, refuse_empty, refuse_swallowed
+from agentcli.cli.options import TRACKER, Option, given, refuse_empty, refuse_swallowed
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Command:
             refuse_empty(call.command)
             refuse_swallowed(self.options, values)
             with one_line_errors(call.how_to_go_on), call:
-                self.body(call)
+                call.perform()
 
         callback.__signature__ = inspect.Signature(list(self._parameters()))  # type: ignore[attr-defined]
         return callback
@@ -102,6 +102,7 @@ class Call:
         self.command = ["agentcli", *sys.argv[1:]]
         self.dry = bool(values.get("dry_run"))
         self._out: Path | None = None
+        self._plan: Callable[[], None]
 
     def __enter__(self) -> "Call":
         return self
@@ -109,6 +110,19 @@ class Call:
     def __exit__(self, *failure: object) -> None:
         """End a bar that an error or Ctrl-C left on the terminal."""
         self.progress.stop()
+
+    def perform(self) -> None:
+        """The body. A dry run with --resume rehearses the stage, which compares settings and inputs with those that it was begun
+        with and stops where it would write; then the plan is shown."""
+        if not self.dry or not self.values.get("resume"):
+            self.stage.body(self)
+            return
+        from agentcli.stages.session import Rehearsed
+
+        try:
+            self.stage.body(self)
+        except Rehearsed:
+            self._plan()
 
     @cached_property
     def progress(self) -> "Progress":
@@ -203,7 +217,7 @@ class Call:
         from agentcli.stages.session import Invocation
 
         resume, overwrite = (bool(self.values.get(name)) for name in ("resume", "overwrite"))
-        return Invocation(self.command, resume, overwrite, self.progress)
+        return Invocation(self.command, resume, overwrite, self.progress, rehearse=self.dry)
 
     def refuse_existing(self, outputs: Sequence[Path]) -> None:
         """Raises UsageError for output that exists where no flag says what to do with it, as the stages do."""
@@ -218,19 +232,29 @@ class Call:
     def preview(
         self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]], outputs: Sequence[Path] = ()
     ) -> bool:
-        """With --dry-run, print resolved settings, inputs, outputs and counts to stdout and return True.
+        """With --dry-run, print resolved settings, inputs, outputs and counts to stdout and return True; with --resume too, do so
+        after the stage has been rehearsed, for which the body must go on to it.
 
         Raises what the command itself would raise at once: for output that exists, and for inputs that `counts` checks.
         """
         if not self.dry:
             return False
+        self._plan = partial(self._show_plan, inputs, counts, outputs)
+        if self.values.get("resume"):
+            return False
+        self._plan()
+        return True
+
+    def _show_plan(self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]], outputs: Sequence[Path]) -> None:
         import msgspec
 
-        from agentcli.cli.dry_run import check_model
+        from agentcli.cli.dry_run import check_model, check_tracking
         from agentcli.reports.output import print_data
 
         self.refuse_existing(outputs)
         check_model(inputs.get("model"))
+        if TRACKER in self.stage.options and not self.values.get("resume"):
+            check_tracking(self.settings, self._out, bool(self.values.get("overwrite")))
         plan = {
             "command": self.stage.name,
             "settings": msgspec.to_builtins(self.settings),
@@ -239,7 +263,6 @@ class Call:
             "counts": counts(),
         }
         print_data(plan, json=self.values.get("json", False))
-        return True
 
     def finish(self, result: Any, out: Path) -> None:
         """Print what a stage did: JSON or the run's path on stdout, a table on stderr."""

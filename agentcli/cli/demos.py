@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_policy, count_trees, panel_size
+from agentcli.cli.dry_run import check_policy, panel_size
 from agentcli.cli.options import ENV, LAYERS, OUT, OVERWRITE, PACE, POLICY, REPORTING, RESUME, SAMPLING, WORLD, Option
 from agentcli.errors import UsageError
 
@@ -51,7 +51,9 @@ def demos(call: Call) -> None:
 
 
 def _annotate(call: Call, settings: "Settings", out: Path, model: str | None) -> None:
+    from agentcli.environments.registry import make_world
     from agentcli.records.runs import RunDirectory
+    from agentcli.stages.annotate import annotate, check_teacher, given_trees
     from agentcli.stages.resolve import find_run
 
     typed = next((option for option in PLAYS if call.values[option.name] is not None), None)
@@ -61,15 +63,14 @@ def _annotate(call: Call, settings: "Settings", out: Path, model: str | None) ->
         )
     source = find_run(call.values["annotate"])
     trees = RunDirectory(source).existing_trees()
+    check_teacher(settings, source, out)
 
     def counts() -> dict[str, int]:
         check_policy(settings, settings.demos.policy)
-        return {"trees": count_trees(trees)}
+        return {"trees": sum(1 for _ in given_trees(trees, make_world(settings.environment)))}
 
     if call.preview({"annotate": trees, "model": model}, counts, [RunDirectory(out).trees]):
         return
-    from agentcli.stages.annotate import annotate
-
     call.finish(annotate(settings, source, out, call.invocation, model=model), out)
 
 

@@ -26,7 +26,9 @@ def count_trees(path: Path) -> int:
     for count, tree in enumerate(read_records(path, Tree), 1):
         validate_tree(tree, f"{path}:{count}")
     if count == 0:
-        raise DataError(f"{path}: holds no trees; grow some with: agentcli rollout --resume -o {path.parent}")
+        raise DataError(
+            f"{path}: holds no trees; write some with: agentcli rollout (or demos) --resume -o {path.parent}"
+        )
     return count
 
 
@@ -47,8 +49,19 @@ def check_model(model: str | None) -> None:
     if model is None:
         return
     if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).is_dir():
-        raise MissingError(f"no directory {model}; make one with: agentcli sft, or name another with --model")
+        raise MissingError(
+            f"policy.model: no directory {model}; make one with agentcli sft, or name another with --model"
+        )
     check_weights(model)
+
+
+def check_tracking(settings: "Settings", out: Path | None, overwrite: bool) -> None:
+    """Raises MissingError and UsageError for a tracker that could not start in the run `out`."""
+    if settings.tracking.to and out is not None:
+        from agentcli.records.runs import RunDirectory
+        from agentcli.training.trackers import check_trackers
+
+        check_trackers(settings.tracking, out if overwrite else RunDirectory(out).tracking)
 
 
 def check_policy(settings: "Settings", kind: str) -> None:

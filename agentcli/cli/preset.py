@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import COPY_ARGUMENT, DRY_RUN, JSON, OVERWRITE, PRESET_ARGUMENT, QUIET
-from agentcli.errors import UsageError
+from agentcli.errors import UsageError, WriteError
 
 
 def list_presets(call: Call) -> None:
@@ -44,11 +44,17 @@ def copy(call: Call) -> None:
     file = file / path.name if file.is_dir() else file
     if file.exists() and file.samefile(path):
         raise UsageError(f"{file} is the preset itself; name another FILE")
+    if file.is_symlink() and not file.exists():
+        raise UsageError(f"{file} is a link that leads nowhere; name another FILE")
     call.refuse_existing([file])
     if not call.dry:
-        write_atomic(file, path.read_bytes())
+        try:
+            write_atomic(file, path.read_bytes())
+        except WriteError as error:
+            raise WriteError(f"{str(error).rpartition(';')[0]}; name another FILE") from error
         if not call.values["quiet"]:
-            print(f"change it, then type: agentcli rollout -c {shlex.quote(str(file))}", file=sys.stderr)
+            mine, theirs = shlex.join(["-c", str(file)]), shlex.join(["--preset", call.values["preset"]])
+            print(f"change it, then type {mine} in the place of {theirs}", file=sys.stderr)
     print(file)
 
 

@@ -27,6 +27,8 @@ class History(msgspec.Struct, array_like=True):
     task: Task
     actions: tuple[str, ...]
     observations: tuple[str, ...]
+    key: str
+    """Of the state itself."""
 
 
 class Setup(Message):

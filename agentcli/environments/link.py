@@ -7,10 +7,6 @@ replacement no longer knows (engines, snapshots) is the pool's business.
 """
 
 import asyncio
-import contextlib
-import os
-import signal
-import sys
 from collections import deque
 from typing import Any, cast
 
@@ -18,16 +14,13 @@ import msgspec
 
 from agentcli import errors
 from agentcli.environments import frames
+from agentcli.environments.process import Process
 from agentcli.records.settings import EnvironmentSettings
 
 SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""
-CLOSE_SECONDS = 5.0
-"""How long a process may take to close its engines before it is killed."""
-STDERR_BYTES = 2000
-"""How much of the end of a process's stderr is kept for error messages."""
-
-COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.worker")
+AS_THEY_ARE = {"ReplayMismatchError": errors.ReplayMismatchError, "WriteError": errors.WriteError}
+"""What a process reports that is not one call's EngineError. A disk that is full for one task is full for all."""
 
 
 class Call:
@@ -62,11 +55,10 @@ class Link:
         self._since = 0.0
         """When the first call became the first."""
         self._alarm: asyncio.TimerHandle | None = None
-        self._process: _Process | None = None
+        self._process: Process | None = None
         """The one that is spoken to."""
-        self._alive: set[_Process] = set()
+        self._alive: set[Process] = set()
         """That one and those that are being killed."""
-        self._launching: asyncio.Task[None] | None = None
         self._setup: Call | None = None
         self._closed = False
 
@@ -86,7 +78,7 @@ class Link:
             self._process.write(call.frame)
             if self._alarm is None:
                 self._watch()
-        elif self._launching is None:
+        else:
             self._relaunch()
         return cast(frames.Reply, await call.future)
 
@@ -101,12 +93,10 @@ class Link:
         if self._alarm is not None:
             self._alarm.cancel()
         self._fail_all(errors.EngineError("the engine pool was closed"))
-        if self._launching is not None:
-            await asyncio.wait([self._launching])
         self._process = None
         await asyncio.gather(*(process.close() for process in self._alive))
 
-    def received(self, process: "_Process", payload: bytes) -> None:
+    def received(self, process: Process, payload: bytes) -> None:
         """A reply of the process, which answers the first call."""
         if process is not self._process or not self._calls:
             return
@@ -119,13 +109,12 @@ class Link:
         if call is self._setup:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
-            kind = errors.ReplayMismatchError if reply.kind == "ReplayMismatchError" else errors.EngineError
-            call.fail(kind(f"{call.what}: {reply.text}"))
+            call.fail(AS_THEY_ARE.get(reply.kind, errors.EngineError)(f"{call.what}: {reply.text}"))
         elif not call.future.done():
             call.future.set_result(reply)
         self.seconds += reply.seconds
 
-    def ended(self, process: "_Process", how: str) -> None:
+    def ended(self, process: Process, how: str) -> None:
         """The process is gone. One that was killed here, or closed, has been dealt with already."""
         self._alive.discard(process)
         if process is self._process:
@@ -134,32 +123,21 @@ class Link:
                 self._blame(how)
 
     def _relaunch(self) -> asyncio.Future[Any]:
-        """Begin to start a process; the future is done when its world is set up."""
+        """Start a process; the future is done when its world is set up."""
         future = self._loop.create_future()
         self._setup = Call(self._settings, "starting an engine process", SETUP_SECONDS, future)
         self._calls.appendleft(self._setup)
-        self._launching = self._loop.create_task(self._launch())
-        return future
-
-    async def _launch(self) -> None:
-        process = _Process(self)
-        path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        environment = os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         try:
-            await self._loop.subprocess_exec(lambda: process, *COMMAND, env=environment, start_new_session=True)
+            self._process = Process(self.received, self.ended)
         except OSError as error:
             self._fail_all(errors.EngineError(f"starting an engine process: {error}"))
-            return
-        finally:
-            self._launching = None
-        self._alive.add(process)
-        if self._closed:
-            return
-        self._process = process
+            return future
+        self._alive.add(self._process)
         for call in self._calls:
-            process.write(call.frame)
+            self._process.write(call.frame)
         self._since = self._loop.time()
         self._watch()
+        return future
 
     def _set_up(self, setup: Call, reply: frames.Reply) -> None:
         """The answer to Setup. Without a world no call can be answered: all fail for the reason given."""
@@ -181,14 +159,11 @@ class Link:
             self._alarm.cancel()
             self._alarm = None
         if self._process is not None and self._calls:
-            self._alarm = self._loop.call_at(self._since + self._calls[0].deadline, self._loop.call_soon, self._judge)
+            self._alarm = self._loop.call_at(self._since + self._calls[0].deadline, self._judge)
 
     def _judge(self) -> None:
-        """Kill the process if its first call is overdue.
-
-        The alarm calls this one turn of the event loop late: replies that came while the loop was busy, perhaps for longer
-        than the deadline, are read before alarms ring but delivered a turn later.
-        """
+        """Kill the process if its first call is overdue. What it has answered while the event loop was busy, perhaps for
+        longer than the deadline, has been read: a turn of the loop reads first and then rings alarms."""
         if self._process is None or not self._calls or self._loop.time() < self._since + self._calls[0].deadline:
             self._watch()
             return
@@ -211,71 +186,3 @@ class Link:
     def _fail_all(self, error: errors.AgentCliError) -> None:
         while self._calls:
             self._calls.popleft().fail(type(error)(str(error)))
-
-
-class _Process(asyncio.SubprocessProtocol):
-    """One operating system process: frames both ways, the end of its stderr, and its end."""
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._inbox = bytearray()
-        self._stderr = b""
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.SubprocessTransport, transport)
-        self._stdin = cast(asyncio.WriteTransport | None, self._transport.get_pipe_transport(0))
-
-    def write(self, frame: bytes) -> None:
-        """Send a frame at once: nothing may lie here while the event loop is busy, for the deadline's clock runs."""
-        if self._stdin is not None:
-            self._stdin.write(frame)
-
-    def pipe_data_received(self, fd: int, data: bytes) -> None:
-        if fd == 2:
-            self._stderr = (self._stderr + data)[-STDERR_BYTES:]
-            return
-        self._inbox += data
-        for payload in frames.take_frames(self._inbox):
-            self._link.received(self, payload)
-
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        if fd == 0:
-            self._stdin = None
-
-    def process_exited(self) -> None:
-        """Children of an engine may outlive it and hold the pipes open: they go with it."""
-        self._kill_group()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport.close()
-        self._gone.set_result(None)
-        code = self._transport.get_returncode() or 0
-        how = f"exited with status {code}" if code >= 0 else f"died of {signal.Signals(-code).name}"
-        self._link.ended(self, f"the engine process {how}{self.last_words()}")
-
-    def last_words(self) -> str:
-        """The lines of its stderr that matter most, as part of a one-line message: the head of a report by faulthandler,
-        else the last ones; empty when there are none."""
-        text = self._stderr.decode(errors="replace")
-        _, fatal, report = text.rpartition("Fatal Python error")
-        lines = [line.strip() for line in (fatal + report).splitlines() if line.strip()]
-        shown = lines[:5] if fatal else lines[-5:]
-        return f"; its last words: {' | '.join(shown)}" if shown else ""
-
-    def kill(self) -> None:
-        """End it and its children at once."""
-        if self._transport.get_returncode() is None:
-            self._kill_group()
-
-    async def close(self) -> None:
-        """Close its stdin, which ends it; kill it after CLOSE_SECONDS."""
-        if self._stdin is not None:
-            self._stdin.close()
-        await asyncio.wait([self._gone], timeout=CLOSE_SECONDS)
-        self.kill()
-        await self._gone
-
-    def _kill_group(self) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._transport.get_pid(), signal.SIGKILL)

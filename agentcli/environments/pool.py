@@ -2,8 +2,8 @@
 
 `await pool.step(state, action)` gives a new state and leaves the old one as it was, so stepping one state twice is a fork.
 Engines run in worker processes; a task is pinned to one of them, which holds its engines and snapshots. A state whose
-engine has moved on, was evicted or died is restored from a snapshot or else by replaying its actions, every
-observation checked. Results depend on (task, actions) alone, never on timing. Methods are for one event loop.
+engine has moved on, was evicted or died is restored from a snapshot or else by replaying its actions, and checked
+against what was observed. Results depend on (task, actions) alone, never on timing. Methods are for one event loop.
 """
 
 import asyncio
@@ -98,7 +98,7 @@ class EnginePool:
         await self.close()
 
     async def start(self, task: Task) -> State:
-        """Open a task. Raises EngineError."""
+        """Open a task. Raises EngineError, and WriteError where the world has no room for files of its own."""
         opened = self._open(task.id)
         opened.starts += 1
         serial = next(self._serials)
@@ -121,7 +121,7 @@ class EnginePool:
         """The state that `action` leads to; any number of times from the same state.
 
         Raises EngineError when the engine raises, dies or hangs, ReplayMismatchError when the state could not be
-        restored exactly, and UsageError when the episode has ended in `state`.
+        restored exactly, UsageError when the episode has ended in `state`, and WriteError as `start`.
         """
         if state.observation.done:
             raise UsageError(f"task {state.task.id}: no step can follow {state.actions[-1:]}, which ended the episode")
@@ -194,7 +194,8 @@ async def _ask(
     """Ask about a state; where the worker has lost it, ask again with all that is needed to rebuild it."""
     reply = await link.call(request(None), what)
     if isinstance(reply, frames.Lost):
-        reply = await link.call(request(frames.History(state.task, state.actions, state.observations)), what)
+        history = frames.History(state.task, state.actions, state.observations, state.observation.state)
+        reply = await link.call(request(history), what)
     return reply
 
 

@@ -58,7 +58,9 @@ class Engine(Protocol):
         """An exact, cheap copy of the state, or None where the engine has none (the pool then replays). Only valid
         for this engine object and this task."""
 
-    def restore(self, snapshot: Any) -> None: ...
+    def restore(self, snapshot: Any) -> Observation:
+        """Make a snapshot's state the current one. Gives the observation that had led there; whatever of it the engine can tell
+        again, it tells as things are now (the pool refuses a copy in which anything differs)."""
 
     def plan(self) -> list[str]:
         """Actions that win from the current state, computed from the true state (for the expert policy).

@@ -1,20 +1,21 @@
 """One engine process: `python -m agentcli.environments.worker`, started and spoken to by the pool only.
 
 It holds the live engines and snapshots of the tasks pinned to it and answers one request at a time. It never decides what
-happens to a task: a call that raises is reported and its engine thrown away, a crash or a hang is the pool's to notice. It
-ends when its stdin closes, so it cannot outlive its parent, and takes along whatever its engines run. Requests and replies go
-over private copies of stdin and stdout; file descriptor 1 then points at stderr, so that an engine may print what it likes.
+happens to a task: a call that raises is reported and its engine thrown away, a crash or a hang is the pool's to notice.
+It ends when its stdin closes, and takes along whatever its engines run. It cannot outlive its parent: argument 1 is the
+lifeline, a file descriptor by which the kernel kills it then. Requests and replies go over private copies of stdin and
+stdout; file descriptor 1 then points at stderr, so that an engine may print what it likes.
 """
 
 import atexit
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import os
 import select
 import signal
 import sys
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -22,11 +23,8 @@ from typing import Any, BinaryIO
 
 from agentcli import errors
 from agentcli.environments import frames
-from agentcli.environments.protocol import Engine, World
+from agentcli.environments.protocol import Engine, Observation, World
 from agentcli.environments.registry import make_engine, make_world
-
-ORPHAN_SECONDS = 1.0
-"""How long engines may take to close after the parent has gone."""
 
 
 class Slot:
@@ -39,8 +37,8 @@ class Slot:
         self.task = task
         self.at: int | None = None
         """The state the engine is in now."""
-        self.snapshots: dict[int, Any] = {}
-        """States this engine can be put into. None: it has no snapshot, but is there now."""
+        self.snapshots: dict[int, tuple[Any, Observation]] = {}
+        """States this engine can be put into, with what was observed there. None: no snapshot, but it is there now."""
 
 
 class Host:
@@ -59,7 +57,10 @@ class Host:
         """Steps that the present request has replayed."""
 
     def serve(self, request: frames.Request) -> bytes | None:
-        """The frame that answers `request`; an engine that raises is discarded and reported as Failed."""
+        """The frame that answers `request`; an engine that raises is discarded and reported as Failed.
+
+        Raises MemoryError, which ends the process: what its engines share may be half changed.
+        """
         began = time.perf_counter()
         self._busy, self._replayed = None, 0
         reply: frames.Reply | None
@@ -69,6 +70,8 @@ class Host:
                 return None
             reply.seconds = time.perf_counter() - began
             return frames.encode_frame(reply)
+        except MemoryError:
+            raise
         except Exception as error:
             if self._busy is not None:
                 self._drop(self._busy)
@@ -88,7 +91,7 @@ class Host:
             case frames.Open(task, state):
                 slot = self._acquire(task.id)
                 start = slot.engine.start(task)
-                return frames.Opened(start, self._settle(slot, state))
+                return frames.Opened(start, self._settle(slot, state, start.observation))
             case frames.Plan(_, state, history):
                 found = self._reach(state, history)
                 if found is None:
@@ -105,37 +108,47 @@ class Host:
         if slot is None:
             return frames.Lost()
         observation = slot.engine.step(request.action)
-        if slot.snapshots[request.state] is None:
+        if slot.snapshots[request.state][0] is None:
             del slot.snapshots[request.state], self._slot_of[request.state]
-        return frames.Stepped(observation, self._settle(slot, request.result), self._replayed)
+        return frames.Stepped(observation, self._settle(slot, request.result, observation), self._replayed)
 
     def _reach(self, state: int, history: frames.History | None) -> Slot | None:
-        """A slot whose engine is in `state`; None when the state is lost and there is no history to rebuild it from."""
+        """A slot whose engine is in `state`; None when the state is lost and there is no history to rebuild it from.
+
+        Raises ReplayMismatchError when the restored copy is not what was observed.
+        """
         slot = self._slot_of.get(state)
         if slot is None:
             return None if history is None else self._rebuild(state, history)
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:
-            slot.engine.restore(slot.snapshots[state])
+            snapshot, observed = slot.snapshots[state]
+            _check_copy(slot.engine.restore(snapshot), observed)
             slot.at = state
         return slot
 
     def _rebuild(self, state: int, history: frames.History) -> Slot:
         """Play a prefix again in another engine. Raises ReplayMismatchError when any observation differs."""
         slot = self._acquire(history.task.id)
-        _check(history, 0, slot.engine.start(history.task).observation.text)
+        observation = slot.engine.start(history.task).observation
+        _check_text(history, 0, observation.text)
         for index, action in enumerate(history.actions, start=1):
-            _check(history, index, slot.engine.step(action).text)
+            observation = slot.engine.step(action)
+            _check_text(history, index, observation.text)
             self._replayed += 1
-        self._settle(slot, state)
+        if observation.state != history.key:
+            raise errors.ReplayMismatchError(
+                f"replayed state key is {observation.state!r}, recorded was {history.key!r}"
+            )
+        self._settle(slot, state, observation)
         return slot
 
-    def _settle(self, slot: Slot, state: int) -> bool:
+    def _settle(self, slot: Slot, state: int, observation: Observation) -> bool:
         """The slot's engine has arrived in `state`; whether it gave a snapshot of it."""
         snapshot = slot.engine.snapshot()
         slot.at = state
-        slot.snapshots[state] = snapshot
+        slot.snapshots[state] = snapshot, observation
         self._slot_of[state] = slot
         return snapshot is not None
 
@@ -171,7 +184,16 @@ def failure(error: Exception) -> frames.Failed:
     return frames.Failed("EngineError", f"{kind}: {error}")
 
 
-def _check(history: frames.History, index: int, text: str) -> None:
+def _check_copy(now: Observation, then: Observation) -> None:
+    if now == then:
+        return
+    for name in Observation.__struct_fields__:
+        shown, recorded = getattr(now, name), getattr(then, name)
+        if shown != recorded:
+            raise errors.ReplayMismatchError(f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}")
+
+
+def _check_text(history: frames.History, index: int, text: str) -> None:
     if text != history.observations[index]:
         raise errors.ReplayMismatchError(
             f"replayed observation {index} is {text!r}, recorded was {history.observations[index]!r}"
@@ -199,14 +221,14 @@ def _read_frames(stream: BinaryIO) -> Iterator[bytes]:
         yield stream.read(frames.HEADER.unpack(header)[0])
 
 
-def _exit_with_parent(descriptor: int) -> None:
-    """End the process soon after the other end of `descriptor` has closed, even in the middle of an engine call."""
-    poller = select.poll()
-    poller.register(descriptor, 0)
-    poller.poll()
-    threading.Event().wait(ORPHAN_SECONDS)
-    _end_group()
-    os._exit(1)
+def _hang_on(lifeline: int) -> None:
+    """Let the kernel kill this process and what its engines run as soon as the other end of `lifeline` closes, which is never
+    written to (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). A process that is stuck in C code, or stopped, could not do it itself."""
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:
+        os._exit(1)  # it had closed before
 
 
 def _end_group() -> None:
@@ -217,11 +239,11 @@ def _end_group() -> None:
 
 def main() -> int:
     """Serve requests until stdin closes. Exit status 1 when the world cannot be set up."""
+    _hang_on(int(sys.argv[1]))
     atexit.register(_end_group)  # first in, last out: what libraries clean up at the end is clean by then
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
-    threading.Thread(target=_exit_with_parent, args=(requests.fileno(),), daemon=True).start()
     inbox = _read_frames(requests)
     host = None
     try:

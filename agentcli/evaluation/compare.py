@@ -30,9 +30,9 @@ def side_by_side(evaluations: Mapping[str, Sequence[Episode]]) -> dict[str, dict
 def against(first: Sequence[Episode], other: Sequence[Episode]) -> dict[str, Any]:
     """What changed from `first` to `other` over the tasks that both walked.
 
-    tasks: how many; success: the difference with its interval, in shares; mcnemar: exact p-value over tasks, None unless each
-    has one sample a task; tokens, steps: cost per task relative to the first's (from the ledgers: everything that was
-    generated and executed), None where that is 0.
+    tasks: how many; success: the difference with its interval, in shares; mcnemar: exact p-value over tasks, None without any
+    and unless each has one sample a task; tokens, steps: cost per task relative to the first's (from the ledgers: everything
+    that was generated and executed), None where that is 0.
     """
     before, after = successes_by_task(first), successes_by_task(other)
     tasks = [task for task in before if task in after]
@@ -44,7 +44,7 @@ def against(first: Sequence[Episode], other: Sequence[Episode]) -> dict[str, Any
         "tasks": len(tasks),
         "success": {"difference": difference, "low": low, "high": high},
         "mcnemar": mcnemar_exact([before[task][0] for task in tasks], [after[task][0] for task in tasks])
-        if single
+        if single and tasks
         else None,
         "tokens": _ratio(costs[1].generated_tokens, costs[0].generated_tokens),
         "steps": _ratio(costs[1].steps, costs[0].steps),

@@ -29,12 +29,13 @@ def episodes(tree: Tree) -> Iterator[Episode]:
 
 def repetitions(trajectory: list[Step]) -> int:
     """Steps whose action already occurred in this episode from the same state (000 Table 6); of a step in several copies, all
-    its moves in the same copy."""
-    seen: set[tuple[int, str, str | None]] = set()
+    its moves in the same copy. A malformed step has no action to repeat."""
+    seen: set[tuple[int, str, str]] = set()
     repeated = 0
     for step in trajectory:
         moves = {(move.copy, move.state, move.action) for move in step.moves}
-        keys: set[tuple[int, str, str | None]] = {*moves} if moves else {(0, step.state, step.action)}
-        repeated += keys <= seen
-        seen |= keys
+        if step.action is not None:
+            moves.add((0, step.state, step.action))
+        repeated += bool(moves) and moves <= seen
+        seen |= moves
     return repeated

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 
 RESAMPLES = 10_000
+TIE = 1e-9
+"""Means of tasks that differ by less are equal: thirds and sevenths differ in their last bit."""
 
 
 def wilson(successes: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -25,14 +27,16 @@ def clustered_bootstrap(
     """Percentile interval of the overall mean when whole groups (the samples of one task) are drawn again.
 
     groups: one sequence of values in [0, 1] per task; empty ones are left out. (0, 1) when nothing was observed. When every
-    value is 0, or every one is 1, drawing again cannot vary: Wilson's interval with one observation per task is given.
+    task has the same mean, drawing again cannot vary: at most Wilson's share of unseen tasks may differ from it then, and all
+    the way (for 0 and 1 that is Wilson's interval with one observation per task).
     """
     sums = np.array([sum(group) for group in groups if len(group)], dtype=np.float64)
     sizes = np.array([len(group) for group in groups if len(group)], dtype=np.float64)
     if len(sums) == 0:
         return 0.0, 1.0
-    if sums.sum() in (0.0, sizes.sum()):
-        return wilson(len(sums) if sums[0] else 0, len(sums), confidence)
+    if np.ptp(sums / sizes) < TIE:
+        mean, unseen = float(sums.sum() / sizes.sum()), wilson(0, len(sums), confidence)[1]
+        return mean - unseen * mean, mean + unseen * (1 - mean)
     draws = np.random.default_rng(seed).integers(0, len(sums), size=(RESAMPLES, len(sums)))
     means = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
     low, high = np.quantile(means, [0.5 - confidence / 2, 0.5 + confidence / 2])
@@ -78,7 +82,7 @@ def paired_bootstrap(
     before, after = sums.sum(axis=1) / sizes.sum(axis=1)
     gain = float(after - before)
     by_task = sums[1] / sizes[1] - sums[0] / sizes[0]
-    if np.ptp(by_task) == 0:
+    if np.ptp(by_task) < TIE:
         unseen = wilson(0, len(first), confidence)[1]
         return gain, gain - unseen * (1 + gain), gain + unseen * (1 - gain)
     draws = np.random.default_rng(seed).integers(0, len(first), size=(RESAMPLES, len(first)))

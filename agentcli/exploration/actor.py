@@ -6,7 +6,9 @@ the finished tree lists steps in lineage order, so that one seed gives one tree 
 another way (copies.py) does so with `ask`, `step` and `keep`, which charge the same ledger.
 """
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +80,8 @@ class Actor:
     ) -> None:
         self.task, self.world, self.settings, self.seed = task, world, settings, seed
         self.ledger = Ledger()
+        self.seconds = {"policy": 0.0, "environment": 0.0}
+        """Waited for each so far; of requests that wait at the same time every one counts."""
         self.broken = "the environment could not be opened"
         """Why, when the engine could not open the task."""
         self._engines, self._policy = engines, policy
@@ -91,7 +95,8 @@ class Actor:
         observations: tuple[str, ...] = ("",)
         admissible: tuple[str, ...] = ()
         try:
-            state = await self._engines.start(self.task)
+            with self._waiting("environment"):
+                state = await self._engines.start(self.task)
             self._instruction = state.instruction
             observations, admissible = (state.observation.text,), state.observation.admissible
         except EngineError as error:
@@ -137,18 +142,18 @@ class Actor:
         """One reply for the step that will be called `lineage`. Raises what the policy raises."""
         policy = self.settings.policy
         before = self._steps.get(lineage[:-1]) if lineage[-1] == 0 else None
-        reply = await self._policy.respond(
-            Request(
-                prompt=prompt,
-                context=context,
-                state=state,
-                seed=derive_seed(self.seed, self.task.id, "/".join(map(str, lineage))),
-                episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
-                temperature=policy.temperature,
-                max_tokens=policy.max_tokens,
-                parent_prompt=before.prompt if before is not None else "",
-            )
+        request = Request(
+            prompt=prompt,
+            context=context,
+            state=state,
+            seed=derive_seed(self.seed, self.task.id, "/".join(map(str, lineage))),
+            episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
+            temperature=policy.temperature,
+            max_tokens=policy.max_tokens,
+            parent_prompt=before.prompt if before is not None else "",
         )
+        with self._waiting("policy"):
+            reply = await self._policy.respond(request)
         self.ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
         self.ledger.prompt_tokens += reply.prompt_tokens
         self.ledger.shared_prompt_tokens += reply.prompt_tokens if lineage[-1] > 0 else reply.shared_prompt_tokens
@@ -156,7 +161,8 @@ class Actor:
 
     async def step(self, state: State, action: str) -> State:
         """What `action` leads to; `state` stays as it is. Raises EngineError."""
-        after = await self._engines.step(state, action)
+        with self._waiting("environment"):
+            after = await self._engines.step(state, action)
         self.ledger.replayed_steps += after.replayed
         return after
 
@@ -169,6 +175,12 @@ class Actor:
         for lineage in lineages:
             self._left_out[lineage] = self._steps.pop(lineage)
 
+    def keep_only(self, trajectory: Iterable[Node]) -> None:
+        """Leave out whatever has branched off a trajectory."""
+        kept = {node.lineage for node in trajectory}
+        roots = {lineage[:1] for lineage in kept if lineage}
+        self.leave_out([lineage for lineage in self._steps if lineage[:1] in roots and lineage not in kept])
+
     def tree(self, method: str) -> Tree:
         """The finished tree: steps in lineage order, ids their positions, ledger filled in."""
         order = sorted(self._steps)
@@ -179,7 +191,7 @@ class Actor:
             for lineage in order
         ]
         paid = [*steps, *self._left_out.values()]
-        self.ledger.steps = sum(max(1, len(step.moves)) for step in paid if step.error is None)
+        self.ledger.steps = sum(len(step.moves) or int(step.error is None) for step in paid)
         self.ledger.leaves = sum(lineage not in parents for lineage in order)
         self.ledger.forks = sum(lineage[-1] > 0 for lineage in (*order, *self._left_out) if len(lineage) > 1)
         return Tree(
@@ -192,11 +204,12 @@ class Actor:
         )
 
     def cut(self, method: str, why: str, minimum: int) -> Tree:
-        """The tree as it is when its time is up. With `minimum` finished leaves it is kept without what is unfinished (its
-        cost stays charged); with fewer, every unfinished trajectory, at least one, is an errored leaf and says `why`."""
+        """The tree as it is when its time is up. With `minimum` finished leaves, or all it was to have, it is kept without what
+        is unfinished (its cost stays charged); with fewer, every unfinished trajectory, at least one, is an errored leaf and
+        says `why`."""
         ends = [lineage for lineage, step in self._steps.items() if step.outcome is not None]
         finished = sum(self._steps[lineage].outcome is not Outcome.ERRORED for lineage in ends)
-        if finished >= minimum:
+        if finished >= min(minimum, self.settings.rollout.leaves):
             kept = {lineage[:depth] for lineage in ends for depth in range(1, len(lineage) + 1)}
             self.leave_out([lineage for lineage in self._steps if lineage not in kept])
             return self.tree(method)
@@ -209,6 +222,14 @@ class Actor:
             new = 1 + max((lineage[0] for lineage in self._steps), default=-1)
             self._record(Node((), None, nowhere), (new,), Sampled("", Reply(text=""), parse("")), error=why)
         return self.tree(method)
+
+    @contextmanager
+    def _waiting(self, what: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[what] += time.perf_counter() - begun
 
     def _record(
         self,

@@ -2,14 +2,16 @@
 
 The frontier holds every unfinished trajectory in a fixed order. In each round all of them act; then, in that order, each
 decides how many continuations its new state gets: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7),
-else one. N_current counts every leaf, finished or not, so the tree never has more than N. `--branch fixed:P` replaces
-the trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of entropy as in ARPO.
+else one. N_current counts every leaf, finished or not, so the tree never has more than N; once it has N, nobody waits for a
+round any longer. `--branch fixed:P` replaces the trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of
+entropy as in ARPO.
 """
 
 import asyncio
 
 from agentcli.exploration.actor import Actor, Node
 from agentcli.exploration.budget import first_leaves
+from agentcli.exploration.chain import follow
 from agentcli.exploration.triggers import Trigger, trigger
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Tree
@@ -29,7 +31,7 @@ async def branch_out(actor: Actor, rollout: RolloutSettings, triggered: Trigger)
     current = first_leaves(rollout)
     root = await actor.start()
     frontier = [(root, index) for index in range(current)]
-    while frontier:
+    while frontier and current < rollout.leaves:
         reached = await asyncio.gather(*(actor.act(node, index) for node, index in frontier))
         frontier = []
         for node in reached:
@@ -38,4 +40,5 @@ async def branch_out(actor: Actor, rollout: RolloutSettings, triggered: Trigger)
             width = min(rollout.branching, rollout.leaves - current + 1) if triggered(node) else 1
             current += width - 1
             frontier += [(node, index) for index in range(width)]
+    await asyncio.gather(*(follow(actor, node, index) for node, index in frontier))
     return root, current

@@ -65,21 +65,20 @@ async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
     """One trajectory from `root` to its end; from its <explore> states on, the best of B ends."""
-    trajectory = await follow(actor, root, index, polls)
-    grown, place = list(trajectory), 1
-    while not succeeded(trajectory) and polls.open:
-        places = range(place, len(trajectory) - 1)
-        at = next((number for number in places if trajectory[number].explores), None)
-        if at is None:
-            break
-        node, polls.held, place = trajectory[at], polls.held + 1, at + 1
-        others = await asyncio.gather(
-            *(follow(actor, node, number, polls) for number in range(1, polls.limits.branching))
-        )
-        grown += [reached for other in others for reached in other[1:]]
-        trajectory = trajectory[:at] + best([trajectory[at:], *others])
-    kept = {node.lineage for node in trajectory}
-    actor.leave_out([node.lineage for node in grown if node.lineage not in kept])
+    trajectory, place = await follow(actor, root, index, polls), 1
+    try:
+        while not succeeded(trajectory) and polls.open:
+            places = range(place, len(trajectory) - 1)
+            at = next((number for number in places if trajectory[number].explores), None)
+            if at is None:
+                return
+            node, polls.held, place = trajectory[at], polls.held + 1, at + 1
+            others = await asyncio.gather(
+                *(follow(actor, node, number, polls) for number in range(1, polls.limits.branching))
+            )
+            trajectory = trajectory[:at] + best([trajectory[at:], *others])
+    finally:
+        actor.keep_only(trajectory)  # also where the deadline ends a vote
 
 
 async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Node]:

@@ -26,6 +26,7 @@ class RunDirectory:
         self.path = path
         self.manifest_path = path / "manifest.json"
         self.trees = path / "trees.jsonl"
+        self.seconds = path / "seconds.jsonl"
         self.checkpoint = path / "checkpoint"
         self.optimizer = path / "optimizer.safetensors"
         self.metrics = path / "metrics.jsonl"

@@ -23,6 +23,7 @@ Position = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """Exact as a float."""
 Reward = Annotated[float, msgspec.Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 LogProbability = Annotated[float, msgspec.Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
 
 
@@ -168,6 +169,21 @@ class Tree(Record, kw_only=True):
     seed: int
     steps: list[Step]
     ledger: Ledger
+
+
+class TreeSeconds(Record, kw_only=True):
+    """How long a tree took: a line of seconds.jsonl, beside the trees so that one seed means the same trees.jsonl. A tree that was
+    redone has two."""
+
+    schema_version: int = SCHEMA_VERSION
+    task: str
+    """Task id of the tree."""
+    policy: Seconds
+    """Seconds its requests waited for the policy, each counted: shared batches and the queue before them are part of it."""
+    environment: Seconds
+    """Seconds its steps waited for the engines, each counted."""
+    wall: Seconds
+    """From its first request to its end."""
 
 
 INHERITED = "inherited"

@@ -1,107 +1,117 @@
-"""Tables of `agentcli compare`: one row a run, the first is the reference. Made from plain numbers; prints nothing."""
+"""Tables of `agentcli compare`: one row or column a run, the first is the reference. Made from plain numbers; prints nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
-
+from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import RATIOS, percent, rate
 
 Rows = Mapping[str, Mapping[str, Any]]
 """By run."""
 
 
-def comparison_tables(result: Mapping[str, Any]) -> Iterator[Table]:
+def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
     """Every table of a comparison (stages.compare): evaluations, their kinds, Wilcoxon, trees."""
     for label, runs in result["evaluations"].items():
         yield label_table(label, runs)
         yield behaviour_table(label, runs)
         yield kinds_table(label, runs)
     if "wilcoxon" in result:
-        yield wilcoxon_table(result["wilcoxon"], result["first"])
+        yield wilcoxon_table(result["wilcoxon"], result["benchmarks"])
     if "trees" in result:
         yield trees_table(result["trees"])
 
 
-def label_table(label: str, runs: Rows) -> Table:
-    """Success of each run, and its gain over the first in points; `solved` where there are several samples a task."""
-    table = _table(f"evaluation {label}, against the first", "run")
-    several = any(row["episodes"] > row["tasks"] for row in runs.values())
-    for column in ("episodes", "success % (95 %)", "gain (95 %)", "McNemar p", *(["tasks solved % (95 %)"] * several)):
-        table.add_column(column, justify="right", no_wrap=True)
+def label_table(label: str, runs: Rows) -> Blocks:
+    """Success of each run, and its gain over the first in points. Where there are any: errored episodes; of runs that walked
+    unlike parts of the panel, the tasks that gain and p-value are of; with several samples a task, the tasks solved."""
+    extra = {
+        "errored": (
+            any(row["outcomes"]["errored"] for row in runs.values()),
+            lambda row: str(row["outcomes"]["errored"]),
+        ),
+        "tasks in common": (len({row["tasks"] for row in runs.values()}) > 1, _common),
+        "tasks solved % (95 %)": (
+            any(row["episodes"] > row["tasks"] for row in runs.values()),
+            lambda row: rate(row["solved"]),
+        ),
+    }
+    more = {name: cell for name, (wanted, cell) in extra.items() if wanted}
+    heads = ("episodes", "success % (95 %)", "gain (95 %)", "McNemar p", *more)
+    table = Blocks(f"evaluation {label}, against the first", ("run",), heads)
     for name, row in runs.items():
         against = row.get("against")
-        solved = [rate(row["solved"])] * several
-        table.add_row(escape(name), str(row["episodes"]), rate(row["success"]), _gain(against), _p(against), *solved)
+        cells = [str(row["episodes"]), rate(row["success"]), _gain(against), _p(against)]
+        table.add((name,), [*cells, *(cell(row) for cell in more.values())])
     return table
 
 
-def behaviour_table(label: str, runs: Rows) -> Table:
-    """What the episodes were like, and what was paid for a task (all samples, all votes), also as a multiple of the first's."""
-    table = _table(f"evaluation {label}: episodes, and what a task cost", "run")
-    for column in ("steps", *(f"{name} %" for name in RATIOS), "steps a task", "tokens a task"):
-        table.add_column(column, justify="right", no_wrap=True)
-    paid = [
-        _multiples([row["ledger"][count] / max(1, row["tasks"]) for row in runs.values()], ".1f")
-        for count in ("steps", "generated_tokens")
-    ]
-    for (name, row), *cost in zip(runs.items(), *paid, strict=True):
-        table.add_row(escape(name), f"{row['steps']:.1f}", *(percent(row[ratio]) for ratio in RATIOS), *cost)
+def behaviour_table(label: str, runs: Rows) -> Blocks:
+    """What the episodes were like, and what was paid for a task (all samples, votes and copies), also as a multiple of what the
+    first paid for the tasks that both walked."""
+    heads = ("steps an episode", *(f"{name} %" for name in RATIOS), "steps a task", "tokens a task")
+    table = Blocks(f"evaluation {label}: episodes, and what a task cost", ("run",), heads)
+    for name, row in runs.items():
+        ratios = (percent(row[ratio]) for ratio in RATIOS)
+        paid = [
+            f"{row['ledger'][count] / max(1, row['tasks']):.1f}" + _times(row.get("against", {}).get(ratio))
+            for count, ratio in (("steps", "steps"), ("generated_tokens", "tokens"))
+        ]
+        table.add((name,), [f"{row['steps']:.1f}", *ratios, *paid])
     return table
 
 
-def kinds_table(label: str, runs: Rows) -> Table:
+def kinds_table(label: str, runs: Rows) -> Blocks:
     """Success by task kind, a column a run, with the gain over the first."""
-    table = _table(f"evaluation {label} by kind: success % (95 %), gain", "kind")
-    for name in runs:
-        table.add_column(escape(name), justify="right", overflow="fold")
+    table = Blocks(f"evaluation {label} by kind: success % (95 %), gain", ("kind",), list(runs))
     for kind in dict.fromkeys(kind for row in runs.values() for kind in row["kinds"]):
-        own = [row["kinds"].get(kind) for row in runs.values()]
-        table.add_row(escape(kind), *(_of_kind(cell) for cell in own))
+        table.add((kind,), [_of_kind(row["kinds"].get(kind)) for row in runs.values()])
     return table
 
 
-def wilcoxon_table(tests: Rows, first: str) -> Table:
+def wilcoxon_table(tests: Rows, benchmarks: Sequence[str]) -> Blocks:
     """The signed-rank test over benchmarks."""
-    table = _table(f"exact Wilcoxon signed-rank over benchmarks, against {first}", "run")
-    for column in ("benchmarks", "p"):
-        table.add_column(column, justify="right")
+    title = f"exact Wilcoxon signed-rank over {', '.join(benchmarks)}, against the first"
+    table = Blocks(title, ("run",), ("benchmarks", "p"))
     for name, test in tests.items():
-        table.add_row(escape(name), str(test["benchmarks"]), f"{test['p']:.2g}")
+        table.add((name,), (str(test["benchmarks"]), f"{test['p']:.2g}"))
     return table
 
 
-def trees_table(runs: Rows) -> Table:
+def trees_table(runs: Rows) -> Blocks:
     """What rollouts cost and brought: a column a run; every cost of a further run also as a multiple of the first's."""
-    table = _table("trees, against the first", "")
-    table.columns[0].no_wrap = True
-    for name in runs:
-        table.add_column(escape(name), justify="right", overflow="fold")
-    table.add_row("method", *(row["method"] for row in runs.values()))
-    table.add_row("tasks", *(str(row["tasks"]) for row in runs.values()))
-    table.add_row("success of leaves % (95 %)", *(rate(row["success"]) for row in runs.values()))
-    table.add_row("explore % of steps", *(percent(row["explore"]) for row in runs.values()))
-    for field in next(iter(runs.values()))["ledger"]:
-        table.add_row(field.replace("_", " "), *_multiples([row["ledger"][field] for row in runs.values()], ","))
-    table.add_row("shared % of prompt tokens", *(percent(row["shared"]) for row in runs.values()))
-    table.add_row("generated tokens per leaf", *_multiples([row["tokens_per_leaf"] for row in runs.values()], ".1f"))
+    rows = list(runs.values())
+    table = Blocks("trees, against the first", ("",), list(runs))
+    table.add(("method",), [row["method"] for row in rows])
+    table.add(("tasks",), [str(row["tasks"]) for row in rows])
+    table.add(("success of leaves % (95 %)",), [rate(row["success"]) for row in rows])
+    if any(row["errored"] for row in rows):
+        table.add(("errored leaves",), [f"{row['errored']:,}" for row in rows])
+    table.add(("explore % of steps",), [percent(row["explore"]) for row in rows])
+    for field in rows[0]["ledger"]:
+        table.add((field.replace("_", " "),), _multiples([row["ledger"][field] for row in rows], ","))
+    table.add(("shared % of prompt tokens",), [percent(row["shared"]) for row in rows])
+    for what in ("steps", "tokens"):
+        name = "generated tokens per leaf" if what == "tokens" else "steps per leaf"
+        table.add((name,), _multiples([row[f"{what}_per_leaf"] for row in rows], ".1f"))
     for part in ("policy", "environment"):
-        seconds = [row["seconds"].get(part, 0.0) for row in runs.values()]
-        table.add_row(f"{part} seconds", *_multiples(seconds, ".1f"))
+        seconds = [row["seconds"].get(part) for row in rows]
+        brief = any(value is not None and value < 10 for value in seconds)
+        table.add((f"{part} seconds",), _multiples(seconds, ",.2f" if brief else ",.0f"))
     return table
 
 
-def _table(title: str, first: str) -> Table:
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column(first, overflow="fold")
-    return table
-
-
-def _multiples(values: list[Any], form: str) -> list[str]:
-    """Every value, all but the first with its multiple of the first: "1,200", "1,800 x1.50"."""
+def _multiples(values: Sequence[float | None], form: str) -> list[str]:
+    """Every value, all but the first with its multiple of the first: "1,200", "1,800 x1.50"; "-" for none."""
     first, *others = values
-    return [f"{first:{form}}", *(f"{value:{form}}" + (f" x{value / first:.2f}" if first else "") for value in others)]
+    ratios = [None, *(value / first if first and value is not None else None for value in others)]
+    return [
+        "-" if value is None else f"{value:{form}}" + _times(ratio) for value, ratio in zip(values, ratios, strict=True)
+    ]
+
+
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f" x{ratio:.2f}"
 
 
 def _gain(against: Mapping[str, Any] | None) -> str:
@@ -118,8 +128,13 @@ def _p(against: Mapping[str, Any] | None) -> str:
     return "-" if against["mcnemar"] is None else f"{against['mcnemar']:.2g}"
 
 
+def _common(row: Mapping[str, Any]) -> str:
+    return str(row["against"]["tasks"]) if "against" in row else ""
+
+
 def _of_kind(row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "-"
-    gain = f" {100 * row['against']['success']['difference']:+.1f}" if "against" in row else ""
+    against = row.get("against")
+    gain = f" {100 * against['success']['difference']:+.1f}" if against and against["tasks"] else ""
     return rate(row["success"]) + gain

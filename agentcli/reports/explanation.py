@@ -5,6 +5,8 @@ Made from plain values (the JSON of stages.explain). Texts of worlds and models 
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from shlex import join
 from typing import Any
 
 from rich.table import Table
@@ -77,16 +79,23 @@ def _result(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
     if about["masked"] is None and not about["account"]:
         yield f"parts        {credit_line(about['parts']) or '-'} (the method gives no account of its arithmetic)"
     if told["written"] is not None:
-        yield f"written      {_written(told['written'])}"
+        yield f"written      {_written(told['written'], _again(told, about))}"
 
 
-def _written(written: Mapping[str, Any]) -> str:
+def _again(told: Mapping[str, Any], about: Mapping[str, Any]) -> str:
+    """What writes the method's credit anew."""
+    return join(
+        ["agentcli", "assign-credit", str(Path(told["trees"]).parent), "--method", about["method"], "--overwrite"]
+    )
+
+
+def _written(written: Mapping[str, Any], again: str) -> str:
     if written["same"]:
         return f"the same in {written['file']}"
     differing = ", ".join(
         f"credit.{name} {there} there, {here} here" for name, (there, here) in written["settings"].items()
     )
-    why = differing or "computed from other trees; write it again with: agentcli assign-credit --overwrite"
+    why = differing or f"not of these trees as they are; write it again with: {again}"
     return f"{_signed(written['advantage'])} in {written['file']}: {why}"
 
 

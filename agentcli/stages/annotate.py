@@ -2,8 +2,8 @@
 
 Annotated are the steps that could be imitated: valid, not masked. Their response becomes the tag, the teacher's sentence and the
 action as it was; sampled tokens are forgotten, an empty prompt is rendered, all else stays. A step for which no usable answer
-comes keeps its response and is masked, so that its trajectory serves the others. A trajectory for which the teacher could not
-be asked is left out, counted, and owed: --resume asks again.
+comes keeps its response and is masked, so that its trajectory serves the others; where none comes at all, that is an error. A
+trajectory for which the teacher could not be asked is left out, counted, and owed: --resume asks again.
 
 The requests for a tree depend on the tree and the seed alone, and the trees come in the order of the input: an interrupted and
 an undisturbed annotation of a teacher that repeats itself leave the same bytes.
@@ -43,20 +43,26 @@ INTERVAL = 5
 def annotate(settings: Settings, source: Path, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
     """Write the annotated trees of the run `source` to `out`/trees.jsonl; the teacher is the policy of settings.demos.policy.
 
-    Raises UsageError for a policy that reads no prompts, DataError for trees that are none or belong to another world, and
-    AgentCliError when no trajectory at all could be annotated.
+    Raises what `check_teacher` raises, DataError for trees that are none or belong to another world, and AgentCliError when no
+    trajectory could be annotated or no step got a usable answer.
     """
+    trees = RunDirectory(source).existing_trees()
+    check_teacher(settings, source, out)
+    teacher = settings.demos.policy
+    policy = msgspec.structs.replace(settings.policy, kind=teacher, model=model or settings.policy.model)
+    settings = msgspec.structs.replace(settings, policy=policy)
+    return asyncio.run(_annotate(settings, trees, RunDirectory(out), invocation, model))
+
+
+def check_teacher(settings: Settings, source: Path, out: Path) -> None:
+    """Raises UsageError for a policy that reads no prompts, and when `out` is the run that is read."""
     teacher = settings.demos.policy
     if teacher in NO_TEACHERS:
         raise UsageError(
             f"demos --annotate: {teacher} answers no prompts; name a teacher: --policy openai or transformers"
         )
-    trees = RunDirectory(source).existing_trees()
     if source.resolve() == out.resolve():
         raise UsageError(f"demos --annotate {source}: cannot be written into itself; choose another -o DIR")
-    policy = msgspec.structs.replace(settings.policy, kind=teacher, model=model or settings.policy.model)
-    settings = msgspec.structs.replace(settings, policy=policy)
-    return asyncio.run(_annotate(settings, trees, RunDirectory(out), invocation, model))
 
 
 async def _annotate(
@@ -66,9 +72,7 @@ async def _annotate(
     inputs, world = [source, *model_inputs(model)], {"world": engines.world.name}
     with Session("annotate", run, settings, invocation, SECTIONS, inputs, world) as session:
         resumed = session.check([run.trees])
-        keys = [_key(tree) for tree in _checked(source, engines.world)]
-        if not keys:
-            raise DataError(f"{source}: holds no trees; write some with: agentcli demos --resume -o {source.parent}")
+        keys = [_key(tree) for tree in given_trees(source, engines.world)]
         kept = _kept(run.trees, source, keys) if resumed else Counter[str]()
         if session.done and kept == Counter(keys):
             return session.nothing_owed(session.done)
@@ -93,6 +97,11 @@ async def _annotate(
             raise AgentCliError(f"no trajectory of {source} could be annotated: {failed}")
         _rewrite(run.trees, keys)
         counts, statistics = _summary(run.trees, len(keys))
+        if counts[NOT_ANNOTATED] and not counts["annotated"]:
+            raise AgentCliError(
+                f"no step of {source} got a usable answer ({counts[NOT_ANNOTATED]} asked for); name another teacher with --policy "
+                "and --model, or a higher policy.max_tokens, and use --overwrite"
+            )
         if counts[NOT_ANNOTATED]:
             asked = counts["annotated"] + counts[NOT_ANNOTATED]
             session.progress.note(f"{counts[NOT_ANNOTATED]} of {asked} steps got no usable answer and are masked")
@@ -134,7 +143,9 @@ def _key(tree: Tree) -> str:
     return hashlib.blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()
 
 
-def _checked(source: Path, world: World) -> Iterator[Tree]:
+def given_trees(source: Path, world: World) -> Iterator[Tree]:
+    """Stream the trees of a file. Raises DataError for one that is damaged or of another world, and where there is none."""
+    number = 0
     for number, tree in enumerate(read_records(source, Tree), 1):
         validate_tree(tree, f"{source}:{number}")
         if tree.task.world != world.name:
@@ -143,6 +154,8 @@ def _checked(source: Path, world: World) -> Iterator[Tree]:
                 "these trees with --env or --preset"
             )
         yield tree
+    if number == 0:
+        raise DataError(f"{source}: holds no trees; write some with: agentcli demos --resume -o {source.parent}")
 
 
 def _kept(trees: Path, source: Path, keys: list[str]) -> Counter[str]:

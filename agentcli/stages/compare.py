@@ -1,11 +1,12 @@
 """compare: evaluations and rollouts of several runs side by side, against the first; reads files, writes none.
 
 Only like is compared with like: the tasks must be the same, in the same order. Where a budget ended one of two early, the part
-that both walked is compared.
+that both walked is compared. What the files hold must be what summary and manifest say: a cut file is no other panel.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import msgspec
@@ -15,101 +16,160 @@ from agentcli.evaluation.compare import over_benchmarks, side_by_side
 from agentcli.evaluation.growth import TreeShape, totals
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode, StageRecord
+from agentcli.records.types import SCHEMA_VERSION, Count, Episode, StageRecord, Task
+from agentcli.stages.panels import make_panel
 from agentcli.stages.progress import Progress
 
 GROWN_BY = ("rollout", "demos")
-"""Stages that write trees.jsonl."""
+"""Stages that grow trees."""
+EVALUATION = (".json", ".jsonl")
+"""Its two files: summary and episodes."""
+
+
+class Walked(msgspec.Struct):
+    """Of the panel that an evaluation walked."""
+
+    sha256: str
 
 
 class Summary(msgspec.Struct):
     """The part of an evaluation/<label>.json that is needed."""
 
     stage: str
-    panel: dict[str, Any]
+    split: str
+    episodes: Count
+    panel: Walked
     budget: dict[str, Any] | None = None
+    schema_version: int = SCHEMA_VERSION
 
 
 def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -> dict[str, Any]:
     """Everything about `places` (run directories, or evaluation files) against the first of them.
 
-    `evaluations`: by label, by place (see evaluation.compare); `wilcoxon`: by place, where there are several panels; `trees`: by
-    place, when all are runs that hold trees and no label was asked for. Raises UsageError and DataError, naming the place,
-    when there is nothing to compare, something is missing, or panels are unlike.
+    `evaluations`: by label, by place (see evaluation.compare); `wilcoxon`: by place, over the labels under `benchmarks`, where
+    there are several panels without a common task; `trees`: by place, when all are runs that hold trees and no label was asked
+    for. What some runs hold and others lack is left out with a note. Raises UsageError and DataError, naming the place, when
+    there is nothing to compare, something is missing or damaged, or panels are unlike.
     """
-    names = [str(place) for place in places]
-    if len(names) < 2 or len(set(names)) < len(names):
-        raise UsageError("compare needs two runs or more, each named once: agentcli compare runs/a runs/b")
-    for place in places:
-        if not place.exists() and place.suffix not in (".json", ".jsonl"):
-            raise DataError(f"{place}: no such run directory; name one, or one of its evaluation/*.json")
-    found = {label: dict(zip(names, paths, strict=True)) for label, paths in evaluations_of(places, labels).items()}
+    _check_places(places)
+    names, notes = [str(place) for place in places], list[str]()
+    found = {
+        label: dict(zip(names, paths, strict=True)) for label, paths in evaluations_of(places, labels, notes).items()
+    }
     result: dict[str, Any] = {"first": names[0], "evaluations": {}}
-    rates: dict[str, list[float]] = {name: [] for name in names}
-    panels: set[str] = set()
+    benchmarks: dict[str, set[str]] = {}
     for label, paths in found.items():
-        rows, panel = read_alike(paths)
-        table = result["evaluations"][label] = side_by_side(rows)
-        if panel not in panels:
-            panels.add(panel)
-            for name in names:
-                rates[name].append(table[name]["success"]["rate"])
-    if len(panels) > 1:
-        result["wilcoxon"] = over_benchmarks(rates)
-    if not labels and all(map(holds_trees, places)):
-        try:
-            result["trees"] = trees_of(places)
-        except UsageError as error:
-            if not found:
-                raise
-            progress.note(f"trees are left out: {error}")
-    if not found and "trees" not in result:
+        rows = read_alike(paths)
+        result["evaluations"][label] = side_by_side(rows)
+        tasks = {row.task for row in rows[names[0]]}
+        if not any(tasks & others for others in benchmarks.values()):
+            benchmarks[label] = tasks
+    if len(benchmarks) > 1:
+        result |= {
+            "benchmarks": list(benchmarks),
+            "wilcoxon": _wilcoxon(result["evaluations"], list(benchmarks), names),
+        }
+    trees = {} if labels else _trees(places, bool(found), notes)
+    if trees:
+        result["trees"] = trees
+    if not found and not trees:
         raise DataError(
             f"{' and '.join(names)} have neither an evaluation label nor trees in common; evaluate each with: agentcli eval"
         )
+    for note in notes:
+        progress.note(note)
     return result
 
 
-def evaluations_of(places: Sequence[Path], labels: Sequence[str]) -> dict[str, list[Path]]:
-    """By label the episode files, one for each place. A file stands for itself, beside runs for the one label given."""
-    if all(place.is_dir() for place in places):
-        chosen = list(dict.fromkeys(labels)) or _common_labels(places)
-        return {
-            label: [_episodes(RunDirectory(place).evaluation(label), place) for place in places] for label in chosen
-        }
-    if len(labels) > 1 or (not labels and any(place.is_dir() for place in places)):
+def _check_places(places: Sequence[Path]) -> None:
+    """Raises UsageError for too few places and for one named twice, DataError for what is no run and no evaluation."""
+    if len(places) < 2:
+        raise UsageError("compare needs two runs or more, each named once: agentcli compare runs/a runs/b")
+    seen: dict[Path, Path] = {}
+    for place in places:
+        if not place.is_dir() and place.suffix not in EVALUATION:
+            fault = "is no evaluation" if place.exists() else "no such run directory"
+            raise DataError(f"{place}: {fault}; name a run directory, or one of its evaluation/*.json")
+        itself = place.resolve() if place.is_dir() else place.resolve().with_suffix(".json")
+        if itself in seen:
+            again = "is named twice" if place == seen[itself] else f"is the same as {seen[itself]}"
+            raise UsageError(f"{place} {again}; compare needs two runs or more, each named once")
+        seen[itself] = place
+
+
+def evaluations_of(places: Sequence[Path], labels: Sequence[str], notes: list[str]) -> dict[str, list[Path]]:
+    """By label the episode files, one for each place. A file stands for itself, beside runs for the one label given. What is left
+    out is added to `notes`."""
+    files = [place for place in places if not place.is_dir()]
+    if not files:
+        chosen = list(dict.fromkeys(labels)) or _common_labels(places, notes)
+        return {label: [_episodes(RunDirectory(place).evaluation(label)) for place in places] for label in chosen}
+    if len(files) == len(places) and labels:
+        raise UsageError(
+            f"--label has no effect on evaluation files; leave it out, or name runs in the place of {files[0]}"
+        )
+    if len(files) < len(places) and len(labels) != 1:
         raise UsageError(
             "beside an evaluation file, runs need one --label NAME: agentcli compare runs/a runs/b/evaluation/L0.json"
         )
     paths = [RunDirectory(place).evaluation(labels[0]) if place.is_dir() else place for place in places]
-    return {" / ".join(dict.fromkeys(path.stem for path in paths)): [_episodes(path, path) for path in paths]}
+    return {" / ".join(dict.fromkeys(path.stem for path in paths)): [_episodes(path) for path in paths]}
 
 
-def _common_labels(places: Sequence[Path]) -> list[str]:
+def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     """Labels of the evaluations that all runs hold finished, in alphabetical order."""
     held = [{path.stem for path in place.glob("evaluation/*.json")} for place in places]
-    return sorted(set.intersection(*held))
+    common = set.intersection(*held)
+    rest = sorted(set.union(*held) - common)
+    if rest:
+        more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
+        notes.append(f"evaluations that not every run holds are left out: {', '.join(rest[:5])}{more}")
+    return sorted(common)
 
 
-def _episodes(path: Path, place: Path) -> Path:
+def _episodes(path: Path) -> Path:
     """The .jsonl of an evaluation that ended. Raises DataError."""
-    for file in (path.with_suffix(".json"), path.with_suffix(".jsonl")):
+    for file in map(path.with_suffix, EVALUATION):
         if not file.exists():
-            run = place if place.is_dir() else path.parent.parent
-            raise DataError(f"{file}: no such file; write it with: agentcli eval {run} --label {path.stem}")
+            if path.parent.name != "evaluation":
+                raise DataError(
+                    f"{file}: no such file; an evaluation is two, RUN/evaluation/LABEL.json and LABEL.jsonl"
+                )
+            again = join(["agentcli", "eval", str(path.parent.parent), "--label", path.stem])
+            raise DataError(f"{file}: no such file; write it with: {again}")
     return path.with_suffix(".jsonl")
 
 
-def read_alike(paths: dict[str, Path]) -> tuple[dict[str, list[Episode]], str]:
-    """The episodes by name, and the first's panel hash. Raises UsageError when panels are unlike."""
-    rows = {name: list(read_records(path, Episode)) for name, path in paths.items()}
-    summaries = {name: read_json(path.with_suffix(".json"), Summary) for name, path in paths.items()}
-    walked = {name: list(dict.fromkeys(row.task for row in own)) for name, own in rows.items()}
-    refuse_unlike(walked, {name for name, summary in summaries.items() if summary.budget}, "evaluation")
-    return rows, str(next(iter(summaries.values())).panel["sha256"])
+def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
+    """The episodes by name. Raises DataError for a file that is not what its summary says, UsageError when panels are unlike."""
+    rows, walked, cut = {}, {}, set()
+    for name, path in paths.items():
+        summary = read_json(path.with_suffix(".json"), Summary)
+        rows[name] = list(read_records(path, Episode))
+        walked[name] = list(dict.fromkeys(row.task for row in rows[name]))
+        if len(rows[name]) != summary.episodes or _hash(walked[name]) != summary.panel.sha256:
+            fault = _not_those(len(rows[name]), summary.episodes, "episodes", f"{path.stem}.json")
+            options = ["--split", summary.split, "--label", path.stem, "--resume"]
+            again = join(["agentcli", summary.stage, str(path.parent.parent), *options])
+            raise DataError(f"{path}: {fault}; go on with: {again}")
+        if summary.budget:
+            cut.add(name)
+    refuse_unlike(walked, cut, "evaluation")
+    return rows
 
 
-def refuse_unlike(walked: dict[str, list[str]], cut: set[str], what: str) -> None:
+def _not_those(held: int, wanted: int, what: str, where: str) -> str:
+    """How records differ from what is said of them."""
+    count = f"holds {held} {what}, not the {wanted}" if held != wanted else f"its {what} are not those of the tasks"
+    return f"{count} that {where} tells of"
+
+
+def _hash(tasks: Iterable[str]) -> str:
+    """The hash of a panel of these ids."""
+    return make_panel("", "", [Task(id=name, world="", split="", kind="") for name in tasks]).sha256
+
+
+def refuse_unlike(walked: Mapping[str, list[str]], cut: set[str], what: str) -> None:
     """Raises UsageError unless all task lists are the first's; where a budget cut one of two, the shorter must begin the
     longer."""
     first, *others = walked
@@ -123,29 +183,61 @@ def refuse_unlike(walked: dict[str, list[str]], cut: set[str], what: str) -> Non
             )
 
 
+def _wilcoxon(
+    evaluations: Mapping[str, Any], benchmarks: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    """The test over benchmarks, of the gains over the first on the tasks that both walked."""
+    first, *others = names
+    gains = {
+        name: [evaluations[label][name]["against"]["success"]["difference"] for label in benchmarks] for name in others
+    }
+    return over_benchmarks({first: [0.0] * len(benchmarks), **gains})
+
+
+def _trees(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str, dict[str, Any]]:
+    """What `trees_of` says, nothing where not all are runs that hold trees. With `optional`, unlike panels are one of `notes`."""
+    lacking = [place for place in places if not holds_trees(place)]
+    if lacking:
+        if len(lacking) < len(places) and all(place.is_dir() for place in places):
+            notes.append(f"trees are left out: {lacking[0]} holds none")
+        return {}
+    try:
+        return trees_of(places)
+    except UsageError as error:
+        if not optional:
+            raise
+        notes.append(f"trees are left out: {error}")
+        return {}
+
+
 def holds_trees(place: Path) -> bool:
-    """Whether a rollout, or demos, ended there."""
-    return place.is_dir() and _record(place) is not None
+    """Whether a stage that grows trees ended there."""
+    return place.is_dir() and _grown(place) is not None
 
 
 def trees_of(places: Sequence[Path]) -> dict[str, dict[str, Any]]:
-    """By place: method, number of tasks, success of the leaves, ledger and seconds. Raises UsageError for unlike panels."""
-    found, cut = {}, set()
+    """By place: what evaluation.growth says, with the number of tasks, and seconds. Raises DataError for trees that are not those
+    of the manifest, UsageError for unlike panels."""
+    found, walked, cut = {}, {}, set()
     for place in places:
-        record = _record(place)
-        assert record is not None
-        name = str(place)
-        found[name] = {
-            "method": record.settings["rollout"]["method"],
-            **totals(read_records(RunDirectory(place).existing_trees(), TreeShape)),
-            "seconds": record.seconds,
-        }
+        grown = _grown(place)
+        assert grown is not None
+        stage, record = grown
+        trees, name = RunDirectory(place).existing_trees(), str(place)
+        own = totals(read_records(trees, TreeShape))
+        walked[name] = own["tasks"]
+        count = record.counts.get("trees", len(walked[name]))
+        if len(walked[name]) != count or (stage == "rollout" and _hash(walked[name]) != record.panel):
+            fault = _not_those(len(walked[name]), count, "trees", "manifest.json")
+            raise DataError(f"{trees}: {fault}; go on with: {join(['agentcli', stage, '--resume', '-o', name])}")
+        found[name] = {**own, "tasks": len(walked[name]), "seconds": record.seconds}
         if "budget" in record.statistics:
             cut.add(name)
-    refuse_unlike({name: own["tasks"] for name, own in found.items()}, cut, "rollout")
-    return {name: {**own, "tasks": len(own["tasks"])} for name, own in found.items()}
+    refuse_unlike(walked, cut, "rollout")
+    return found
 
 
-def _record(place: Path) -> StageRecord | None:
+def _grown(place: Path) -> tuple[str, StageRecord] | None:
+    """The stage that wrote the trees there, and its entry."""
     stages = RunDirectory(place).load_manifest().stages
-    return next((stages[name] for name in GROWN_BY if name in stages), None)
+    return next(((name, stages[name]) for name in GROWN_BY if name in stages), None)

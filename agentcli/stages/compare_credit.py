@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from agentcli.credit.compare import Comparison
-from agentcli.credit.registry import changed, make
+from agentcli.credit.registry import changed, make, method_names
 from agentcli.errors import DataError, UsageError
+from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import validate_credit, validate_tree
@@ -32,6 +33,8 @@ class Source(msgspec.Struct, kw_only=True):
     method: str
     file: str | None
     """None: computed here."""
+    stale: str | None
+    """A file of the method that is of other trees."""
     settings: dict[str, Any]
     """Switches other than the method's defaults."""
 
@@ -39,12 +42,12 @@ class Source(msgspec.Struct, kw_only=True):
 def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: int = MOST) -> dict[str, Any]:
     """`steps`, `kept` (of which the figures are), and rows of `methods`, `agreement` and `disagreements` (credit.compare).
 
-    `names`: methods; without any, those whose credit RUN holds. Raises UsageError for fewer than two or one named twice, and
-    DataError for damaged trees, or credit that does not belong to them.
+    `names`: methods; without any, those whose credit RUN holds. Credit of other trees is not read, which is noted. Raises
+    UsageError for fewer than two or one named twice, and DataError for damaged trees, or credit that does not belong to them.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
-    names = list(names) or [path.stem for path in sorted((run / "credit").glob("*.jsonl"))]
+    names = list(names) or _held(run)
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is named twice; name each method once")
@@ -64,8 +67,16 @@ def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: in
         found.add(line, tree, [take(tree, place) for take in takers])
         progress.advance()
     progress.stop()
+    for take in takers:
+        if isinstance(take, _Reader):
+            take.end(trees)
     if found.kept == 0:
         raise DataError(f"{trees}: holds no steps; grow some trees with: agentcli rollout --resume -o {run}")
+    for source in sources:
+        if source.stale is not None:
+            progress.note(
+                f"{source.stale} was not computed from these trees; {source.method} is computed now with its defaults"
+            )
     return {
         "steps": found.steps,
         "kept": found.kept,
@@ -78,6 +89,17 @@ def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: in
     }
 
 
+def _held(run: Path) -> list[str]:
+    """The methods whose credit is there. Raises DataError for a file that is no method's."""
+    files = sorted((run / "credit").glob("*.jsonl"))
+    for file in files:
+        if file.stem not in method_names():
+            raise DataError(
+                f"{file}: {shown(file.stem)} is no credit method; move it away, or name the methods to compare"
+            )
+    return [file.stem for file in files]
+
+
 def _sources(directory: RunDirectory, trees: Path, names: Sequence[str]) -> list[Source]:
     """A file whose manifest entry names these trees' hash, else nothing."""
     stages = directory.load_manifest().stages
@@ -86,10 +108,12 @@ def _sources(directory: RunDirectory, trees: Path, names: Sequence[str]) -> list
     found = []
     for name in names:
         file, record, settings = directory.credit(name), recorded.get(name), {"method": name}
-        current = file.exists() and record is not None and sha256 in record.inputs.values()
+        place = str(file) if file.exists() else None
+        current = place is not None and record is not None and sha256 in record.inputs.values()
         if current and record is not None:
-            settings = record.settings["credit"]
-        found.append(Source(method=name, file=str(file) if current else None, settings=changed(make(settings)[2])))
+            settings |= record.settings.get("credit", {})
+        read, stale = (place, None) if current else (None, place)
+        found.append(Source(method=name, file=read, stale=stale, settings=changed(make(settings)[2])))
     return found
 
 
@@ -120,6 +144,12 @@ class _Reader:
             raise DataError(f"{self._file}: ends before {place}; run assign-credit again")
         validate_credit(credit, tree, f"{self._file}:{line}")
         return credit
+
+    def end(self, trees: Path) -> None:
+        """Raises DataError where there is credit left when the trees have ended."""
+        line, credit = next(self._records, (0, None))
+        if credit is not None:
+            raise DataError(f"{self._file}:{line}: holds more than {trees} has trees; run assign-credit again")
 
 
 class _Text(msgspec.Struct):

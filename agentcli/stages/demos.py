@@ -10,6 +10,7 @@ import itertools
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -18,8 +19,8 @@ from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
-from agentcli.records.types import Outcome, StageRecord, Task, Tree
+from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.types import Outcome, StageRecord, Task, Tree, TreeSeconds
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import sampling_inputs, share_of_success, single, tally_of
@@ -46,9 +47,9 @@ def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str |
 
 async def _demos(settings: Settings, out: Path, invocation: Invocation, model: str | None) -> StageRecord:
     run = RunDirectory(out)
-    inputs, method = sampling_inputs(settings, model), {"method": settings.rollout.method}
-    with Session("demos", run, settings, invocation, SECTIONS, inputs, method) as session:
-        resumed = session.check([run.trees])
+    inputs, form = sampling_inputs(settings, model), {"rollout": _form(settings.rollout)}
+    with Session("demos", run, settings, invocation, SECTIONS, inputs, form) as session:
+        resumed = session.check([run.trees, run.seconds]) and run.trees.exists()
         if resumed and session.done and tally_of(run.trees).counts["trees"] == settings.demos.count:
             return session.nothing_owed(session.done)
         async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
@@ -56,13 +57,15 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
             done, tried = _written(run.trees, panel.tasks, settings) if resumed else (0, 0)
             watch = Stopwatch(engines, policy)
             session.progress.start(f"demonstrations ({settings.demos.policy})", settings.demos.count, done=done)
-            with session.appending(run.trees) as write:
-                async with aclosing(_episodes(engines, policy, settings, panel.tasks, tried)) as episodes:
+            timed: dict[str, TreeSeconds] = {}
+            with session.appending(run.trees) as write, session.appending(run.seconds) as note:
+                async with aclosing(_episodes(engines, policy, settings, panel.tasks, tried, timed)) as episodes:
                     while done < settings.demos.count:
                         tree = await anext(episodes)
                         tried += 1
                         if _kept(tree, settings):
                             write(tree)
+                            note(timed[tree.task.id])
                             done += 1
                             session.progress.advance(1, success=share_of_success(tree))
                         elif tried > PATIENCE * (settings.demos.count + len(panel.tasks)):
@@ -81,6 +84,11 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
         )
 
 
+def _form(rollout: RolloutSettings) -> dict[str, Any]:
+    """What of the rollout's settings an episode depends on."""
+    return {"method": rollout.method, **({"copies": rollout.copies} if rollout.method == "dpepo" else {})}
+
+
 def _hopeless(settings: Settings, kept: int, tried: int) -> AgentCliError:
     return AgentCliError(
         f"{settings.demos.policy} succeeded in {kept} of {tried} episodes; "
@@ -96,12 +104,18 @@ def _laps(tasks: list[Task], seed: int) -> Iterator[tuple[int, list[Task]]]:
 
 
 async def _episodes(
-    engines: Engines, policy: Policy, settings: Settings, tasks: list[Task], skip: int
+    engines: Engines,
+    policy: Policy,
+    settings: Settings,
+    tasks: list[Task],
+    skip: int,
+    timed: dict[str, TreeSeconds],
 ) -> AsyncGenerator[Tree, None]:
     """Endless episodes, without the first `skip` of them."""
     for seed, order in itertools.islice(_laps(tasks, settings.seed), skip // len(tasks), None):
         owed, skip = order[skip % len(tasks) :], 0
-        async with aclosing(grow(make(settings.rollout.method), engines, policy, settings, owed, seed)) as trees:
+        growing = grow(make(settings.rollout.method), engines, policy, settings, owed, seed, timed=timed)
+        async with aclosing(growing) as trees:
             async for tree in trees:
                 yield tree
 

@@ -17,7 +17,7 @@ from agentcli.exploration.registry import Explore
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import make_policy
 from agentcli.records.settings import Settings
-from agentcli.records.types import Task, Tree
+from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.stages.threads import use_threads
 
 
@@ -79,6 +79,7 @@ async def grow(
     tasks: list[Task],
     seed: int,
     allowance: Allowance | None = None,
+    timed: dict[str, TreeSeconds] | None = None,
 ) -> AsyncGenerator[Tree, None]:
     """Grow one tree per task, `rollout.concurrency` at a time, and yield them in the order of `tasks`.
 
@@ -86,7 +87,7 @@ async def grow(
     raises (a wrong setting, a fault of ours), the others are cancelled and the error goes on.
 
     With an `allowance` it ends before the first tree that is not paid for; the few that were begun beyond it because
-    those before them cost more than expected are thrown away.
+    those before them cost more than expected are thrown away. `timed` receives, by task id, how long each tree took.
     """
     allowance = allowance or Allowance(None, tasks, settings)
     limit = asyncio.Semaphore(settings.rollout.concurrency)
@@ -95,7 +96,12 @@ async def grow(
         async with limit:
             if not await allowance.admits(task):
                 return None
-            tree = await explore(Actor(task, engines.pool, policy, engines.world, settings, seed), settings)
+            begun, actor = time.perf_counter(), Actor(task, engines.pool, policy, engines.world, settings, seed)
+            tree = await explore(actor, settings)
+            if timed is not None:
+                waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
+                wall = round(time.perf_counter() - begun, 4)
+                timed[task.id] = TreeSeconds(task=task.id, **waited, wall=wall)  # type: ignore[arg-type]
             await engines.pool.release(task.id)
             await allowance.charge(tree)
             return tree

@@ -1,4 +1,5 @@
-"""rollout: grow one tree per task of the panel and append it to trees.jsonl, in the panel's order.
+"""rollout: grow one tree per task of the panel and append it to trees.jsonl, in the panel's order; seconds.jsonl says how long
+each took.
 
 A killed rollout resumes: trees that are complete and free of errored leaves are kept, the rest is owed. When it ends the
 file is in panel order again, so an interrupted and an undisturbed rollout leave the same bytes. With `rollout.budget` it ends
@@ -19,7 +20,7 @@ from agentcli.records.faults import shown
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Task, Tree, TreeSeconds
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
@@ -48,7 +49,7 @@ async def roll(
     panel, seed = plan(settings, engines)
     run = RunDirectory(out)
     with Session("rollout", run, settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)) as session:
-        resumed = session.check([run.trees])
+        resumed = session.check([run.trees, run.seconds]) and run.trees.exists()
         kept = complete_tasks(run.trees) if resumed else {}
         refuse_other_tasks(run.trees, kept, panel)
         allowance = Allowance(budget, panel.tasks, settings, kept)
@@ -63,10 +64,13 @@ async def roll(
         if owed:
             async with open_policy(settings, engines, model) as policy:
                 watch = Stopwatch(engines, policy)
-                with session.appending(run.trees) as write:
-                    async with aclosing(grow(explore, engines, policy, settings, owed, seed, allowance)) as trees:
+                timed: dict[str, TreeSeconds] = {}
+                with session.appending(run.trees) as write, session.appending(run.seconds) as note:
+                    growing = grow(explore, engines, policy, settings, owed, seed, allowance, timed)
+                    async with aclosing(growing) as trees:
                         async for tree in trees:
                             write(tree)
+                            note(timed.pop(tree.task.id))
                             progress.advance(1, success=share_of_success(tree))
                 seconds = watch.seconds()
         progress.stop()

@@ -25,6 +25,7 @@ from agentcli.records.types import (
     StepCredit,
     Task,
     Tree,
+    TreeSeconds,
 )
 from agentcli.training.metrics import DpoMetrics, SftMetrics, TrainMetrics
 
@@ -34,6 +35,8 @@ METRICS: dict[str, type[Any]] = {
     "dpo-metrics": DpoMetrics,
 }
 """What a line of metrics.jsonl may be. `metrics_type` tells them apart by their fields."""
+FILES = {"trees": "tree", "seconds": "tree-seconds", "metrics": "metrics"}
+"""What the .jsonl files of a run hold."""
 FOLDERS = {"credit": "credit", "evaluation": "episode"}
 """What the .jsonl files of a run's folders hold."""
 LINES, YAML = (".jsonl", ".jsonl.zst"), (".yaml", ".yml")
@@ -47,6 +50,7 @@ def schemas() -> dict[str, type[Any]]:
         "move": Move,
         "ledger": Ledger,
         "tree": Tree,
+        "tree-seconds": TreeSeconds,
         "step-credit": StepCredit,
         "credit": Credit,
         "episode": Episode,
@@ -79,7 +83,7 @@ def kind_of(path: Path, kind: str | None = None) -> str:
     if suffix == ".json" and path.absolute().parent.name not in FOLDERS:
         return "manifest" if stem == "manifest" else "panel"
     if suffix in LINES:
-        found = {"trees": "tree", "metrics": "metrics"}.get(stem) or FOLDERS.get(path.absolute().parent.name)
+        found = FILES.get(stem) or FOLDERS.get(path.absolute().parent.name)
         if found:
             return found
     raise UsageError(f"{path}: its name does not say what it holds; name it with --kind, one of {', '.join(schemas())}")

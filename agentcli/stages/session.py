@@ -9,9 +9,10 @@ import logging
 import os
 import shlex
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +50,12 @@ class Invocation:
     resume: bool = False
     overwrite: bool = False
     progress: Progress = field(default_factory=Silent)
+    rehearse: bool = False
+    """End with Rehearsed where the checks end: no lock is taken, nothing is written."""
+
+
+class Rehearsed(Exception):
+    """A stage that was to be rehearsed would begin its work now."""
 
 
 class Begun(msgspec.Struct):
@@ -63,8 +70,8 @@ class Session:
     """One stage at work in one run directory: `with Session(...) as session`.
 
     `sections` are the settings that determine its output, `inputs` the files and model directories it reads, `more` whatever
-    else must be the same when it is resumed. Several processes of one training (torchrun) each have one; only the first of
-    them locks and writes.
+    else must be the same when it is resumed. What libraries print meanwhile goes to stderr: stdout is for results. Several
+    processes of one training (torchrun) each have one; only the first of them locks and writes.
     """
 
     def __init__(
@@ -83,6 +90,7 @@ class Session:
         self._started, self._clock = now(), time.perf_counter()
         self._outputs: list[Path] = []
         self._existing: list[Path] = []
+        self._writing = False
         self._begun = run.path / "settings" / f"{name.replace('/', '-')}.json"
         self._main = os.environ.get("RANK", "0") == "0"
         self._lock: RunLock | None = None
@@ -91,6 +99,8 @@ class Session:
         self._notes = NoteHandler(self.progress)
 
     def __enter__(self) -> "Session":
+        self._elsewhere = redirect_stdout(sys.stderr)
+        self._elsewhere.__enter__()
         logging.getLogger("agentcli").addHandler(self._notes)
         return self
 
@@ -98,6 +108,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         logging.getLogger("agentcli").removeHandler(self._notes)
+        self._elsewhere.__exit__(kind, error, trace)
         self._log.close(error)
         if self._lock is not None:
             self._lock.release()
@@ -106,12 +117,13 @@ class Session:
         """Whether earlier output is to be continued. Nobody else writes to the run from here on.
 
         Raises UsageError when output exists and neither flag is given, when both are, when another command is writing
-        there, or when a resumed stage was started with other settings or inputs (the first difference is named).
+        there, or when a resumed stage was started with other settings or inputs (the first difference is named); what
+        `check_trackers` raises; and Rehearsed at the end of a rehearsal.
         """
         resume, overwrite = self.invocation.resume, self.invocation.overwrite
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other; give one of them")
-        if self.run.path.exists():
+        if self.run.path.exists() and not self.invocation.rehearse:
             self._hold()
         self._outputs = outputs
         self._existing = [path for path in outputs if os.path.lexists(path)]
@@ -127,6 +139,11 @@ class Session:
                 )
         elif resume and self._existing:
             self.progress.note(f"{self._begun} is missing: taking the settings to be those of {self._existing[0]}")
+        if not self.done:
+            self._check_trackers()
+        if self.invocation.rehearse:
+            self.progress.note(f"{self.run.path}: {self.name} {self._standing()}")
+            raise Rehearsed
         return bool(resume and self._existing)
 
     @property
@@ -141,12 +158,14 @@ class Session:
 
     def start(self) -> None:
         """The first output is about to be written: the stage no longer counts as done, what is replaced is deleted, and the
-        settings are kept for --resume.
+        settings are kept for --resume. Once is enough.
 
-        Raises UsageError when another command has begun to write there since `check`.
+        Raises UsageError when another command has begun to write there since `check`, and what `check_trackers` raises.
         """
-        if not self._main:
+        if not self._main or self._writing:
             return
+        self._writing = True
+        self._check_trackers()
         self._hold()
         appeared = [path for path in self._outputs if path.exists() and path not in self._existing]
         if appeared:
@@ -198,18 +217,33 @@ class Session:
         if self._main and self._lock is None:
             self._lock = RunLock(self.run.path, shlex.join(self.invocation.command) or self.name, self._started)
 
+    def _standing(self) -> str:
+        """What a rehearsal tells."""
+        if self.done:
+            return "has ended; only what is missing or errored would be done again"
+        if self._existing or self._begun.exists():
+            return "was begun and has not ended; it would go on"
+        return "was not begun; it would begin"
+
+    def _check_trackers(self) -> None:
+        """For a stage that has a tracking folder among its outputs."""
+        tracking = self.settings.tracking
+        if tracking.to and self.run.tracking in self._outputs:
+            from agentcli.training.trackers import check_trackers
+
+            check_trackers(tracking, self.run.path if self.invocation.overwrite else self.run.tracking)
+
     @cached_property
     def _hashes(self) -> dict[str, str]:
         return hash_inputs([path for path in self._inputs if path.exists()])
 
     def _changed(self, begun: Begun) -> str | None:
-        """What differs from how the stage was begun. Inputs may lie elsewhere now, as long as they are the same."""
+        """What differs from how the stage was begun. Inputs may lie elsewhere now, but must be the same in the same order."""
         difference = _difference(begun.settings, self._determining(), "")
         if difference:
             return f"settings than it was started with: {difference}"
-        known = set(begun.inputs.values())
-        changed = next((path for path, sha256 in self._hashes.items() if sha256 not in known), None)
-        return f"input than it was started with: {changed} has changed" if changed else None
+        fault = _other_inputs(begun.inputs, self._hashes)
+        return f"input than it was started with: {fault}" if fault else None
 
     def _determining(self) -> dict[str, Any]:
         values = {name: _plain(getattr(self.settings, name)) for name in self._sections}
@@ -240,9 +274,22 @@ def _plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def _other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
+    """How inputs (sha256 by path) are not the old ones in the old order."""
+    then, now = list(old.values()), list(new.values())
+    other = next((path for path, sha256 in new.items() if sha256 not in then), None)
+    if other:
+        return f"{other} has changed" if other in old else f"{other} was not among it"
+    gone = next((path for path, sha256 in old.items() if sha256 not in now), None)
+    if gone:
+        return f"{gone} is left out"
+    return None if then == now else "the order is another"
+
+
 def _difference(old: Any, new: Any, path: str) -> str | None:
+    """The first value that is another; one that only one side has at all comes last."""
     if isinstance(old, dict) and isinstance(new, dict):
-        for key in sorted({*old, *new}):
+        for key in (*sorted(old.keys() & new.keys()), *sorted(old.keys() ^ new.keys())):
             found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
             if found:
                 return found

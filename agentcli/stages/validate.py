@@ -170,8 +170,9 @@ def _check_files(run: RunDirectory, stages: dict[str, StageRecord]) -> Iterator[
     for path in _record_files(run.path / "evaluation"):
         record = stages.get(f"evaluation/{path.name.partition('.jsonl')[0]}")
         yield _finding(path, "episode", partial(_episodes, path, record))
-    if run.metrics.exists():
-        yield _finding(run.metrics, "metrics", partial(_count, run.metrics, "metrics"))
+    for path, kind in ((run.seconds, "tree-seconds"), (run.metrics, "metrics")):
+        if path.exists():
+            yield _finding(path, kind, partial(_count, path, kind))
 
 
 def _record_files(folder: Path) -> list[Path]:

@@ -2,7 +2,7 @@
 
 Only figures and settings are sent. Not transformers' callbacks: they number updates from the Trainer's state, which starts at 0
 in every call, and upload models, watch gradients or publish a Space when an environment variable says so. Nothing is imported
-unless it is asked for.
+unless it is asked for. What would keep a tracker from opening is told beforehand where that needs no service (`check_trackers`).
 
 The step of a figure is the number of updates that the optimiser has seen, so the iterations of a loop that share a `folder` are
 one curve. The folder remembers the run; where it is deleted, the next training is a new run.
@@ -16,21 +16,27 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from agentcli.errors import AgentCliError, MissingError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.settings import TrackingSettings
-from agentcli.training.distributed import World
+
+if TYPE_CHECKING:
+    from agentcli.training.distributed import World
 
 Log = Callable[[dict[str, float], int], None]
 """(figures, step)"""
 NO_FIGURES = ("schema_version", "update")
 
 
-def check_trackers(tracking: TrackingSettings | None) -> None:
-    """Raises MissingError for a tracker that is asked for and not installed."""
+def check_trackers(tracking: TrackingSettings | None, folder: Path | None = None) -> None:
+    """What can be known of tracking.to before any work: asks no service and writes nothing. `folder` is where trackers will write.
+
+    Raises MissingError for a tracker that is not installed and for W&B without an API key, unless it is offline; UsageError for a
+    place where nothing can be written.
+    """
     for name in tracking.to if tracking else ():
         try:
             metadata.version(name)  # importing would find any folder called wandb, and W&B makes one
@@ -38,6 +44,34 @@ def check_trackers(tracking: TrackingSettings | None) -> None:
             raise MissingError(
                 f"tracking.to: {name} is not installed; get it with: pip install 'agentcli[trackers]'"
             ) from error
+        if name == "wandb":
+            _check_key()
+        if name == "trackio":
+            from trackio.utils import TRACKIO_DIR
+
+            _check_writable(TRACKIO_DIR, "trackio", "name another place for it with: export TRACKIO_DIR=DIR")
+        if folder is not None:
+            _check_writable(folder, name, "move that away, or write elsewhere with -o DIR")
+
+
+def _check_key() -> None:
+    """W&B itself would ask for a key on a terminal, in the middle of the work."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+    from wandb.sdk import wandb_setup
+
+    settings = wandb_setup.singleton().settings
+    if settings.mode in ("offline", "dryrun", "disabled") or settings.identity_token_file:
+        return
+    if not wandb.api.api_key:
+        raise MissingError("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline")
+
+
+def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        what = "cannot be written" if place.is_dir() else "is no folder"
+        raise UsageError(f"tracking.to: {tracker} writes to {folder}, but {place} {what}; {remedy}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +89,12 @@ class Tracked:
 
 
 def tracked(
-    tracking: TrackingSettings | None, name: str | None, folder: Path, kind: str, settings: msgspec.Struct, world: World
+    tracking: TrackingSettings | None,
+    name: str | None,
+    folder: Path,
+    kind: str,
+    settings: msgspec.Struct,
+    world: "World",
 ) -> Tracked | None:
     """None on all processes but the first, and where no tracker is asked for."""
     if tracking is None or not tracking.to or not world.main:

@@ -28,7 +28,7 @@ def test_list_says_what_each_is_for() -> None:
 def test_a_copy_is_the_file_itself_and_says_what_to_type() -> None:
     answer = agentcli("preset", "copy", "quickstart", "here/my preset.yaml")
     assert (answer.code, answer.stdout) == (0, "here/my preset.yaml\n")
-    assert answer.stderr == "change it, then type: agentcli rollout -c 'here/my preset.yaml'\n"
+    assert answer.stderr == "change it, then type -c 'here/my preset.yaml' in the place of --preset quickstart\n"
     copied = Path("here/my preset.yaml")
     assert copied.read_bytes() == find_preset("quickstart").read_bytes()
     assert resolve(None, [copied], {}, [], {}) == resolve("quickstart", [], {}, [], {})
@@ -49,6 +49,19 @@ def test_an_existing_file_is_kept_unless_overwritten() -> None:
     assert Path("mine.yaml").read_text(encoding="utf-8") == "seed: 1"
     assert agentcli("preset", "copy", "quickstart", "mine.yaml", "--overwrite").code == 0
     assert Path("mine.yaml").read_bytes() == find_preset("quickstart").read_bytes()
+
+
+def test_a_place_that_cannot_be_written_to_asks_for_another_file() -> None:
+    Path("a-file").write_bytes(b"")
+    Path("nowhere.yaml").symlink_to("none/none")
+    for file, code, fault in (
+        ("a-file/mine.yaml", 1, "a-file/mine.yaml: cannot be written (File exists)"),
+        ("nowhere.yaml", 2, "nowhere.yaml is a link that leads nowhere"),
+    ):
+        answer = agentcli("preset", "copy", "quickstart", file)
+        assert (answer.code, answer.stdout) == (code, "")
+        assert answer.stderr == f"error: {fault}; name another FILE\n"
+    assert Path("nowhere.yaml").is_symlink()
 
 
 def test_dry_run_writes_nothing() -> None:

@@ -1,118 +1,18 @@
-"""The engine pool with real worker processes on the toy world: exact forks, and failures that stay where they happen."""
+"""The engine pool with real worker processes on the toy world: what it answers, and failures that stay where they happen."""
 
 import asyncio
 import os
-import random
 import select
 import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import pytest
-from toy_world import ToyWorld
+from pools import direct, play, tasks_of, toy, with_pool
 
 from agentcli.environments.pool import EnginePool, State
-from agentcli.environments.protocol import Observation
-from agentcli.errors import EngineError, MissingError, ReplayMismatchError, UsageError
+from agentcli.errors import EngineError, MissingError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-
-ACTIONS = ("go east", "go west", "look", "take key", "sing")
-
-
-def toy(processes: int = 1, deadline: float = 60.0, **options: Any) -> EnvironmentSettings:
-    return EnvironmentSettings(
-        name="toy_world:ToyWorld", processes=processes, deadline_seconds=deadline, options=options
-    )
-
-
-def tasks_of(settings: EnvironmentSettings) -> list[Task]:
-    return ToyWorld(settings).tasks("train")
-
-
-def with_pool(settings: EnvironmentSettings, body: Callable[[EnginePool], Awaitable[Any]], **arguments: int) -> Any:
-    async def main() -> Any:
-        async with EnginePool(settings, **arguments) as pool:
-            return await body(pool)
-
-    return asyncio.run(main())
-
-
-async def play(pool: EnginePool, state: State, *actions: str) -> State:
-    for action in actions:
-        state = await pool.step(state, action)
-    return state
-
-
-def direct(settings: EnvironmentSettings, task: Task, actions: tuple[str, ...]) -> Observation:
-    """What an engine in this process says after `actions`."""
-    engine = ToyWorld(settings).engine()
-    seen = engine.start(task).observation
-    for action in actions:
-        seen = engine.step(action)
-    return seen
-
-
-async def grow(pool: EnginePool, task: Task, seed: int, size: int) -> list[State]:
-    """A random tree: each new state continues any earlier one that has not ended."""
-    rng = random.Random(seed)
-    states = [await pool.start(task)]
-    for _ in range(size):
-        parent = rng.choice([state for state in states if not state.observation.done])
-        states.append(await pool.step(parent, rng.choice(ACTIONS)))
-    return states
-
-
-@pytest.mark.parametrize("snapshots", [True, False])
-@pytest.mark.parametrize("engines", [128, 3])
-def test_forked_states_are_what_an_engine_played_alone_reaches(snapshots: bool, engines: int) -> None:
-    """Trees of many tasks grow interleaved on two workers, with enough engines and with constant eviction."""
-    settings = toy(processes=2, snapshots=snapshots, tasks=12)
-
-    async def body(pool: EnginePool) -> tuple[list[list[State]], int]:
-        trees = await asyncio.gather(*(grow(pool, task, seed, 30) for seed, task in enumerate(tasks_of(settings))))
-        return trees, pool.replayed_steps
-
-    trees, replayed = with_pool(settings, body, engines_per_worker=engines)
-    for state in (state for tree in trees for state in tree):
-        assert state.observation == direct(settings, state.task, state.actions)
-        assert state.observations[-1] == state.observation.text
-        assert len(state.observations) == len(state.actions) + 1
-    charged = sum(state.replayed for tree in trees for state in tree)
-    if engines == 128:
-        assert replayed == charged
-    else:
-        assert replayed > charged
-    assert (charged == 0) == snapshots
-
-
-def test_concurrent_forks_of_one_state_without_snapshots_replay_all_but_one() -> None:
-    settings = toy(snapshots=False, length=6)
-
-    async def body(pool: EnginePool) -> tuple[list[State], int]:
-        state = await play(pool, await pool.start(tasks_of(settings)[0]), "go east", "go east", "look")
-        return await asyncio.gather(*(pool.step(state, "go east") for _ in range(5))), pool.replayed_steps
-
-    children, replayed = with_pool(settings, body)
-    assert {child.observation.state for child in children} == {"room=3 key=0 ended=0"}
-    assert sorted(child.replayed for child in children) == [0, 3, 3, 3, 3]
-    assert replayed == 12
-
-
-def test_branches_without_snapshots_each_keep_their_engine() -> None:
-    settings = toy(snapshots=False, length=6)
-
-    async def body(pool: EnginePool) -> tuple[str, str, int]:
-        root = await pool.start(tasks_of(settings)[0])
-        one, other = await play(pool, root, "go east"), await play(pool, root, "look")
-        for _ in range(3):
-            one, other = await pool.step(one, "go east"), await pool.step(other, "look")
-        return one.observation.state, other.observation.state, pool.replayed_steps
-
-    assert with_pool(settings, body) == ("room=4 key=0 ended=0", "room=0 key=0 ended=0", 0)
 
 
 def test_plans_win_from_the_state_they_are_made_for() -> None:
@@ -193,6 +93,8 @@ def test_an_engine_that_raises_fails_that_call_only() -> None:
         ("exit", r"step 2 'go west': the engine process exited with status 7; its last words: out of lamp oil"),
         ("abort", r"step 2 'go west': the engine process died of SIGABRT; its last words: .*_fault"),
         ("hang", r"step 2 'go west': no answer within 0.5 s, the engine process was killed"),
+        ("stuck", r"step 2 'go west': no answer within 0.5 s, the engine process was killed"),
+        ("greed", r"step 2 'go west': the engine process died of SIGKILL; its last words: .*MemoryError"),
         ("bad", r"step 2 'go west': the world answered what the protocol does not allow: .*state"),
     ],
 )
@@ -221,16 +123,17 @@ def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: s
     with_pool(settings, body)
 
 
-@pytest.mark.parametrize(("fault", "errored"), [("slow", 0), ("hang", 3)])
-def test_waiting_behind_others_does_not_count_towards_the_deadline(fault: str, errored: int) -> None:
-    """Three slow calls, or three hangs, together take longer than the deadline of those behind them."""
-    settings = toy(fault=fault, fault_tasks=["train/0", "train/1", "train/2"], deadline=0.5)
+@pytest.mark.parametrize(("fault", "faulty", "deadline"), [("slow", 6, 1.0), ("hang", 3, 0.5), ("stuck", 3, 0.5)])
+def test_waiting_behind_others_does_not_count_towards_the_deadline(fault: str, faulty: int, deadline: float) -> None:
+    """Six slow calls, or three hangs, together take longer than the deadline of those behind them."""
+    settings = toy(fault=fault, fault_tasks=[f"train/{index}" for index in range(faulty)], deadline=deadline)
+    errored = 0 if fault == "slow" else faulty
 
     async def body(pool: EnginePool) -> None:
         roots = [await pool.start(task) for task in tasks_of(settings)]
         ends = await asyncio.gather(*(pool.step(root, "go west") for root in roots), return_exceptions=True)
         assert [isinstance(end, EngineError) for end in ends] == [True] * errored + [False] * (8 - errored)
-        assert pool.seconds >= (3 * 0.5 if errored else 3 * 0.2)
+        assert pool.seconds >= (3 * 0.5 if errored else 6 * 0.2)
 
     with_pool(settings, body)
 
@@ -272,16 +175,30 @@ def test_a_worker_killed_from_outside_is_replaced() -> None:
     with_pool(settings, body)
 
 
-def test_a_replay_that_differs_is_an_error_with_both_texts() -> None:
-    settings = toy(fault="drift", fault_tasks=["train/3"], fault_action="look", snapshots=False)
+def test_a_world_without_room_for_its_files_is_nobodys_errored_leaf() -> None:
+    settings = toy(fault="full", fault_tasks=["train/0"])
 
     async def body(pool: EnginePool) -> None:
-        ahead = await play(pool, await pool.start(tasks_of(settings)[3]), "look", "go east")
-        await pool.step(ahead, "go west")
-        with pytest.raises(ReplayMismatchError) as caught:
-            await pool.step(ahead, "go west")
-        for part in ("task train/3: step 3", "'You look. Again. This", "recorded was 'You look. This"):
-            assert part in str(caught.value)
+        root = await pool.start(tasks_of(settings)[0])
+        with pytest.raises(
+            WriteError, match=r"^task train/0: step 1 'go west': /games: cannot be used \(No space left"
+        ):
+            await pool.step(root, "go west")
+
+    with_pool(settings, body)
+
+
+def test_messages_may_be_longer_than_a_pipe_holds() -> None:
+    settings = toy(fault="long", fault_tasks=["train/0"], snapshots=False)
+
+    async def body(pool: EnginePool) -> None:
+        first, second = [await pool.start(task) for task in tasks_of(settings)[:2]]
+        ahead = await play(pool, first, "go east", "go west", "sing" * 100_000)
+        assert ahead.observations[2] == f"You go west.{' and so on' * 100_000} This is room 0."
+        forks = [pool.step(ahead, "go east"), pool.step(ahead, "look"), pool.step(second, "go east")]
+        keys = [state.observation.state for state in await asyncio.gather(*forks)]
+        assert keys == ["room=1 key=0 ended=0", "room=0 key=0 ended=0", "room=1 key=0 ended=0"]
+        assert pool.replayed_steps == 3
 
     with_pool(settings, body)
 
@@ -330,46 +247,6 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
 
     asyncio.run(main())
     assert children(os.getpid()) == []
-
-
-PARENT = """
-import asyncio, sys
-from agentcli.environments.pool import EnginePool
-from agentcli.records.settings import EnvironmentSettings
-from toy_world import ToyWorld
-
-async def main():
-    options = {"fault": "hang", "fault_tasks": ["train/0"]}
-    settings = EnvironmentSettings(name="toy_world:ToyWorld", processes=2, options=options)
-    async with EnginePool(settings) as pool:
-        roots = [await pool.start(task) for task in ToyWorld(settings).tasks("train")]
-        hanging = asyncio.create_task(pool.step(roots[0], "go west"))
-        await pool.step(roots[1], "look")
-        print("ready", flush=True)
-        await hanging
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_their_parent_even_when_they_hang(number: signal.Signals) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command = [sys.executable, "-c", PARENT]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True
-    ) as parent:
-        assert parent.stdout is not None
-        assert parent.stderr is not None
-        assert parent.stdout.readline() == "ready\n"
-        workers = [os.pidfd_open(pid) for pid in children(parent.pid)]
-        assert len(workers) == 2
-        parent.send_signal(number)
-        for worker in workers:
-            assert select.select([worker], [], [], 10.0)[0], "a worker outlived its parent"
-            os.close(worker)
-        errors = parent.stderr.read()
-    assert "worker.py" not in errors, "workers are silent"
 
 
 def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:

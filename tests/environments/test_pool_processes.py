@@ -33,18 +33,23 @@ def fifo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     os.close(descriptor)
 
 
-def announced(fifo: int, tasks: int = 1) -> list[int]:
-    """Handles of the workers and servants that so many started tasks have announced, each process once."""
+def announced(fifo: int, lines: int = 1) -> list[int]:
+    """Handles of the workers and servants that so many lines have announced, each process once, in that order."""
     text = b""
-    while text.count(b"\n") < tasks:
+    while text.count(b"\n") < lines:
         assert select.select([fifo], [], [], SECONDS)[0], "no engine has started"
         text += os.read(fifo, 4096)
     return [os.pidfd_open(int(pid)) for pid in dict.fromkeys(text.split())]
 
 
+def is_gone(handle: int) -> bool:
+    """Whether this process ends, waiting for it."""
+    return bool(select.select([handle], [], [], SECONDS)[0])
+
+
 def are_gone(handles: list[int]) -> bool:
-    """Whether all of these processes end, waiting for them; the handles are closed."""
-    ended = all(select.select([handle], [], [], SECONDS)[0] for handle in handles)
+    """Whether all of these processes end; the handles are closed."""
+    ended = all(map(is_gone, handles))
     for handle in handles:
         os.close(handle)
     return ended
@@ -55,15 +60,14 @@ def children() -> set[int]:
     return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
 
 
-def servants(**options: Any) -> EnvironmentSettings:
-    return EnvironmentSettings(
-        name="servant_world:ServantWorld", deadline_seconds=0.5, options={"fault_tasks": ["train/0"], **options}
-    )
+def servants(fault: str | None = None, deadline: float = 60.0, **options: Any) -> EnvironmentSettings:
+    options |= {"fault": fault, "fault_tasks": ["train/0"]}
+    return EnvironmentSettings(name="servant_world:ServantWorld", deadline_seconds=deadline, options=options)
 
 
-@pytest.mark.parametrize("fault", ["exit", "abort", "hang", "killed"])
+@pytest.mark.parametrize("fault", ["exit", "abort", "hang", "stuck", "killed"])
 def test_a_worker_that_breaks_takes_its_servant_along(fault: str, fifo: int) -> None:
-    settings = servants(fault=None if fault == "killed" else fault)
+    settings = servants() if fault == "killed" else servants(fault, 1.0 if fault in ("hang", "stuck") else 60.0)
     before = children()
 
     async def work() -> None:
@@ -73,9 +77,10 @@ def test_a_worker_that_breaks_takes_its_servant_along(fault: str, fifo: int) -> 
             broken = announced(fifo)
             if fault == "killed":
                 signal.pidfd_send_signal(broken[0], signal.SIGKILL)
-                assert select.select([broken[0]], [], [], SECONDS)[0]
+                assert is_gone(broken[0])
             with pytest.raises(EngineError):
                 await pool.step(state, "go west")
+            assert fault == "killed" or os.read(fifo, 4096).count(b"\n") == 1
             await pool.start(second)
             replacement = announced(fifo)
             assert are_gone(broken)
@@ -83,6 +88,29 @@ def test_a_worker_that_breaks_takes_its_servant_along(fault: str, fifo: int) -> 
         assert are_gone(replacement)
 
     asyncio.run(work())
+    assert children() == before
+
+
+def test_what_leaves_the_process_group_holds_nothing_up(fifo: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even by the pipes that it inherited."""
+    monkeypatch.setenv("SERVANT_LEAVES", "1")
+    settings, before = servants(), children()
+
+    async def work() -> int:
+        async with EnginePool(settings) as pool:
+            state = await pool.start(ServantWorld(settings).tasks("train")[0])
+            worker, servant = announced(fifo)
+            asyncio.get_running_loop().call_later(SECONDS, signal.pidfd_send_signal, servant, signal.SIGKILL)
+            signal.pidfd_send_signal(worker, signal.SIGKILL)
+            with pytest.raises(EngineError, match=r"died of SIGKILL \(memory ran out\?\)"):
+                await pool.step(state, "look")
+            assert are_gone([worker])
+        return servant
+
+    servant = asyncio.run(work())
+    assert not select.select([servant], [], [], 0)[0], "it was waited for"
+    signal.pidfd_send_signal(servant, signal.SIGKILL)
+    assert are_gone([servant])
     assert children() == before
 
 
@@ -102,27 +130,51 @@ def test_a_closed_pool_leaves_nothing(processes: int, fifo: int) -> None:
 
 
 @contextmanager
-def rollout(out: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """The program growing trees in a process of its own."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-    command = [sys.executable, "-m", "agentcli", "rollout", "--env", "servant_world:ServantWorld", "--policy", "random"]
-    fixed = ("--set", "environment.processes=2", "--set", "prompt.style=compact", "-o", str(out))
-    with subprocess.Popen([*command, *fixed, *words], stderr=subprocess.PIPE, env=environment, text=True) as process:
+def rollout(out: Path, fault: str | None, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """The program growing endless trees in a process of its own, with two workers; one or both run into the fault, if any."""
+    world = ("--env", "servant_world:ServantWorld", "--set", "environment.options.length=500", "--max-steps", "100000")
+    faults = ("environment.options.fault_tasks=[train/0, train/1]", "environment.options.fault_action=go east")
+    chosen = () if fault is None else (f"environment.options.fault={fault}", *faults)
+    pairs = ("environment.processes=2", "prompt.style=compact", *chosen)
+    given = [word for pair in pairs for word in ("--set", pair)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "agentcli", "rollout", "--policy", "random", *world, *given, "-o", str(out), *words],
+        stderr=subprocess.PIPE,
+        env=as_here(),
+        text=True,
+    ) as process:
         yield process
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-@pytest.mark.parametrize("hanging", [True, False], ids=["in the middle of a call", "idle"])
-def test_a_program_that_is_stopped_leaves_nothing(
-    number: signal.Signals, hanging: bool, fifo: int, tmp_path: Path
-) -> None:
-    """All eight tasks have started; one worker hangs, or both do (idle: the program itself is stopped first)."""
-    faults = "[train/0, train/1]" if hanging else "[]"
-    options = ("--set", "environment.options.fault=hang", "--set", f"environment.options.fault_tasks={faults}")
-    endless = ("--set", "environment.options.fault_action=go east", "--set", "environment.options.length=500")
-    with rollout(tmp_path / "x", *options, *endless, "--max-steps", "100000") as process:
-        handles = announced(fifo, 8)
-        if not hanging:
+def as_here() -> dict[str, str]:
+    """The environment of a process that imports what this one can."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+
+
+@pytest.mark.parametrize(
+    ("state", "number"),
+    [
+        ("hang", signal.SIGINT),
+        ("hang", signal.SIGKILL),
+        ("stuck", signal.SIGINT),
+        ("stuck", signal.SIGKILL),
+        ("stopped", signal.SIGINT),
+        ("stopped", signal.SIGHUP),
+        ("idle", signal.SIGINT),
+        ("idle", signal.SIGTERM),
+    ],
+    ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
+)
+def test_a_program_that_is_ended_leaves_nothing(state: str, number: signal.Signals, fifo: int, tmp_path: Path) -> None:
+    """All eight tasks have started. Then a worker hangs in a call, is stuck in C code, or all are stopped, or idle because the
+    program was stopped first."""
+    fault = state if state in ("hang", "stuck") else None
+    with rollout(tmp_path / "x", fault) as process:
+        handles = announced(fifo, 9 if fault else 8)
+        if state == "stopped":
+            for handle in handles:
+                signal.pidfd_send_signal(handle, signal.SIGSTOP)
+        if state == "idle":
             process.send_signal(signal.SIGSTOP)
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
@@ -131,3 +183,56 @@ def test_a_program_that_is_stopped_leaves_nothing(
     assert process.returncode == {signal.SIGINT: 130}.get(number, -number)
     if number == signal.SIGINT:
         assert told.splitlines()[-1].startswith("error: interrupted; go on with: ")
+
+
+def test_a_world_without_room_for_its_files_ends_the_program(fifo: int, tmp_path: Path) -> None:
+    with rollout(tmp_path / "x", "full", "-q") as process:
+        handles = announced(fifo)
+        _, told = process.communicate(timeout=SECONDS)
+        assert are_gone(handles)
+    assert process.returncode == 1
+    assert "go east': /games: cannot be used (No space left on device); make room there" in told
+    assert len(told.splitlines()) == 1
+
+
+STRUCK = """
+import asyncio, signal, sys
+from itertools import count
+from agentcli.environments.pool import EnginePool
+from agentcli.records.settings import EnvironmentSettings
+
+started = count()
+
+def strike(event, given):
+    if event == "subprocess.Popen" and next(started) == 1:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+async def main():
+    async with EnginePool(EnvironmentSettings(name="toy_world:ToyWorld", processes=3)):
+        print("opened")
+
+sys.addaudithook(strike)
+asyncio.run(main())
+"""
+
+
+def test_two_interruptions_while_a_process_is_started_end_the_program() -> None:
+    with subprocess.Popen([sys.executable, "-c", STRUCK], stdout=subprocess.PIPE, env=as_here()) as process:
+        try:
+            assert process.communicate(timeout=SECONDS)[0] == b""
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGINT
+
+
+def test_a_worker_whose_parent_has_ended_before_it_began_ends_too() -> None:
+    theirs, ours = os.pipe()
+    os.close(ours)
+    command = [sys.executable, "-m", "agentcli.environments.worker", str(theirs)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs], start_new_session=True) as worker:
+        os.close(theirs)
+        try:
+            assert worker.wait(SECONDS) == 1
+        finally:
+            worker.kill()

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -74,11 +75,35 @@ def test_copies_of_a_task_s_samples_carry_nothing() -> None:
     assert paired_bootstrap(*copied) == pytest.approx(paired_bootstrap(first, second))
 
 
+def test_unlike_numbers_of_samples_are_scipys() -> None:
+    """Three samples a task beside one: drawn by task, each side's mean over its own samples."""
+    rng = np.random.default_rng(5)
+    first, second = (rng.integers(0, 2, (25, samples)).astype(float) for samples in (1, 3))
+    expected = stats.bootstrap(
+        (first.mean(axis=1), second.mean(axis=1)),
+        lambda before, after, axis: after.mean(axis=axis) - before.mean(axis=axis),
+        paired=True,
+        method="percentile",
+        n_resamples=10_000,
+        rng=3,
+    ).confidence_interval
+    assert paired_bootstrap(first.tolist(), second.tolist())[1:] == pytest.approx(expected, abs=0.02)
+
+
 def test_what_cannot_vary_is_not_certain() -> None:
     unseen = wilson(0, 20)[1]
     assert paired_bootstrap([[1.0]] * 20, [[1.0]] * 20) == (0.0, -unseen, unseen)
     assert paired_bootstrap([[0.0]] * 20, [[1.0]] * 20) == (1.0, 1 - 2 * unseen, 1.0)
     assert paired_bootstrap([], []) == (0.0, -1.0, 1.0)
+
+
+def test_thirds_that_differ_in_their_last_bit_are_equal() -> None:
+    """Each task gains one of three samples, some from 0 to 1/3 and some from 2/3 to 1."""
+    assert 1 - 2 / 3 != 1 / 3
+    first, second = [[0.0, 0.0, 0.0], [1.0, 1.0, 0.0]] * 5, [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 5
+    gain, low, high = paired_bootstrap(first, second)
+    unseen = wilson(0, 10)[1]
+    assert (gain, low, high) == pytest.approx((1 / 3, 1 / 3 - unseen * 4 / 3, 1 / 3 + unseen * 2 / 3))
 
 
 @pytest.mark.parametrize(("first", "second"), [([[1.0]], []), ([[1.0]], [[]])])

@@ -1,31 +1,9 @@
 """Evaluations side by side, on episodes small enough to count by hand."""
 
 import pytest
+from evaluated import episodes
 
 from agentcli.evaluation.compare import against, over_benchmarks, side_by_side
-from agentcli.records.types import Episode, Ledger, Outcome
-
-
-def episodes(results: dict[str, str], tokens: int = 10, kind: str = "clean") -> list[Episode]:
-    """{"t1": "+-"}: a success and a failure of task t1, each of two steps; `tokens` are charged for a task."""
-    return [
-        Episode(
-            task=task,
-            kind=kind,
-            sample=sample,
-            outcome=Outcome.SUCCESS if sign == "+" else Outcome.FAILURE,
-            score=0.0,
-            steps=2,
-            tokens=4,
-            repetitive_steps=1,
-            explore_steps=0,
-            malformed_steps=0,
-            inadmissible_steps=0,
-            ledger=Ledger(generated_tokens=tokens, steps=2 * len(signs)) if sample == 0 else None,
-        )
-        for task, signs in results.items()
-        for sample, sign in enumerate(signs)
-    ]
 
 
 def test_success_cost_and_behaviour_against_the_first() -> None:
@@ -38,7 +16,7 @@ def test_success_cost_and_behaviour_against_the_first() -> None:
     assert found["mcnemar"] == pytest.approx(2 * (1 + 4) / 2**4)
     assert (found["tasks"], found["tokens"], found["steps"]) == (4, 2.5, 1.0)
     assert rows["other"]["ledger"]["generated_tokens"] == 100
-    assert rows["other"]["repetitive"] == 0.5
+    assert (rows["other"]["repetitive"], rows["other"]["explore"]) == (0.25, 0.5)
 
 
 def test_several_samples_a_task_have_no_mcnemar_but_a_share_of_solved_tasks() -> None:
@@ -58,8 +36,8 @@ def test_only_tasks_of_both_are_paired() -> None:
 
 
 def test_kinds_are_compared_by_themselves() -> None:
-    base = episodes({"t1": "-"}, kind="clean") + episodes({"t2": "+"}, kind="heat")
-    other = episodes({"t1": "+"}, kind="clean") + episodes({"t2": "+"}, kind="heat")
+    base = episodes({"t1": "-"}, kinds=("clean",)) + episodes({"t2": "+"}, kinds=("heat",))
+    other = episodes({"t1": "+"}, kinds=("clean",)) + episodes({"t2": "+"}, kinds=("heat",))
     kinds = side_by_side({"base": base, "other": other})["other"]["kinds"]
     assert {kind: row["against"]["success"]["difference"] for kind, row in kinds.items()} == {"clean": 1.0, "heat": 0.0}
     assert {kind: row["against"]["tasks"] for kind, row in kinds.items()} == {"clean": 1, "heat": 1}
@@ -77,3 +55,16 @@ def test_benchmarks() -> None:
         "spark": {"benchmarks": 5, "p": 2 / 2**5},
         "same": {"benchmarks": 5, "p": 1.0},
     }
+
+
+def test_a_kind_that_only_one_walked_has_no_test() -> None:
+    base = episodes({"t1": "-"})
+    other = episodes({"t1": "+"}) + episodes({"t2": "+"}, kinds=("heat",))
+    heat = side_by_side({"base": base, "other": other})["other"]["kinds"]["heat"]
+    assert heat["success"]["rate"] == 1.0
+    assert (heat["against"]["tasks"], heat["against"]["mcnemar"], heat["against"]["tokens"]) == (0, None, None)
+
+
+def test_errored_episodes_are_no_success_and_are_counted() -> None:
+    row = side_by_side({"base": episodes({"t1": "+", "t2": "!"})})["base"]
+    assert (row["success"]["rate"], row["outcomes"]["errored"]) == (0.5, 1)

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,13 @@ from agentcli.evaluation.statistics import clustered_bootstrap, mcnemar_exact, p
 def test_wilson_is_scipys(counts: tuple[int, int]) -> None:
     expected = stats.binomtest(*counts).proportion_ci(method="wilson")
     assert wilson(*counts) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("successes", "total"), [(3, 12), (0, 5), (5, 5), (70, 140)])
+def test_wilson_inverts_the_score_test(successes: int, total: int) -> None:
+    """Both ends are rates p at which the observed rate is z standard errors away: (p - rate)^2 = z^2 p (1 - p) / n."""
+    for p in wilson(successes, total):
+        assert (p - successes / total) ** 2 == pytest.approx(1.959964**2 * p * (1 - p) / total, abs=1e-7)
 
 
 def test_nothing_observed_says_nothing() -> None:
@@ -32,9 +40,32 @@ def test_bootstrap_draws_whole_tasks() -> None:
     assert high == pytest.approx(0.5 + 1.96 * 0.5 / math.sqrt(20), abs=0.04)
 
 
+def test_bootstrap_of_unlike_numbers_of_samples_is_scipys() -> None:
+    """Whole tasks are drawn with all their samples, and the mean is over samples: scipy's ratio of paired sums."""
+    rng = np.random.default_rng(2)
+    groups = [rng.integers(0, 2, size).astype(float) for size in rng.integers(1, 9, 30)]
+    sums, sizes = (np.array([function(group) for group in groups]) for function in (np.sum, np.size))
+    expected = stats.bootstrap(
+        (sums, sizes),
+        lambda total, count, axis: total.sum(axis=axis) / count.sum(axis=axis),
+        paired=True,
+        method="percentile",
+        n_resamples=10_000,
+        rng=3,
+    ).confidence_interval
+    assert clustered_bootstrap([list(group) for group in groups]) == pytest.approx(expected, abs=0.01)
+
+
 def test_certainty_is_not_bootstrapped() -> None:
-    assert clustered_bootstrap([[0.0, 0.0]] * 20) == wilson(0, 20)
-    assert clustered_bootstrap([[1.0, 1.0]] * 20) == wilson(20, 20)
+    assert clustered_bootstrap([[0.0, 0.0]] * 20) == pytest.approx(wilson(0, 20), abs=1e-12)
+    assert clustered_bootstrap([[1.0, 1.0]] * 20) == pytest.approx(wilson(20, 20), abs=1e-12)
+
+
+def test_one_success_of_three_in_every_task_is_not_certain_either() -> None:
+    """At most the share of unseen tasks differs, by going to 0 or to 1."""
+    unseen = wilson(0, 12)[1]
+    expected = ((1 - unseen) / 3, (1 - unseen) / 3 + unseen)
+    assert clustered_bootstrap([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]] * 6) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("n", "c", "k"), [(4, 2, 2), (5, 1, 3), (6, 0, 2), (6, 6, 1), (8, 7, 2), (32, 3, 16)])

@@ -4,7 +4,7 @@ import pytest
 
 from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.summary import pass_at_k_summary, successes_by_task, summarise
-from agentcli.records.types import Episode, Ledger, Outcome, Step, Task, Tree, Validity
+from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
 
 
 def step(number: int, parent: int | None, **fields: object) -> Step:
@@ -55,6 +55,29 @@ def test_every_path_is_an_episode_with_its_own_counts() -> None:
 def test_repetition_needs_the_same_state_and_action() -> None:
     walk = [step(0, None, state="a", action="x"), step(1, 0, state="b", action="x"), step(2, 1, state="a", action="x")]
     assert repetitions(walk) == 1
+
+
+def test_a_malformed_step_repeats_nothing() -> None:
+    walk = [step(number, number - 1 if number else None, state="a", action=None) for number in range(3)]
+    assert repetitions(walk) == 0
+
+
+def moves(*made: tuple[int, str, str]) -> list[Move]:
+    """(copy, state, action) each."""
+    seen = {"observation": "o", "next_state": "s", "next_observation": "o"}
+    return [Move(copy=copy, state=state, action=action, **seen) for copy, state, action in made]
+
+
+def test_a_step_in_several_copies_repeats_when_all_its_moves_do() -> None:
+    """A copy repeats what it did itself: another one has to walk the same way to get there."""
+    walk = [
+        step(0, None, action=None, moves=moves((1, "a", "x"), (2, "a", "x"))),
+        step(1, 0, action=None, moves=moves((1, "a", "x"), (2, "a", "y"))),
+        step(2, 1, action=None, moves=moves((3, "a", "x"))),
+        step(3, 2, action=None, moves=moves((2, "a", "y"), (1, "a", "x"))),
+        step(4, 3, action=None, moves=moves((1, "b", "x"))),
+    ]
+    assert [repetitions(walk[: number + 1]) for number in range(5)] == [0, 0, 0, 1, 1]
 
 
 def test_summary_by_hand() -> None:

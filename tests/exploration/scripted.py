@@ -1,11 +1,15 @@
-"""Policies for exploration tests: one that follows a script, so that a tree can be worked out by hand, and one that draws
-everything from the request's seed and takes its time in another order in every run."""
+"""Policies for exploration tests: one that follows a script, so that a tree can be worked out by hand; one that draws everything
+from the request's seed and takes its time in another order in every run; and an auditor of either."""
 
 import asyncio
 import random
 from collections.abc import Callable
+from itertools import takewhile
+from typing import Any
 
-from agentcli.policies.protocol import Reply, Request
+from agentcli.environments.protocol import Context
+from agentcli.errors import PolicyError
+from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parallel import ParallelContext, format_parallel
 from agentcli.prompts.parse import format_response
 from agentcli.records.types import StopReason
@@ -17,12 +21,17 @@ Surprises = Callable[[tuple[str, ...], int], float]
 
 
 class ScriptedPolicy:
-    """Answers from a script; counts how often each history was asked."""
+    """Answers from a script; counts how often each history was asked. An empty action is a malformed response, and "break" none."""
 
     seconds = 0.0
 
-    def __init__(self, script: Script, surprises: Surprises = lambda history, times: 0.5) -> None:
-        self._script, self._surprises = script, surprises
+    def __init__(
+        self,
+        script: Script,
+        surprises: Surprises = lambda history, times: 0.5,
+        lengths: Callable[[tuple[str, ...], int], int] = lambda history, times: 3,
+    ) -> None:
+        self._script, self._surprises, self._lengths = script, surprises, lengths
         self.asked: dict[tuple[str, ...], int] = {}
 
     async def respond(self, request: Request) -> Reply:
@@ -30,9 +39,12 @@ class ScriptedPolicy:
         times = self.asked.get(history, 0)
         self.asked[history] = times + 1
         tag, action = self._script(history, times)
-        text = format_response(tag, "go", action) if action else "nothing readable"
-        logprobs = (-self._surprises(history, times),) * 3
-        return Reply(text=text, token_ids=(1, 2, 3), logprobs=logprobs, prompt_tokens=7, stop=StopReason.STOP)
+        if action == "break":
+            raise PolicyError("no answer")
+        text = format_response(tag, "go", action) if action else f"<{tag}> nothing readable"
+        length = self._lengths(history, times)
+        logprobs = (-self._surprises(history, times),) * length
+        return Reply(text=text, token_ids=(1,) * length, logprobs=logprobs, prompt_tokens=7, stop=StopReason.STOP)
 
     async def close(self) -> None: ...
 
@@ -54,12 +66,13 @@ class ListedPolicy:
 
 
 class SeededPolicy:
-    """Tag, action, log-probabilities and now and then an unreadable text, all from the request's seed."""
+    """Tag, action, log-probabilities, now and then an unreadable text and, with a chance of `breaks`, an error: all from the
+    request's seed. A token is a word of the prompt."""
 
     seconds = 0.0
 
-    def __init__(self, actions: tuple[str, ...] = ()) -> None:
-        self._actions = actions
+    def __init__(self, actions: tuple[str, ...] = (), breaks: float = 0.0) -> None:
+        self._actions, self._breaks = actions, breaks
         self._haste = random.Random()
 
     async def respond(self, request: Request) -> Reply:
@@ -67,13 +80,17 @@ class SeededPolicy:
             await asyncio.sleep(0)
         rng = random.Random(request.seed)
         length = rng.randint(1, 4)
-        return Reply(
+        reply = Reply(
             text="unreadable" if rng.random() < 0.1 else self._text(request, rng),
             token_ids=tuple(rng.randrange(50) for _ in range(length)),
             logprobs=tuple(-rng.choice((0.25, 0.5, 1.0, 2.0)) for _ in range(length)),
             prompt_tokens=len(request.prompt.split()),
+            shared_prompt_tokens=shared_words(request.prompt, request.parent_prompt),
             stop=StopReason.STOP,
         )
+        if rng.random() < self._breaks:
+            raise PolicyError("no answer")
+        return reply
 
     def _text(self, request: Request, rng: random.Random) -> str:
         context = request.context
@@ -85,3 +102,45 @@ class SeededPolicy:
         return format_response(rng.choice(("think", "explore")), "go", action)
 
     async def close(self) -> None: ...
+
+
+class Audited:
+    """Passes requests on and adds up what a ledger must say, knowing neither ledger nor tree. A state is a context object."""
+
+    seconds = 0.0
+
+    def __init__(self, inner: Policy) -> None:
+        self._inner = inner
+        self._prompts: dict[tuple[tuple[str, ...], ...], str] = {}
+        self._states: dict[int, Context] = {}
+        self.generated = self.prompt = self.shared = self.unreadable = self.forks = 0
+        self.seeds: list[int] = []
+
+    async def respond(self, request: Request) -> Reply:
+        context = request.context
+        self.seeds.append(request.seed)
+        past = (context.observations, context.actions)
+        self._prompts[past] = request.prompt
+        again = id(context) in self._states
+        self._states[id(context)] = context
+        self.forks += again and bool(context.actions)
+        reply = await self._inner.respond(request)
+        self.generated += len(reply.token_ids)
+        self.prompt += reply.prompt_tokens
+        before = self._prompts[past[0][:-1], past[1][:-1]] if context.actions else ""
+        self.shared += reply.prompt_tokens if again else shared_words(request.prompt, before)
+        self.unreadable += reply.text == "unreadable"
+        return reply
+
+    async def close(self) -> None: ...
+
+
+def shared_words(one: str, other: str) -> int:
+    """How many words both begin with."""
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(one.split(), other.split(), strict=False))
+    return sum(1 for _ in alike)
+
+
+def seeded(settings: Any, world: Any, pool: Any, model: str | None) -> Policy:
+    """SeededPolicy as an installed package offers it."""
+    return SeededPolicy()

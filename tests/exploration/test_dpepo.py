@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from growths import executed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import ListedPolicy, ScriptedPolicy
+from scripted import ListedPolicy
 from word_trees import grow_word
 from word_world import ADMISSIBLE, WordEngines
 
@@ -51,6 +52,50 @@ def test_a_response_acts_in_the_copies_it_names() -> None:
     assert (last.moves[1].observation, last.moves[1].next_observation) == ("b", "b win")
 
 
+@pytest.mark.parametrize(
+    ("response", "moves"),
+    [
+        ("<THINK>go</Think><Parallel><ENV_2>a</env_2></PARALLEL>", [(2, "a")]),
+        ("<think>go</think><parallel><env_3>b</env_3><env_1>a</env_1></parallel>", [(1, "a"), (3, "b")]),
+        ("<think>go</think><env_2>a</env_2>", [(2, "a")]),
+        ("<think>go</think><parallel><env_1>a</env_1><env_1>b</env_1></parallel>", []),
+        ("<think>go</think><parallel><env_1>a</env_1><env_9>a</env_9></parallel>", []),
+        (say(dict.fromkeys(range(1, 5), "a")), []),
+        ("<think>go</think><action>a</action>", []),
+        ("", []),
+    ],
+    ids=["upper case", "indices honoured", "no wrapper", "twice", "unknown", "more than K", "one environment", "empty"],
+)
+def test_which_copies_move(response: str, moves: list[tuple[int, str]]) -> None:
+    """K 3. What is malformed in one place moves nothing anywhere, costs one step and leaves all states."""
+    tree, _ = one_trajectory(response, {1: "win"})
+    first = tree.steps[0]
+    assert [(move.copy, move.action) for move in first.moves] == moves
+    assert first.validity is (Validity.VALID if moves else Validity.MALFORMED)
+    assert (first.state == first.next_state) == (not moves)
+    assert tree.ledger.steps == max(1, len(moves)) + 1
+    assert first.outcome is None
+
+
+@pytest.mark.parametrize(
+    ("responses", "max_steps", "outcomes"),
+    [
+        ([{1: "win"}], 1, [Outcome.SUCCESS]),
+        ([{1: "win", 2: "win", 3: "die"}], 9, [Outcome.SUCCESS]),
+        ([{1: "die", 2: "die"}, {3: "die"}], 2, [None, Outcome.FAILURE]),
+        ([{1: "die", 2: "die", 3: "a"}, {3: "a"}], 2, [None, Outcome.TRUNCATED]),
+        ([{1: "die", 2: "die", 3: "a"}, {3: "a"}, {3: "win"}], 3, [None, None, Outcome.SUCCESS]),
+        ([""], 1, [Outcome.TRUNCATED]),
+    ],
+    ids=["at once", "in two", "the last ends at the horizon", "one goes on to it", "one goes on", "unread at it"],
+)
+def test_how_a_trajectory_ends(
+    responses: list[dict[int, str] | str], max_steps: int, outcomes: list[Outcome | None]
+) -> None:
+    tree, _ = one_trajectory(*responses, max_steps=max_steps)
+    assert [step.outcome for step in tree.steps] == outcomes
+
+
 def test_every_copy_is_charged() -> None:
     """2 + 2 + 1 (nothing was readable) + 2 steps of the environment, four prompts of 5 tokens, answers of 2."""
     responses = ({1: "a", 3: "b"}, {2: "die", 1: "a"}, "no tags", {3: "win", 1: "b"})
@@ -71,6 +116,7 @@ def test_an_error_in_one_copy_is_an_errored_leaf() -> None:
     (step,) = tree.steps
     assert (step.outcome, step.error) == (Outcome.ERRORED, "env_3: the engine died")
     assert [move.copy for move in step.moves] == [1, 2]
+    assert tree.ledger.steps == 2, "two copies moved"
     unopened = grow_word("dpepo", ListedPolicy([]), engines=WordEngines(broken="no such game"), leaves=2)
     assert [step.error for step in unopened.steps] == ["no such game"] * 2
     assert unopened.ledger.steps == 0
@@ -100,11 +146,6 @@ def test_the_group_shares_its_first_prompt() -> None:
     assert [step.outcome for step in tree.steps] == [Outcome.SUCCESS, Outcome.FAILURE]
     assert {step.parent for step in tree.steps} == {None}
     assert tree.ledger.shared_prompt_tokens == 5
-
-
-def test_an_answer_in_the_form_of_one_environment_is_malformed() -> None:
-    tree = grow_word("dpepo", ScriptedPolicy(lambda history, times: ("think", "win")), leaves=1, max_steps=2)
-    assert [step.validity for step in tree.steps] == [Validity.MALFORMED] * 2
 
 
 def test_an_unknown_prompt_style_is_refused() -> None:
@@ -166,7 +207,7 @@ def test_what_holds_whatever_the_policy_says(responses: list[str], copies: int) 
             if move.outcome is not None:
                 ended.add(move.copy)
     assert trajectory[-1].outcome is expected_outcome(trajectory, len(ended), copies)
-    assert tree.ledger.steps == sum(max(1, len(step.moves)) for step in trajectory if step.error is None)
+    assert tree.ledger.steps == sum(map(executed, trajectory))
     assert msgspec.json.decode(msgspec.json.encode(tree), type=Tree) == tree
 
 

@@ -1,19 +1,22 @@
 """Every exploration method on a world small enough that the tree can be worked out by hand from its algorithm."""
 
+import asyncio
+import random
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Script, ScriptedPolicy
-from word_trees import grow_word, words
+from word_trees import TASK, grow_word, words
 from word_world import WordEngines
 
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import UNREADABLE
 from agentcli.exploration.registry import make, method_names
-from agentcli.records.trees import children, paths
+from agentcli.policies.protocol import Reply, Request
+from agentcli.records.files import derive_seed
+from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Tree, Validity
 
 
@@ -47,14 +50,59 @@ def test_spark_branches_after_explore_until_the_budget_is_spent() -> None:
     assert ledger.shared_prompt_tokens == 3 * 7
 
 
-def test_spark_gives_the_budget_to_the_frontier_in_order() -> None:
-    """N 5, M 2, B 3: the first root's state takes min(3, 5 - 2 + 1) = 3, the second's min(3, 5 - 4 + 1) = 2."""
-    tree = grow("spark", lambda history, times: ("explore", "a"), leaves=5, roots=2, branching=3, max_steps=2)
-    assert [len(siblings) for parent, siblings in sorted(children(tree).items(), key=lambda item: item[0] or -1)] == [
-        2,
-        3,
-        2,
+@pytest.mark.parametrize(
+    ("leaves", "roots", "branching", "widths"),
+    [
+        (1, 1, 2, [1]),
+        (3, 3, 2, [1, 1, 1]),
+        (6, 1, 4, [4]),
+        (4, 3, 4, [2, 1, 1]),
+        (5, 2, 3, [3, 2]),
+        (7, 2, 9, [6, 1]),
+        (8, 4, 2, [2, 2, 2, 2]),
+    ],
+    ids=["budget 1", "as many roots as leaves", "all fit", "more than is left", "the rest", "all in one", "defaults"],
+)
+def test_spark_gives_the_budget_to_the_frontier_in_order(
+    leaves: int, roots: int, branching: int, widths: list[int]
+) -> None:
+    """All explore. N_current is M at first, and every state gets min(B, N - N_current + 1) continuations, the first first:
+    of N 4, M 3, B 4 the first has min(4, 4 - 3 + 1) = 2, the others min(4, 4 - 4 + 1) = 1."""
+    rollout = {"leaves": leaves, "roots": roots, "branching": branching}
+    tree = grow("spark", lambda history, times: ("explore", "a"), max_steps=2, **rollout)
+    found = children(tree)
+    assert [len(found[step.id]) for step in found[None]] == widths
+
+
+def test_spark_among_ends_and_unreadable_responses() -> None:
+    """N 6, M 2, B 3, three steps. The first root explores: min(3, 6 - 2 + 1) = 3; the second thinks: 1. Then, in order: one
+    explores, min(3, 6 - 4 + 1) = 3, though what it does has no effect; one explores and wins: none; one says <explore> and
+    cannot be read: 1; and one explores: min(3, 6 - 6 + 1) = 1. The last steps explore, but the horizon is there."""
+    answers = {
+        (): [("explore", "a"), ("think", "b")],
+        ("a",): [("explore", "noop"), ("explore", "win"), ("explore", "")],
+        ("b",): [("explore", "a")],
+        ("a", "noop"): [("explore", "a"), ("explore", "b"), ("think", "noop")],
+        ("a", ""): [("explore", "win")],
+        ("b", "a"): [("explore", "die")],
+    }
+    tree = grow("spark", lambda history, times: answers[history][times], leaves=6, roots=2, branching=3, max_steps=3)
+    assert words(tree) == [
+        ["a", "noop", "a"],
+        ["a", "noop", "b"],
+        ["a", "noop", "noop"],
+        ["a", "win"],
+        ["a", None, "win"],
+        ["b", "a", "die"],
     ]
+    assert [path[-1].outcome for path in paths(tree)] == [
+        *[Outcome.TRUNCATED] * 3,
+        *[Outcome.SUCCESS] * 2,
+        Outcome.FAILURE,
+    ]
+    ledger = tree.ledger
+    assert (ledger.leaves, ledger.steps, ledger.forks) == (6, 2 + 4 + 5, 2 + 2)
+    assert ledger.shared_prompt_tokens == (1 + 2 + 2) * 7
 
 
 def test_spark_without_explore_is_a_chain_of_m() -> None:
@@ -79,11 +127,39 @@ def test_fixed_probability_replaces_the_trigger() -> None:
     explore = grow("spark", lambda history, times: ("explore", "a"), leaves=4, roots=1)
     assert words(always) == words(explore)
     assert len(paths(grow("spark", think, leaves=4, roots=1, branch="fixed:0"))) == 1
-    shapes = {
-        tuple(step.parent for step in grow("spark", think, leaves=6, roots=1, branch="fixed:.5", seed=s).steps)
-        for s in range(8)
-    }
-    assert len(shapes) > 1
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_state_throws_its_own_coin(seed: int) -> None:
+    """N 5, M 1, B 2, P .5: the leaves, by name, as the coins of the states have it."""
+
+    def branches(name: tuple[int, ...]) -> bool:
+        coin = random.Random(derive_seed("branch", seed, TASK.id, "/".join(map(str, name))))
+        return coin.random() < 0.5
+
+    frontier, current = [(0,)], 1
+    for _ in range(3):
+        following = []
+        for name in frontier:
+            two = branches(name) and current < 5
+            current += two
+            following += [(*name, index) for index in range(1 + two)]
+        frontier = following
+    tree = grow("spark", lambda h, t: ("think", "a"), leaves=5, roots=1, branch="fixed:.5", seed=seed)
+    siblings = children(tree)
+    names = [tuple(siblings[step.parent].index(step) for step in path) for path in paths(tree)]
+    assert names == sorted(frontier)
+
+
+def test_coins_fall_as_often_as_they_should() -> None:
+    """400 seeds, P .3: 120 branch at their first state (standard deviation 9.2), and 120 of the others at their second."""
+    settings = {"leaves": 2, "roots": 1, "branch": "fixed:.3", "max_steps": 3}
+    forked = []
+    for seed in range(400):
+        tree = grow("spark", lambda history, times: ("think", "a"), seed=seed, **settings)
+        forked += [parent for parent, siblings in children(tree).items() if len(siblings) > 1]
+    assert abs(forked.count(0) - 120) < 40
+    assert abs(forked.count(1) - 0.7 * 120) < 36
 
 
 @pytest.mark.parametrize(
@@ -99,26 +175,19 @@ def test_spark_refuses_settings_that_mean_nothing(rollout: dict, message: str) -
         grow("spark", lambda history, times: ("think", "a"), **rollout)
 
 
-def test_voting_executes_the_majority_and_keeps_one_trajectory() -> None:
-    """After the first step, which explores, b has three of five votes; the loser's tokens are charged all the same."""
-
-    def script(history: tuple[str, ...], times: int) -> tuple[str, str]:
-        if not history:
-            return "explore", "a"
-        return ("think", "abbba"[times]) if history == ("a",) else ("think", "win")
-
-    tree = grow("test-time-branch", script, leaves=1, vote_branching=5)
-    assert words(tree) == [["a", "b", "win"]]
-    assert tree.ledger.generated_tokens == (1 + 5 + 1) * 3
-    assert tree.ledger.steps == 3
-
-
 def test_a_malformed_response_costs_a_step_and_leaves_the_state() -> None:
     tree = grow("chain", lambda history, times: ("think", "win") if "" in history else ("think", ""), leaves=1)
     first, second = tree.steps
     assert (first.validity, first.action, first.next_observation) == (Validity.MALFORMED, None, UNREADABLE)
     assert first.state == first.next_state == second.state
     assert second.outcome is Outcome.SUCCESS
+
+
+def test_the_last_allowed_step_is_truncated_even_where_it_cannot_be_read() -> None:
+    tree = grow("chain", lambda history, times: ("think", ["", "a"][times]), leaves=2, max_steps=1)
+    assert [step.outcome for step in tree.steps] == [Outcome.TRUNCATED] * 2
+    assert [step.validity for step in tree.steps] == [Validity.MALFORMED, Validity.VALID]
+    assert tree.ledger.steps == 2
 
 
 def test_what_does_nothing_or_is_not_listed_is_inadmissible() -> None:
@@ -135,9 +204,9 @@ def test_a_broken_engine_is_an_errored_leaf_with_its_message() -> None:
 
 def test_a_task_that_cannot_be_opened_errs_every_leaf() -> None:
     engines = WordEngines(broken="no such game")
-    for method, leaves in (("chain", 3), ("spark", 2), ("test-time-branch", 3)):
+    for method, begun in (("chain", 3), ("spark", 2), ("arpo", 3), ("test-time-branch", 3)):
         tree = grow(method, lambda history, times: ("explore", "a"), engines=engines, leaves=3, roots=2)
-        assert [step.error for step in tree.steps] == ["no such game"] * leaves
+        assert [step.error for step in tree.steps] == ["no such game"] * begun
         assert tree.ledger.steps == 0
 
 
@@ -147,19 +216,19 @@ def test_a_task_that_cannot_be_opened_errs_every_leaf() -> None:
         st.integers(0, 60),
         st.tuples(st.sampled_from(["think", "explore"]), st.sampled_from([*"aab", "win", "die", "noop", ""])),
     ),
-    leaves=st.integers(1, 9),
+    budget=st.integers(1, 9),
     roots=st.integers(1, 9),
     branching=st.integers(1, 4),
 )
-def test_spark_keeps_its_budget_whatever_the_policy_does(script: dict, leaves: int, roots: int, branching: int) -> None:
-    roots = min(roots, leaves)
+def test_spark_keeps_its_budget_whatever_the_policy_does(script: dict, budget: int, roots: int, branching: int) -> None:
+    roots = min(roots, budget)
 
     def respond(history: tuple[str, ...], times: int) -> tuple[str, str]:
         return script.get((len(history) * 7 + sum(map(len, history)) + times) % 61, ("think", "b"))
 
-    tree = grow("spark", respond, leaves=leaves, roots=roots, branching=branching)
+    tree = grow("spark", respond, leaves=budget, roots=roots, branching=branching)
     found = paths(tree)
-    assert roots <= len(found) <= leaves
+    assert roots <= len(found) <= budget
     assert tree.ledger.leaves == len(found)
     assert tree.ledger.steps == len(tree.steps)
     assert tree.ledger.generated_tokens == sum(len(step.token_ids) for step in tree.steps)
@@ -170,12 +239,25 @@ def test_spark_keeps_its_budget_whatever_the_policy_does(script: dict, leaves: i
         assert len(siblings) == 1 or parent is None or tree.steps[parent].tag == "explore"
 
 
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    def script(history: tuple[str, ...], times: int) -> tuple[str, str]:
-        return "explore", "a"
+@pytest.mark.parametrize("method", ["chain", "spark", "arpo", "dpepo", "test-time-branch"])
+def test_a_straggler_holds_up_no_other_trajectory(method: str) -> None:
+    """The first trajectory answers its second question only when the second trajectory has ended: rounds would never end."""
 
-    one, two = (msgspec.json.encode(grow("spark", script, leaves=6, roots=2)) for _ in range(2))
-    assert one == two
+    class Straggler(ScriptedPolicy):
+        ended = asyncio.Event()
+
+        async def respond(self, request: Request) -> Reply:
+            rows.setdefault(request.episode_seed, len(rows))
+            if rows[request.episode_seed] == 0 and len(request.context.actions) == 1:
+                await self.ended.wait()
+            if rows[request.episode_seed] == 1 and len(request.context.actions) == 3:
+                self.ended.set()
+            return await super().respond(request)
+
+    rows: dict[int, int] = {}
+    policy = Straggler(lambda history, times: ("explore", "a"))
+    tree = grow_word(method, policy, leaves=2, roots=2, deadline_seconds=5.0, evaluation={"branching": 1})
+    assert [step.outcome for step in leaves(tree)] == [Outcome.TRUNCATED] * 2
 
 
 def test_methods_are_found_by_name() -> None:

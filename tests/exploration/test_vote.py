@@ -17,7 +17,7 @@ def sampled(action: str, *logprobs: float) -> Sampled:
     ("samples", "winner"),
     [
         ([sampled("a", -2.0), sampled("b", -1.0)], "b"),
-        ([sampled("a", -1.0), sampled("b", -1.5, -1.5)], "a"),
+        ([sampled("a", -1.0), sampled("b", -0.6, -0.6)], "b"),
         ([sampled("b"), sampled("a")], "b"),
         ([sampled("a", -2.0), sampled("b")], "a"),
         ([sampled("b"), sampled("a", -0.1)], "b"),

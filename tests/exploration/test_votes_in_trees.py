@@ -1,4 +1,4 @@
-"""Test-time branching in whole trees, worked out by hand: votes by outcome, their depth, their token budget, their price."""
+"""Test-time branching in whole trees, worked out by hand: votes on actions and by outcome, ties, depth, token budget, price."""
 
 import asyncio
 from typing import Any
@@ -6,31 +6,149 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Script, ScriptedPolicy, SeededPolicy
-from word_trees import TASK, words
-from word_world import WordEngines, WordWorld
+from scripted import Script, ScriptedPolicy, SeededPolicy, Surprises
+from word_trees import grow_word, words
+from word_world import WordEngines
 
-from agentcli.exploration.actor import Actor
-from agentcli.exploration.registry import make
-from agentcli.policies.protocol import Policy
-from agentcli.records.settings import EnvironmentSettings, EvaluationSettings, PromptSettings, RolloutSettings, Settings
-from agentcli.records.trees import paths, validate_tree
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Tree
 
 
 def branch(policy: Policy, samples: int = 1, seed: int = 0, max_steps: int = 4, **evaluation: Any) -> tuple[Tree, int]:
-    """The tree, checked to be one, and how often the engine was stepped."""
-    chosen = Settings(
-        environment=EnvironmentSettings(max_steps=max_steps),
-        prompt=PromptSettings(style="compact"),
-        rollout=RolloutSettings(method="test-time-branch", leaves=samples),
-        evaluation=EvaluationSettings(**evaluation),
-    )
-    engines = WordEngines()
-    actor = Actor(TASK, engines, policy, WordWorld(), chosen, seed)
-    tree = asyncio.run(make("test-time-branch")(actor, chosen))
-    validate_tree(tree)
+    """The tree and how often the engine was stepped."""
+    engines, method = WordEngines(), "test-time-branch"
+    tree = grow_word(method, policy, max_steps, seed, engines, evaluation=evaluation, leaves=samples)
     return tree, engines.calls
+
+
+def then(*answers: tuple[str, float]) -> tuple[Script, Surprises]:
+    """Explores once and says a; there these actions are sampled in turn, with -log pi / |Y|; whatever follows is die."""
+
+    def script(history: tuple[str, ...], times: int) -> tuple[str, str]:
+        if not history:
+            return "explore", "a"
+        return "think", answers[times][0] if history == ("a",) else "die"
+
+    return script, lambda history, times: answers[times][1] if history == ("a",) else 0.5
+
+
+def test_the_majority_is_executed_and_one_trajectory_kept() -> None:
+    """After the first step, which explores, b has three of five votes; the loser's tokens are charged all the same."""
+    tree, calls = branch(ScriptedPolicy(*then(*((word, 1.0) for word in "abbba"))), branching=5)
+    assert words(tree) == [["a", "b", "die"]]
+    assert tree.ledger.generated_tokens == (1 + 5 + 1) * 3
+    assert tree.ledger.steps == calls == 3
+    assert tree.ledger.shared_prompt_tokens == 4 * 7, "four of five saw a prompt that was paid for"
+
+
+@pytest.mark.parametrize("vote", ["action", "outcome"])
+@pytest.mark.parametrize(
+    ("answers", "taken", "error"),
+    [
+        ([("a", 1.0), ("b", 0.5)], "b", None),
+        ([("a", 0.5), ("b", 0.5)], "a", None),
+        ([("", 0.1), ("a", 1.0)], "a", None),
+        ([("break", 0.1), ("b", 1.0)], "b", None),
+        ([("", 0.1), ("", 0.1), ("b", 2.0)], "b", None),
+        ([("", 0.1), ("", 0.5)], None, None),
+        ([("break", 0.5), ("", 0.5)], None, None),
+        ([("break", 0.5), ("break", 0.5)], None, "no answer"),
+    ],
+    ids=[
+        "likelier",
+        "the earlier of equals",
+        "unreadable has no vote",
+        "unanswered has no vote",
+        "nor has a majority",
+        "all unreadable",
+        "unreadable rather than unanswered",
+        "all unanswered",
+    ],
+)
+def test_ties_and_what_has_no_vote(
+    answers: list[tuple[str, float]], taken: str | None, error: str | None, vote: str
+) -> None:
+    tree, _ = branch(ScriptedPolicy(*then(*answers)), branching=len(answers), vote=vote, max_steps=2)
+    assert words(tree) == [["a", taken]]
+    assert tree.steps[1].error == error
+
+
+@pytest.mark.parametrize("vote", ["action", "outcome"])
+def test_likelier_is_meant_per_token(vote: str) -> None:
+    """a: -1 in one token; b: -.6 in each of two."""
+    script, surprises = then(("a", 1.0), ("b", 0.6))
+    policy = ScriptedPolicy(script, surprises, lambda history, times: 1 + times)
+    assert words(branch(policy, branching=2, vote=vote, max_steps=2)[0]) == [["a", "b"]]
+
+
+def test_a_tie_of_actions_is_decided_by_the_mean_of_their_responses() -> None:
+    """a: -1 and -.25, mean -.625; b: -.5 twice. The single likeliest response says a. The first b is the one that is executed."""
+    tree, _ = branch(ScriptedPolicy(*then(("a", 1.0), ("b", 0.5), ("b", 0.5), ("a", 0.25))), branching=4)
+    assert words(tree) == [["a", "b", "die"]]
+    assert tree.steps[1].logprobs == [-0.5] * 3
+
+
+def test_of_failures_the_higher_score_is_taken_before_the_majority() -> None:
+    tree, _ = branch(ScriptedPolicy(*then(("b", 0.5), ("coin", 2.0), ("b", 0.5))), branching=3, vote="outcome")
+    assert words(tree) == [["a", "coin", "die"]]
+    by_action, _ = branch(ScriptedPolicy(*then(("b", 0.5), ("coin", 2.0), ("b", 0.5))), branching=3)
+    assert words(by_action) == [["a", "b", "die"]]
+
+
+@pytest.mark.parametrize("vote", ["action", "outcome"])
+def test_no_vote_follows_an_end(vote: str) -> None:
+    """All explore: an end, the horizon, and an initial state have no step before them that could."""
+    for answer, steps in (("die", 4), ("crash", 4), ("a", 1)):
+        policy = ScriptedPolicy(lambda history, times, answer=answer: ("explore", answer))
+        tree, _ = branch(policy, samples=2, max_steps=steps, vote=vote)
+        assert (words(tree), sum(policy.asked.values())) == ([[answer]] * 2, 2)
+
+
+@pytest.mark.parametrize("vote", ["action", "outcome"])
+def test_every_trajectory_has_its_own_votes_and_tokens(vote: str) -> None:
+    """Two samples, two steps, both explore: one vote each, 3 + 3 x 2 tokens by action, 6 + 3 by outcome."""
+    policy = ScriptedPolicy(lambda history, times: ("explore", "a"))
+    tree, _ = branch(policy, samples=2, max_steps=2, branching=2, depth=1, vote_tokens=7, vote=vote)
+    assert words(tree) == [["a", "a"]] * 2
+    assert tree.ledger.generated_tokens == 2 * 9
+
+
+@pytest.mark.parametrize(
+    ("answered", "taken", "steps"),
+    [(4, "aaaa", 4), (9, "aaaa", 9), (10, "abaa", 10), (12, "abaa", 12)],
+    ids=["before the first vote", "within it", "before the second", "within it"],
+)
+def test_a_deadline_keeps_the_trajectory_that_was_taken_so_far(answered: int, taken: str, steps: int) -> None:
+    """4 answers end the first trajectory, 6 more the first vote. What a vote had begun is paid for and left out."""
+    policy = Silenced(never, answered)
+    tree = grow_word(
+        "test-time-branch", policy, leaves=1, deadline_seconds=0.2, evaluation={"branching": 3, "vote": "outcome"}
+    )
+    assert words(tree) == [list(taken)]
+    assert tree.steps[-1].outcome is Outcome.TRUNCATED
+    assert (tree.ledger.leaves, tree.ledger.steps, tree.ledger.generated_tokens) == (1, steps, 3 * steps)
+
+
+def test_a_deadline_within_the_first_trajectory_is_an_errored_leaf() -> None:
+    silent = Silenced(never, 2)
+    tree = grow_word("test-time-branch", silent, leaves=1, deadline_seconds=0.1, evaluation={"vote": "outcome"})
+    assert words(tree) == [["a", "a"]]
+    assert "0.1 s" in str(tree.steps[-1].error)
+
+
+class Silenced(ScriptedPolicy):
+    """Does not answer any more after so many answers."""
+
+    def __init__(self, script: Script, answers: int) -> None:
+        super().__init__(script)
+        self._answers = answers
+
+    async def respond(self, request: Request) -> Reply:
+        self._answers -= 1
+        if self._answers < 0:
+            await asyncio.Event().wait()
+        return await super().respond(request)
 
 
 def second_thoughts(history: tuple[str, ...], times: int) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from word_world import WordEngines, WordWorld
 
-from agentcli.exploration.actor import Actor
+from agentcli.exploration.actor import Actor, Engines
 from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, EvaluationSettings, PromptSettings, RolloutSettings, Settings
@@ -20,9 +20,10 @@ def grow_word(
     policy: Policy,
     max_steps: int = 4,
     seed: int = 0,
-    engines: WordEngines | None = None,
+    engines: Engines | None = None,
     style: str = "compact",
-    vote_branching: int = 4,
+    evaluation: dict[str, Any] | None = None,
+    task: Task = TASK,
     **rollout: Any,
 ) -> Tree:
     """The tree of `method`, checked to be one."""
@@ -30,9 +31,9 @@ def grow_word(
         environment=EnvironmentSettings(max_steps=max_steps),
         prompt=PromptSettings(style=style),
         rollout=RolloutSettings(method=method, **rollout),
-        evaluation=EvaluationSettings(branching=vote_branching),
+        evaluation=EvaluationSettings(**evaluation or {}),
     )
-    actor = Actor(TASK, engines or WordEngines(), policy, WordWorld(), chosen, seed)
+    actor = Actor(task, engines or WordEngines(), policy, WordWorld(), chosen, seed)
     tree = asyncio.run(make(method)(actor, chosen))
     validate_tree(tree)
     return tree

@@ -1,6 +1,7 @@
 """A world small enough to work a tree out by hand: the state is the list of words said so far.
 
-`win` ends with success, `die` with failure, `noop` changes nothing, `crash` breaks the engine; anything else goes on.
+`win` ends with success, `die` with failure, `noop` changes nothing, `crash` breaks the engine; anything else goes on. `win` is
+worth 1 and `coin` a half.
 """
 
 from dataclasses import dataclass
@@ -42,7 +43,12 @@ class WordEngines:
         text = " ".join(words)
         won = action == "win"
         seen = Observation(
-            text=text, state=text, admissible=ADMISSIBLE, reward=float(won), won=won, done=won or action == "die"
+            text=text,
+            state=text,
+            admissible=ADMISSIBLE,
+            reward={"win": 1.0, "coin": 0.5}.get(action, 0.0),
+            won=won,
+            done=won or action == "die",
         )
         return WordState(words, seen)
 

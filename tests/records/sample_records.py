@@ -21,6 +21,7 @@ from agentcli.records.types import (
     StopReason,
     Task,
     Tree,
+    TreeSeconds,
     Validity,
 )
 from agentcli.stages.panels import make_panel
@@ -117,6 +118,7 @@ def every_record() -> dict[str, Any]:
         "move": tree().steps[7].moves[0],
         "ledger": Ledger(steps=8),
         "tree": tree(),
+        "tree-seconds": TreeSeconds(task="t", policy=1.5, environment=0.25, wall=1.0),
         "step-credit": StepCredit(step=0, advantage=1.5, parts={"reward": 1.0}, weight=0.5),
         "credit": credit(),
         "episode": episode(),

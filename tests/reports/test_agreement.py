@@ -3,6 +3,7 @@
 import io
 from typing import Any
 
+import pytest
 from rich.console import Console
 from test_tables import text_of
 
@@ -99,3 +100,22 @@ def test_statistics_of_a_credit_file() -> None:
         "graph nodes: mean, most": "28.8, 42",
         "graph edges: mean, most": "55.9, 77",
     }
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
+    out = io.StringIO()
+    for table in tables(found(["grpo", "rewardflow"], ["cool", "heat"])):
+        Console(file=out, width=width, emoji=False).print(table)
+    text = out.getvalue()
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for part in ("computed", "1,234", "0.125", "+0.500", "25.0", "-0.25", "2.5", "3:7"):
+        assert part in text, part
+
+
+def test_float_noise_is_no_mean() -> None:
+    rows = found(["a", "b"], [])
+    rows["methods"][0] |= {"mean": -2.2e-18}
+    methods, *_ = tables(rows)
+    assert text_of(methods)[1][-2:] == ["0", "1.5"]

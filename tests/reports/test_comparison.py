@@ -3,44 +3,28 @@
 import io
 from typing import Any
 
+from evaluated import episodes
 from rich.console import Console
-from rich.table import Table
 
 from agentcli.evaluation.compare import over_benchmarks, side_by_side
-from agentcli.records.types import Episode, Ledger, Outcome
+from agentcli.records.types import Episode
+from agentcli.reports.blocks import Blocks
 from agentcli.reports.comparison import behaviour_table, comparison_tables, kinds_table, label_table, trees_table
 
 
-def cells(table: Table) -> list[list[str]]:
+def cells(table: Blocks) -> list[list[str]]:
     out = io.StringIO()
     Console(file=out, width=250).print(table)
     lines = [line for line in out.getvalue().splitlines() if line.startswith(("│", "┃"))]
     return [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in lines]
 
 
-def episodes(wins: str, tokens: int, samples: int = 1) -> list[Episode]:
-    """A task for each sign, all its samples alike."""
-    return [
-        Episode(
-            task=str(task),
-            kind="heat" if task % 2 else "clean",
-            sample=sample,
-            outcome=Outcome.SUCCESS if sign == "+" else Outcome.TRUNCATED,
-            score=0.0,
-            steps=4,
-            tokens=5,
-            repetitive_steps=1,
-            explore_steps=2,
-            malformed_steps=0,
-            inadmissible_steps=0,
-            ledger=Ledger(steps=4 * samples, generated_tokens=tokens) if sample == 0 else None,
-        )
-        for task, sign in enumerate(wins)
-        for sample in range(samples)
-    ]
+def evaluation(wins: str, tokens: int, samples: int = 1) -> list[Episode]:
+    """A task for each sign, all its samples alike, kinds in turn."""
+    return episodes({str(task): sign * samples for task, sign in enumerate(wins)}, tokens, ("clean", "heat"))
 
 
-RUNS = side_by_side({"a": episodes("+---", 10), "b": episodes("++++", 25)})
+RUNS = side_by_side({"a": evaluation("+---", 10), "b": evaluation("++++", 25)})
 
 
 def test_success_and_gain() -> None:
@@ -53,7 +37,7 @@ def test_success_and_gain() -> None:
 
 
 def test_several_samples_show_solved_tasks_and_no_mcnemar() -> None:
-    runs = side_by_side({"a": episodes("+---", 10), "b": episodes("++--", 25, samples=3)})
+    runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("++--", 25, samples=3)})
     header, _, second = cells(label_table("L0", runs))
     assert header[-1] == "tasks solved % (95 %)"
     assert (second[1], second[4], second[5]) == ("12", "-", "50.0 (15.0-85.0)")
@@ -62,7 +46,7 @@ def test_several_samples_show_solved_tasks_and_no_mcnemar() -> None:
 def test_behaviour_and_cost() -> None:
     header, first, second = cells(behaviour_table("L0", RUNS))
     assert header[1:] == [
-        "steps",
+        "steps an episode",
         "repetitive %",
         "explore %",
         "malformed %",
@@ -86,8 +70,10 @@ def trees(steps: int, forks: int) -> dict[str, Any]:
         "method": "chain",
         "tasks": 3,
         "success": {"rate": 0.5, "low": 0.25, "high": 0.75},
+        "errored": 0,
         "explore": 0.4,
         "shared": 0.125,
+        "steps_per_leaf": steps / 100,
         "tokens_per_leaf": 2.0 * steps,
         "ledger": {"steps": steps, "forks": forks},
         "seconds": {"policy": 1.5},
@@ -100,8 +86,57 @@ def test_trees() -> None:
     assert ["steps", "2,000", "1,500 x0.75"] in rows
     assert ["forks", "0", "12"] in rows
     assert ["shared % of prompt tokens", "12.5", "12.5"] in rows
-    assert ["policy seconds", "1.5", "1.5 x1.00"] in rows
+    assert ["steps per leaf", "20.0", "15.0 x0.75"] in rows
+    assert ["policy seconds", "1.50", "1.50 x1.00"] in rows
+    assert ["environment seconds", "-", "-"] in rows
+    assert "errored leaves" not in [row[0] for row in rows]
     assert ["success of leaves % (95 %)", "50.0 (25.0-75.0)", "50.0 (25.0-75.0)"] in rows
+
+
+def test_errored_leaves_are_shown_where_there_are_any() -> None:
+    rows = cells(trees_table({"a": trees(20, 0), "b": trees(15, 0) | {"errored": 3}}))
+    assert ["errored leaves", "0", "3"] in rows
+
+
+def test_what_a_budget_cut_is_told_beside_what_it_is_compared_with() -> None:
+    """The first solves task 0 of four; the other walked two of them, at twice the cost."""
+    runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("+-", 20)})
+    header, first, second = cells(label_table("L0", runs))
+    assert header[-1] == "tasks in common"
+    assert (first[2][:4], first[-1]) == ("25.0", "")
+    assert (second[2][:4], second[3][:4], second[-1]) == ("50.0", "+0.0", "2")
+
+
+def test_cost_is_relative_to_what_the_first_paid_for_the_same_tasks() -> None:
+    first = episodes({"0": "+"}, tokens=10) + episodes({"1": "+"}, tokens=90)
+    runs = side_by_side({"a": first, "b": episodes({"0": "+"}, tokens=20)})
+    rows = cells(behaviour_table("L0", runs))
+    assert [row[-1] for row in rows] == ["tokens a task", "50.0", "20.0 x2.00"]
+
+
+def test_a_kind_without_a_task_in_common_has_no_gain() -> None:
+    runs = side_by_side({"a": evaluation("+", 10), "b": evaluation("++", 10)})
+    _, clean, heat = cells(kinds_table("L0", runs))
+    assert (clean[2][-5:], heat[1], heat[2]) == (" +0.0", "-", "100.0 (20.7-100.0)")
+
+
+def test_errored_episodes_have_a_column_where_there_are_any() -> None:
+    runs = side_by_side({"a": evaluation("++", 10), "b": evaluation("+!", 10)})
+    assert [row[-1] for row in cells(label_table("L0", runs))] == ["errored", "0", "1"]
+    assert "errored" not in cells(label_table("L0", RUNS))[0]
+
+
+def test_hostile_names_are_shown_as_they_are() -> None:
+    name, kind = "runs/[red]x[/nope]\x1b[31m\\", "[bold]k[/x]:warning:\x1b"
+    rows = episodes({"t": "+"}, kinds=(kind,))
+    runs = side_by_side({"a": rows, name: rows})
+    result = {"evaluations": {name: runs}, "trees": {"a": trees(1, 0), name: trees(1, 0) | {"method": kind}}}
+    out = io.StringIO()
+    for table in comparison_tables(result):
+        Console(file=out, width=250, emoji=False).print(table)
+    assert "\x1b" not in out.getvalue()
+    assert out.getvalue().count("runs/[red]x[/nope]\\x1b[31m\\") == 3 + 4
+    assert out.getvalue().count("[bold]k[/x]:warning:\\x1b") == 2
 
 
 def test_every_part_of_a_result_has_its_table() -> None:
@@ -110,8 +145,10 @@ def test_every_part_of_a_result_has_its_table() -> None:
         "first": "a",
         "evaluations": {"L0": RUNS},
         "wilcoxon": wilcoxon,
+        "benchmarks": ["L0", "L2"],
         "trees": {"a": trees(1, 0), "b": trees(1, 0)},
     }
     found = list(comparison_tables(result))
     assert len(found) == 5
+    assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
     assert cells(found[3])[1] == ["b", "2", "0.5"]

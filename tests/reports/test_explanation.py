@@ -103,6 +103,11 @@ def test_a_masked_step_several_rows_and_other_credit(capsys: pytest.CaptureFixtu
     assert "advantage    none, masked as 'errored': it broke" in text
     assert "this is row 0 of 2 of the step, one per leaf below it: none, -1" in text
     assert "written      none in f: credit.gamma 0.5 there, 0.9 here" in text
+    stale = {"file": "run/credit/grpo.jsonl", "advantage": None, "same": False, "settings": {}}
+    said = (
+        "none in run/credit/grpo.jsonl: not of these trees as they are; write it again with: agentcli assign-credit run"
+    )
+    assert f"written      {said} --method grpo --overwrite" in shown(capsys, written=stale)
     assert "reward 1 (the method gives no account of its arithmetic)" in shown(capsys, account=[], written=None)
 
 

@@ -185,6 +185,35 @@ def test_a_step_without_a_usable_answer_is_masked_and_nothing_else() -> None:
     assert len(server.bodies) == counts["annotated"] + 3 * len(lost)
 
 
+@pytest.mark.parametrize("text", ["", None, "  \n", "no"])
+def test_a_teacher_without_one_usable_answer_is_an_error(text: str | None) -> None:
+    with ChatServer(lambda body, before: completion(text)) as server:
+        result = annotate(server, "out")
+        asked = sum(step.mask is None for tree in trees_of("given") for step in tree.steps)
+        assert len(server.bodies) == 3 * asked
+        again = annotate(server, "out", "--resume")
+        assert len(server.bodies) == 3 * asked
+    for failed in (result, again):
+        assert (failed.exit_code, failed.stderr.count("\n")) == (1, 1)
+        assert (
+            f"error: no step of given/trees.jsonl got a usable answer ({asked} asked for); name another"
+            in failed.stderr
+        )
+    assert all(step.mask is not None for tree in trees_of("out") for step in tree.steps)
+    assert not Path("out/manifest.json").exists()
+    with ChatServer(teach) as server:
+        assert annotate(server, "out", "--overwrite").exit_code == 0
+    assert counts_of("out")["not annotated"] == 0
+
+
+def test_a_torn_last_line_of_the_input_is_a_tree_still_owed() -> None:
+    path = Path("given/trees.jsonl")
+    path.write_bytes(path.read_bytes()[:-40])
+    with ChatServer(teach) as server:
+        assert annotate(server, "out").exit_code == 0
+    assert counts_of("out")["trees"] == 5
+
+
 def test_a_teacher_that_thinks_aloud_is_read_from_its_last_reasoning_on() -> None:
     answer = "<think>Hm. <action> jump </action>?</think>\n<explore> Look around. </explore><action> look </action>"
     read = read_annotation(answer, "look")
@@ -274,11 +303,12 @@ def keep_lines(run: str, count: int) -> None:
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:count]))
 
 
-def test_trees_of_another_world_are_refused() -> None:
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry"])
+def test_trees_of_another_world_are_refused(dry: tuple[str, ...]) -> None:
     path = Path("given/trees.jsonl")
     path.write_text(path.read_text().replace('"world":"toy"', '"world":"elsewhere"'))
     with ChatServer(teach) as server:
-        result = annotate(server, "out")
+        result = annotate(server, "out", *dry)
     assert result.exit_code == 3
     assert "given/trees.jsonl:1: task.world: is 'elsewhere', environment.name is 'toy'" in result.stderr
     assert server.bodies == []
@@ -306,18 +336,56 @@ def test_damaged_trees_are_refused_before_anything_is_asked() -> None:
         (("--annotate", "given", "--split", "test"), 2, "--split has no effect with --annotate"),
         (("--annotate", "nowhere"), 3, "nowhere: no such run directory"),
         (("--annotate", "empty"), 3, "empty/trees.jsonl: no such file"),
+        (
+            ("--annotate", "given/trees.jsonl"),
+            3,
+            "given/trees.jsonl: is a file; name the run directory that it lies in: given",
+        ),
+        (("--annotate", "given", "-c", "none.yaml"), 2, "none.yaml: cannot be read (No such file or directory)"),
+        (
+            ("--annotate", "given", "-c", "wrong.yaml"),
+            2,
+            "wrong.yaml: no setting 'demos.noize'; did you mean demos.noise?",
+        ),
         (("--annotate", "given", "-o", "given"), 2, "cannot be written into itself; choose another -o DIR"),
     ],
 )
-def test_what_cannot_be_annotated_is_refused(words: tuple[str, ...], code: int, message: str) -> None:
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry"])
+def test_what_cannot_be_annotated_is_refused(
+    words: tuple[str, ...], code: int, message: str, dry: tuple[str, ...]
+) -> None:
     Path("empty").mkdir()
+    Path("wrong.yaml").write_text("demos: {noize: 0.3}")
     before = sorted(Path().rglob("*"))
     given = list(words) if "--policy" in words or words == ("--annotate", "given") else [*words, "--policy", "openai"]
     extra = ["--base-url", "http://127.0.0.1:1/v1"] if "openai" in given else []
-    result = agentcli("demos", *given, *extra, *(() if "-o" in words else ("-o", "out")))
-    assert (result.exit_code, result.stderr.count("\n")) == (code, 1)
+    result = agentcli("demos", *given, *extra, *(() if "-o" in words else ("-o", "out")), *dry)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (code, "", 1)
     assert message in result.stderr
-    assert sorted(path for path in Path().rglob("*") if path.name != ".lock") == before
+    assert sorted(Path().rglob("*")) == before
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry"])
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda whole: b"", "given/trees.jsonl: holds no trees; write some with: agentcli demos --resume -o given"),
+        (
+            lambda whole: whole[:40],
+            "given/trees.jsonl: holds no trees; write some with: agentcli demos --resume -o given",
+        ),
+        (lambda whole: whole.replace(b'"prompt":"",', b'"prompt":"', 1), "given/trees.jsonl:1: JSON is malformed"),
+    ],
+    ids=["empty", "torn only line", "torn"],
+)
+def test_trees_that_are_none_are_refused(data: Callable[[bytes], bytes], message: str, dry: tuple[str, ...]) -> None:
+    path = Path("given/trees.jsonl")
+    path.write_bytes(data(path.read_bytes()))
+    with ChatServer(teach) as server:
+        result = annotate(server, "out", *dry)
+    assert (result.exit_code, result.stdout, result.stderr.count("\n"), server.bodies) == (3, "", 1, [])
+    assert f"error: {message}" in result.stderr
+    assert not Path("out").exists()
 
 
 def test_dry_run_counts_and_writes_nothing() -> None:

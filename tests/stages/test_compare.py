@@ -1,63 +1,24 @@
 """Runs side by side: what is read from real run directories, what is refused, and what a user sees."""
 
 import json
+import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
+from compared_runs import compared, refused, toy
 from typer.testing import CliRunner
 
 from agentcli.cli.app import app
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.statistics import mcnemar_exact
-from agentcli.records.files import read_records
-from agentcli.records.settings import (
-    EnvironmentSettings,
-    EvaluationSettings,
-    PolicySettings,
-    PromptSettings,
-    RolloutSettings,
-    Settings,
-)
+from agentcli.records.files import RecordWriter, read_records
+from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Outcome, Tree
-from agentcli.stages.compare import compare
+from agentcli.stages.demos import demos
 from agentcli.stages.evaluate import evaluate
 from agentcli.stages.evaluate import test_time_branch as branch
-from agentcli.stages.progress import Silent
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
-
-
-def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:
-    """`search` always goes east and wins all but the locked corridors, `random` less."""
-    evaluation = {"split": "test", **more.pop("evaluation", {})}
-    return Settings(
-        environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options={"tasks": tasks}),
-        prompt=PromptSettings(style="compact"),
-        policy=PolicySettings(kind=kind),
-        rollout=RolloutSettings(**{"leaves": 3, "roots": 2, **more.pop("rollout", {})}),
-        evaluation=EvaluationSettings(**evaluation),
-        **more,
-    )
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """Two runs with trees and an evaluation, and a folder to be in."""
-    monkeypatch.chdir(tmp_path)
-    made = []
-    for name, settings in (
-        ("a", toy(rollout={"method": "chain"})),
-        ("b", toy("search", rollout={"method": "spark", "branch": "fixed:.5"})),
-    ):
-        rollout(settings, Path(name), Invocation([]), model=None)
-        evaluate(settings, Path(name), Invocation([]), model=None)
-        made.append(Path(name))
-    return made[0], made[1]
-
-
-def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any]:
-    return compare([Path(place) for place in places], labels, Silent())
 
 
 def successes(run: Path, label: str = "test") -> list[bool]:
@@ -92,6 +53,13 @@ def test_several_panels_are_benchmarks(runs: tuple[Path, Path]) -> None:
     result = compared(*runs)
     assert list(result["evaluations"]) == ["again", "test", "train"]
     assert result["wilcoxon"]["b"] == {"benchmarks": 2, "p": 0.5}, "the same panel twice is one benchmark"
+    assert result["benchmarks"] == ["again", "test"]
+    few = toy(evaluation={"split": "train", "label": "few", "tasks": 5})
+    for run in runs:
+        evaluate(few, run, Invocation([]), model=None)
+    assert compared(*runs)["benchmarks"] == ["again", "test"], "nor are the first tasks of a panel another one"
+    reversed_ = compared(*runs, labels=("test", "few", "again"))
+    assert (list(reversed_["evaluations"]), reversed_["benchmarks"]) == (["test", "few", "again"], ["test", "few"])
     assert "trees" not in compared(*runs, labels=("test",))
 
 
@@ -116,9 +84,7 @@ def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path
     evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d", Invocation([]), model=None)
     with pytest.raises(UsageError, match="d: its evaluation is of another panel"):
         compared("a", "d")
-    answer = CliRunner().invoke(app, ["compare", "a", "d"])
-    assert (answer.exit_code, answer.stdout) == (2, "")
-    assert answer.stderr.count("\n") == 1
+    assert "d: its evaluation is of another panel" in refused("a", "d", code=2)
 
 
 def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alone(runs: tuple[Path, Path]) -> None:
@@ -141,6 +107,34 @@ def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]
     assert (row["tasks"], row["against"]["tasks"]) == (5, 5)
     assert row["against"]["mcnemar"] == mcnemar_exact(successes(Path("a"))[:5], successes(Path("c")))
     assert (result["trees"]["a"]["tasks"], result["trees"]["c"]["tasks"]) == (12, 3)
+    answer = CliRunner().invoke(app, ["compare", "a", "c"])
+    assert "tasks in common" in answer.stdout
+
+
+def test_benchmarks_that_a_budget_cut_are_tested_on_what_both_walked(runs: tuple[Path, Path]) -> None:
+    """The same policy, in c ended after five tasks of each panel: easier ones, so that the rates of unlike tasks would differ."""
+    for split in ("test", "train"):
+        own = {"split": split, "label": f"cut-{split}"}
+        evaluate(toy(seed=2, evaluation=own), Path("a"), Invocation([]), model=None)
+        evaluate(toy(seed=2, evaluation={**own, "budget": "leaves=5"}), Path("c"), Invocation([]), model=None)
+    result = compared("a", "c")
+    assert result["benchmarks"] == ["cut-test", "cut-train"]
+    assert all(own["c"]["success"]["rate"] > own["a"]["success"]["rate"] for own in result["evaluations"].values())
+    assert result["wilcoxon"]["c"] == {"benchmarks": 2, "p": 1.0}, "on the same tasks they did the same"
+
+
+def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> None:
+    for name, stray in (("c", 0.0), ("d", 0.5)):
+        settings = toy(demos=DemosSettings(count=6, policy="expert", stray=stray, keep="all"))
+        demos(settings, Path(name), Invocation([]), model=None)
+    found = compared("c", "d")["trees"]
+    assert [(row["method"], row["tasks"]) for row in found.values()] == [("chain", 6)] * 2
+    assert found["c"]["success"]["rate"] == 1.0 > found["d"]["success"]["rate"]
+    trees = Path("d/trees.jsonl")
+    trees.write_bytes(b"".join(trees.read_bytes().splitlines(keepends=True)[:-1]))
+    line = refused("c", "d", code=3)
+    assert "d/trees.jsonl: holds 5 trees, not the 6 that manifest.json tells of" in line
+    assert "go on with: agentcli demos --resume -o d" in line
 
 
 @pytest.mark.parametrize(
@@ -148,7 +142,28 @@ def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]
     [
         (("a",), UsageError, "needs two runs or more, each named once"),
         (("a", "a"), UsageError, "needs two runs or more, each named once"),
-        (("a", "nowhere"), DataError, "nowhere: no such run directory"),
+        (("a", "b", "./a"), UsageError, "a is named twice"),
+        (("a", "latest"), UsageError, "latest is the same as a; compare needs two runs or more, each named once"),
+        (
+            ("a/evaluation/test.json", "a/evaluation/test.jsonl"),
+            UsageError,
+            "test.jsonl is the same as a/evaluation/test.json",
+        ),
+        (
+            ("a", "nowhere"),
+            DataError,
+            "nowhere: no such run directory; name a run directory, or one of its evaluation/",
+        ),
+        (
+            ("a", "notes.yaml"),
+            DataError,
+            "notes.yaml: is no evaluation; name a run directory, or one of its evaluation/",
+        ),
+        (
+            ("a/trees.jsonl", "b/trees.jsonl"),
+            DataError,
+            r"a/trees\.json: no such file; an evaluation is two, RUN/evaluation/",
+        ),
         (("a", "empty"), DataError, "a and empty have neither an evaluation label nor trees in common"),
         (("a", "b/evaluation/L9.json"), UsageError, "runs need one --label NAME"),
         (
@@ -162,8 +177,50 @@ def test_what_cannot_be_compared(
     runs: tuple[Path, Path], words: tuple[str, ...], kind: type[Exception], message: str
 ) -> None:
     Path("empty").mkdir()
+    Path("notes.yaml").write_text("seed: 1", encoding="utf-8")
+    Path("latest").symlink_to("a")
     with pytest.raises(kind, match=message):
         compared(*words)
+
+
+def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
+    files = ("a/evaluation/test.json", "b/evaluation/test.json")
+    assert "test" in compared(*files)["evaluations"]
+    assert "--label has no effect on evaluation files" in refused(*files, "--label", "test", code=2)
+
+
+def test_what_a_manifest_calls_the_method_does_not_matter(runs: tuple[Path, Path]) -> None:
+    manifest = Path("b/manifest.json")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"method": "spark"', b'"method": "[/red]"'))
+    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    assert answer.exit_code == 0, answer.output
+    assert (
+        json.loads(CliRunner().invoke(app, ["compare", "a", "b", "--json"]).stdout)["trees"]["b"]["method"] == "spark"
+    )
+
+
+def test_compressed_trees_are_read(runs: tuple[Path, Path]) -> None:
+    before = compared(*runs)["trees"]
+    with RecordWriter(Path("b/trees.jsonl.zst")) as writer:
+        for tree in read_records(Path("b/trees.jsonl"), Tree):
+            writer.write(tree)
+    Path("b/trees.jsonl").unlink()
+    assert compared(*runs)["trees"] == before
+
+
+def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path]) -> None:
+    for number in range(7):
+        for path in ("a/evaluation/test.json", "a/evaluation/test.jsonl"):
+            shutil.copy(path, path.replace("test", f"more{number}"))
+    for path in ("b/trees.jsonl", "b/manifest.json"):
+        Path(path).unlink()
+    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    assert answer.exit_code == 0
+    assert answer.stderr.splitlines() == [
+        "evaluations that not every run holds are left out: more0, more1, more2, more3, more4 and 2 more",
+        "trees are left out: b holds none",
+    ]
+    assert CliRunner().invoke(app, ["compare", "a", "b", "-q"]).stderr == ""
 
 
 def test_a_label_that_a_run_lacks_is_named(runs: tuple[Path, Path]) -> None:

@@ -1,10 +1,11 @@
 """credit compare as a stage: where a method's advantages are taken from, and what the rows say; nothing is written."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_rollout import roll, toy
+from test_rollout import toy
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
@@ -13,19 +14,6 @@ from agentcli.stages.compare_credit import compare_credit
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.progress import Silent
 from agentcli.stages.session import Invocation
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("grown")
-    roll(toy("spark", tasks=8), folder / "run")
-    return folder / "run/trees.jsonl"
-
-
-@pytest.fixture
-def run(grown: Path, tmp_path: Path) -> Path:
-    (tmp_path / "trees.jsonl").write_bytes(grown.read_bytes())
-    return tmp_path
 
 
 def assign(run: Path, **switches: Any) -> None:
@@ -39,6 +27,16 @@ def compare(run: Path, *names: str, most: int = 10) -> dict[str, Any]:
     found = compare_credit(run, names, Silent(), most)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     return found
+
+
+class Heard(Silent):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
 
 def sources(found: dict[str, Any]) -> list[Any]:
@@ -70,6 +68,42 @@ def test_credit_of_other_trees_is_not_read(run: Path) -> None:
     lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
     (run / "trees.jsonl").write_bytes(b"".join(reversed(lines)))
     assert sources(compare(run, "grpo", "carl")) == [("grpo", None, {}), ("carl", None, {})]
+    heard = Heard()
+    compare_credit(run, ["carl", "grpo"], heard)
+    assert heard.notes == [
+        f"{run}/credit/grpo.jsonl was not computed from these trees; grpo is computed now with its defaults"
+    ]
+
+
+def test_a_file_that_is_no_method_s(run: Path) -> None:
+    assign(run, method="grpo")
+    (run / "credit/[red]mine.jsonl").write_bytes(b"")
+    with pytest.raises(
+        DataError, match=r"credit/\[red\]mine\.jsonl: \[red\]mine is no credit method; move it away, or name"
+    ):
+        compare(run)
+    assert len(compare(run, "grpo", "carl")["methods"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows[:-1], r"grpo\.jsonl: ends before .*trees\.jsonl:8; run assign-credit again"),
+        (lambda rows: [*rows[:-1], rows[-1][:40]], r"grpo\.jsonl: ends before .*trees\.jsonl:8"),
+        (
+            lambda rows: [*rows, rows[0]],
+            r"grpo\.jsonl:9: holds more than .*trees\.jsonl has trees; run assign-credit again",
+        ),
+        (lambda rows: rows[::-1], r"grpo\.jsonl:1: task: is train/7, the tree's is train/0"),
+        (lambda rows: [rows[0].replace(b'"method"', b'"mthd"'), *rows[1:]], r"grpo\.jsonl:1: .*unknown field `mthd`"),
+    ],
+)
+def test_damaged_credit_is_named(run: Path, change: Callable[[list[bytes]], list[bytes]], message: str) -> None:
+    assign(run, method="grpo")
+    file = run / "credit/grpo.jsonl"
+    file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(DataError, match=message):
+        compare(run, "carl", "grpo")
 
 
 def test_kinds_and_listed_steps(run: Path) -> None:

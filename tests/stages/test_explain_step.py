@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_rollout import roll, toy
+from test_rollout import toy
 
 from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
@@ -14,19 +14,6 @@ from agentcli.records.types import Credit, Tree
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.explain import Told, explain_step
 from agentcli.stages.session import Invocation
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("grown")
-    roll(toy("spark", tasks=6), folder / "run")
-    return folder / "run/trees.jsonl"
-
-
-@pytest.fixture
-def run(grown: Path, tmp_path: Path) -> Path:
-    (tmp_path / "trees.jsonl").write_bytes(grown.read_bytes())
-    return tmp_path
 
 
 def ask(run: Path, wanted: str, **switches: Any) -> Told:

@@ -1,6 +1,7 @@
 """Rollouts as files: the panel's order, the same bytes at any concurrency, resuming, errored leaves, demonstrations."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import msgspec
@@ -19,7 +20,7 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.trees import validate_tree
-from agentcli.records.types import Outcome, StageRecord, Tree
+from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.demos import demos
 from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
@@ -97,6 +98,30 @@ def test_errored_trees_are_redone_in_their_place(tmp_path: Path) -> None:
     assert (tmp_path / "x" / "trees.jsonl").read_bytes() == (tmp_path / "undisturbed" / "trees.jsonl").read_bytes()
 
 
+def test_every_tree_has_its_seconds_beside_it_and_one_that_was_redone_has_them_twice(tmp_path: Path) -> None:
+    broken = toy(options={"fault": "raise", "fault_tasks": ["train/2", "train/7"], "fault_action": "go east"})
+    begun = time.perf_counter()
+    roll(broken, tmp_path / "x")
+    spent = time.perf_counter() - begun
+    path = tmp_path / "x" / "seconds.jsonl"
+    first = list(read_records(path, TreeSeconds))
+    assert [line.task for line in first] == [f"train/{n}" for n in range(12)]
+    for line in first:
+        assert 0 < line.wall <= spent
+        assert 0 < line.environment <= 3 * line.wall, "three leaves wait at the same time, at most"
+        assert 0 <= line.policy <= 3 * line.wall
+    RunDirectory(tmp_path / "x").path.joinpath("settings", "rollout.json").unlink()
+    roll(toy(), tmp_path / "x", resume=True)
+    again = list(read_records(path, TreeSeconds))
+    assert again[:12] == first
+    assert [line.task for line in again[12:]] == ["train/2", "train/7"]
+    roll(toy(), tmp_path / "x", overwrite=True)
+    assert len(list(read_records(path, TreeSeconds))) == 12
+    (tmp_path / "x" / "trees.jsonl").unlink()
+    roll(toy(), tmp_path / "x", resume=True)
+    assert len(list(read_records(tmp_path / "x" / "trees.jsonl", Tree))) == 12
+
+
 def test_nothing_owed_changes_nothing(tmp_path: Path) -> None:
     roll(toy(), tmp_path / "x")
     whole = (tmp_path / "x" / "trees.jsonl").read_bytes()
@@ -168,8 +193,11 @@ def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
     assert all(step.error is None for tree in trees[1:] for step in tree.steps)
 
 
-def demonstrate(out: Path, resume: bool = False, **settings: object) -> StageRecord:
-    chosen = msgspec.structs.replace(toy(), demos=DemosSettings(**{"policy": "random", **settings}))
+def demonstrate(
+    out: Path, resume: bool = False, method: str = "chain", copies: int = 4, **settings: object
+) -> StageRecord:
+    chosen = msgspec.structs.replace(toy(method), demos=DemosSettings(**{"policy": "random", **settings}))
+    chosen.rollout.copies = copies
     return demos(chosen, out, Invocation(["agentcli", "demos"], resume=resume), model=None)
 
 
@@ -200,6 +228,30 @@ def test_cut_demonstrations_resume_to_the_same_bytes(tmp_path: Path, cut: int) -
     assert (tmp_path / "d" / "manifest.json").read_bytes() == stamp, "nothing owed, nothing written"
     with pytest.raises(UsageError, match=r"demos\.count was 20, now 21"):
         demonstrate(tmp_path / "d", resume=True, count=21)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_demonstrations_go_on_in_the_form_that_they_were_begun_in(tmp_path: Path, killed: bool) -> None:
+    given = {"count": 10, "policy": "search"}
+    demonstrate(tmp_path / "one", **given)
+    demonstrate(tmp_path / "many", method="dpepo", copies=2, **given)
+    wholes = {name: (tmp_path / name / "trees.jsonl").read_bytes() for name in ("one", "many")}
+    if killed:
+        for name, whole in wholes.items():
+            (tmp_path / name / "manifest.json").unlink()
+            (tmp_path / name / "trees.jsonl").write_bytes(whole[:-3])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for name, method, copies, said in (
+        ("one", "dpepo", 2, r"rollout\.method was 'chain', now 'dpepo'"),
+        ("many", "chain", 2, r"rollout\.method was 'dpepo', now 'chain'"),
+        ("many", "dpepo", 3, r"rollout\.copies was 2, now 3"),
+    ):
+        with pytest.raises(UsageError, match=f"--resume with other settings than it was started with: {said}"):
+            demonstrate(tmp_path / name, resume=True, method=method, copies=copies, **given)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    demonstrate(tmp_path / "one", resume=True, method="spark", copies=3, **given)
+    demonstrate(tmp_path / "many", resume=True, method="dpepo", copies=2, **given)
+    assert {name: (tmp_path / name / "trees.jsonl").read_bytes() for name in wholes} == wholes
 
 
 def test_demonstrations_of_another_panel_are_not_continued(tmp_path: Path) -> None:

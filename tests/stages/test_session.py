@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -12,14 +13,19 @@ import pytest
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
-from agentcli.stages.session import Invocation, Session
+from agentcli.stages.session import Invocation, Rehearsed, Session
 
 
 def session(
-    path: Path, resume: bool = False, overwrite: bool = False, inputs: tuple[Path, ...] = (), **environment: object
+    path: Path,
+    resume: bool = False,
+    overwrite: bool = False,
+    inputs: tuple[Path, ...] = (),
+    rehearse: bool = False,
+    **environment: object,
 ) -> Session:
     settings = Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model="m"))
-    invocation = Invocation(["agentcli", "rollout"], resume, overwrite)
+    invocation = Invocation(["agentcli", "rollout"], resume, overwrite, rehearse=rehearse)
     return Session("rollout", RunDirectory(path), settings, invocation, ("environment", "policy"), inputs)
 
 
@@ -72,10 +78,46 @@ def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) 
         same.check([])
     moved.write_text("y")
     with (
-        pytest.raises(UsageError, match=r"other input than it was started with: .*moved has changed"),
+        pytest.raises(UsageError, match=r"other input than it was started with: .*moved was not among it"),
         session(run, resume=True, inputs=(moved,)) as changed,
     ):
         changed.check([])
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "said"),
+    [
+        ("y", "ab", "b has changed"),
+        ("x", "abc", "c was not among it"),
+        ("x", "a", "b is left out"),
+        ("x", "ba", "the order is another"),
+        ("x", "ab", None),
+    ],
+)
+def test_inputs_are_compared_one_by_one_and_in_order(tmp_path: Path, change: str, given: str, said: str | None) -> None:
+    for name in "abc":
+        (tmp_path / name).write_text(f"{name} x")
+    begin(tmp_path / "run", inputs=(tmp_path / "a", tmp_path / "b"))
+    (tmp_path / "b").write_text(f"b {change}")
+    with session(tmp_path / "run", resume=True, inputs=tuple(tmp_path / name for name in given)) as resumed:
+        if said is None:
+            resumed.check([])
+        else:
+            with pytest.raises(UsageError, match=rf"other input than it was started with: \S*{said}; go on as then"):
+                resumed.check([])
+
+
+def test_a_rehearsal_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Path) -> None:
+    begin(tmp_path, max_steps=9)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for steps, end in ((8, UsageError), (9, Rehearsed)):
+        with pytest.raises(end), session(tmp_path, resume=True, rehearse=True, max_steps=steps) as rehearsed:
+            rehearsed.check([])
+    with session(tmp_path) as writer:
+        writer.check([])
+        with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True, max_steps=9) as meanwhile:
+            meanwhile.check([])
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
@@ -144,6 +186,16 @@ def test_a_stage_that_writes_nothing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(AgentCliError):
         fail(tmp_path / "run", started=False)
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_library_prints_does_not_reach_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for broken in (False, True):
+        with suppress(AgentCliError), session(tmp_path / "a"), session(tmp_path / "b"):
+            print("[INFO] Running")
+            if broken:
+                raise AgentCliError("broken")
+        print("result")
+    assert capsys.readouterr() == ("result\nresult\n", "[INFO] Running\n[INFO] Running\n")
 
 
 def test_only_the_first_process_of_a_training_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

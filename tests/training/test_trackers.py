@@ -5,17 +5,33 @@ import os
 import subprocess
 import sys
 from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 from stopping import SFT, TRAIN, Stopped, stop_after
 
-from agentcli.errors import AgentCliError, MissingError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.settings import SftSettings, TrackingSettings, TrainSettings
 from agentcli.training.job import Job
 from agentcli.training.metrics import SftMetrics, TrainMetrics
 from agentcli.training.policy_gradient import train_policy
 from agentcli.training.sft import run_sft
+from agentcli.training.trackers import check_trackers
+
+
+@pytest.fixture
+def wandb_alone(tmp_path, monkeypatch):
+    """W&B as on a machine where nobody has used it; it reads the environment once, so it forgets before and after."""
+    import wandb
+
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "NETRC"):
+        monkeypatch.setenv(name, str(tmp_path / "of wandb" / name))
+    wandb.teardown()
+    yield
+    wandb.teardown()
 
 
 def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None):
@@ -81,6 +97,7 @@ def test_sft_is_tracked_too(rollout, tmp_path):
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
 
 
+@pytest.mark.usefixtures("wandb_alone")
 def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, monkeypatch, capfd):
     """Offline. What would upload a model or watch gradients through transformers' callback is switched on, and ignored."""
     from wandb.proto import wandb_internal_pb2
@@ -91,9 +108,6 @@ def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, mo
         "WANDB_LOG_MODEL": "end",
         "WANDB_WATCH": "all",
         "WANDB_SILENT": "true",
-        "WANDB_CACHE_DIR": str(tmp_path / "cache"),
-        "WANDB_CONFIG_DIR": str(tmp_path / "config"),
-        "WANDB_DATA_DIR": str(tmp_path / "data"),
     }.items():
         monkeypatch.setenv(name, value)
     folder = tmp_path / "run"
@@ -162,6 +176,64 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_written(rol
     ):
         call(rollout, tmp_path / "run", ["wandb"])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("wandb_alone")
+def test_wandb_without_a_key_is_refused_before_anything_is_read_or_written(rollout, tmp_path):
+    told = r"^tracking\.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline$"
+    tracking, absent = TrackingSettings(to=["tensorboard", "wandb"]), tmp_path / "absent.jsonl"
+    with pytest.raises(MissingError, match=told):
+        call(SimpleNamespace(**{**vars(rollout), "trees": absent}), tmp_path / "run", tracking.to)
+    with pytest.raises(MissingError, match=told):
+        run_sft([absent], tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", [], tracking=tracking)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("wandb_alone")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_MODE", "offline"),
+        ("WANDB_MODE", "disabled"),
+        ("WANDB_API_KEY", "k" * 40),
+        ("WANDB_IDENTITY_TOKEN_FILE", "token"),
+        ("NETRC", "netrc"),
+    ],
+)
+def test_wandb_may_start_offline_and_with_a_key(tmp_path, monkeypatch, name, value):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv(name, value)
+    check_trackers(TrackingSettings(to=["wandb"]), tmp_path / "run" / "tracking")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "trackio"])
+@pytest.mark.usefixtures("wandb_alone")
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, monkeypatch, tracker):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "tracking"):
+        with pytest.raises(
+            UsageError, match=rf"^tracking\.to: {tracker} writes to {folder}, but \S*/file is no folder; "
+        ):
+            check_trackers(TrackingSettings(to=[tracker]), folder)
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked)  # root may write anywhere
+    with pytest.raises(
+        UsageError, match=r"locked/tracking, but \S*locked cannot be written; .* elsewhere with -o DIR$"
+    ):
+        check_trackers(TrackingSettings(to=[tracker]), locked / "tracking")
+    assert list(locked.iterdir()) == []
+
+
+def test_the_store_of_trackio_is_looked_at(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "file" / "store")
+    with pytest.raises(UsageError, match=r"^tracking\.to: trackio writes to \S*/store, .*: export TRACKIO_DIR=DIR$"):
+        check_trackers(TrackingSettings(to=["trackio"]))
 
 
 def test_a_tracker_that_does_not_open_is_one_line(rollout, tmp_path):

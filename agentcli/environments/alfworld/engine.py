@@ -31,7 +31,7 @@ class Backend(Protocol):
 
     def snapshot(self) -> Any: ...
 
-    def restore(self, snapshot: Any) -> None: ...
+    def restore(self, snapshot: Any) -> Observation: ...
 
     def facts(self) -> list[Fact]: ...
 
@@ -78,9 +78,10 @@ class AlfworldEngine:
         """An immutable reference to the current state, for this engine and task; None on the stock backend."""
         return self._backend.snapshot()
 
-    def restore(self, snapshot: Any) -> None:
-        """Makes a snapshot's state the current one. Raises EngineError for a snapshot of another game."""
-        self._backend.restore(snapshot)
+    def restore(self, snapshot: Any) -> Observation:
+        """Makes a snapshot's state the current one; gives the observation that had led there, with what can be done and
+        whether it is won as the planner says now. Raises EngineError for a snapshot of another game."""
+        return self._backend.restore(snapshot)
 
     def facts(self) -> tuple[Fact, ...]:
         """All facts as TextWorld has them now, sorted: (predicate, argument, ...), arguments under display names."""

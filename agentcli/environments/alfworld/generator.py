@@ -17,6 +17,7 @@ import msgspec
 
 from agentcli.environments.alfworld.draw import LAMP_STANDS, Name, parse_name
 from agentcli.environments.alfworld.goal import goal_of_task
+from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.environments.alfworld.layouts import (
     Point,
     Receptacle,
@@ -186,7 +187,7 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
 
 
 def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
-    """The game's game.tw-pddl below `root` (see `cache_root`), made first if it is not there."""
+    """The game's game.tw-pddl below `root` (see `cache_root`), made first if it is not there. Raises WriteError."""
     folder = root / "json_2.1.1" / task_id
     game = folder / "game.tw-pddl"
     if game.exists():
@@ -200,23 +201,24 @@ def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
 
 
 def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
-    """Write a whole folder or none of it; if another process was first, its folder stays."""
-    (root / "partial").mkdir(parents=True, exist_ok=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(dir=root / "partial"))
-    for name, text in texts.items():
-        (partial / name).write_text(text, encoding="utf-8")
-    partial.chmod(0o755)
-    try:
-        partial.rename(folder)
-    except OSError:
-        shutil.rmtree(partial)
-        if not folder.is_dir():
-            raise
+    """Write a whole folder or none of it; if another process was first, its folder stays. Raises WriteError."""
+    with keeping(root, CACHE):
+        (root / "partial").mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(dir=root / "partial"))
+        try:
+            for name, text in texts.items():
+                (partial / name).write_text(text, encoding="utf-8")
+            partial.chmod(0o755)
+            partial.rename(folder)
+        except OSError:
+            shutil.rmtree(partial)
+            if not folder.is_dir():
+                raise
 
 
 def cache_root(options: AlfworldOptions) -> Path:
     """Where generated games are kept: $AGENTCLI_CACHE or the platform's cache folder, one folder per digest."""
-    base = os.environ.get("AGENTCLI_CACHE")
+    base = os.environ.get(CACHE)
     folder = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcli"
     return folder / "alfworld" / options.digest()

@@ -79,7 +79,7 @@ class StockBackend:
     def snapshot(self) -> None:
         """TextWorld has none."""
 
-    def restore(self, snapshot: Any) -> None:
+    def restore(self, snapshot: Any) -> Observation:
         """Raises EngineError always."""
         raise EngineError("the stock engine has no snapshots; replay the actions")
 

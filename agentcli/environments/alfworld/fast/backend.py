@@ -10,6 +10,8 @@ from agentcli.environments.alfworld.fast.game import Game, State, open_game, rel
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError
 
+Snapshot = tuple[State, str]
+
 
 class FastBackend:
     """The fast engine behind AlfworldEngine; games are shared with the other players of this process."""
@@ -18,6 +20,8 @@ class FastBackend:
         self._cache = Cache(cache)
         self._game: Game | None = None
         self._state: State | None = None
+        self._text = ""
+        """What was read on arriving there."""
         self._release: Callable[[], object] | None = None
         """Ends this player's use of the game; runs by itself where close() was forgotten."""
 
@@ -31,23 +35,26 @@ class FastBackend:
     def reset(self) -> Observation:
         """Back to the start of the loaded game."""
         assert self._game is not None
-        self._state = self._game.root
+        self._state, self._text = self._game.root, self._game.opening.text
         return self._game.opening
 
     def step(self, action: str) -> Observation:
         state = self._current()
         self._state, observation = state.game.step(state, action)
+        self._text = observation.text
         return observation
 
-    def snapshot(self) -> State:
-        """The current state itself: states never change."""
-        return self._current()
+    def snapshot(self) -> Snapshot:
+        """The current state itself, for states never change, and what was read there."""
+        return self._current(), self._text
 
-    def restore(self, snapshot: State) -> None:
+    def restore(self, snapshot: Snapshot) -> Observation:
         """Raises EngineError for a snapshot of another game."""
-        if snapshot.game is not self._game:
+        state, text = snapshot
+        if state.game is not self._game:
             raise EngineError("this snapshot belongs to another game; restore it in the engine and task it came from")
-        self._state = snapshot
+        self._state, self._text = state, text
+        return state.game.look_again(state, text)
 
     def facts(self) -> list[statekey.Fact]:
         state = self._current()

@@ -15,6 +15,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
+from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.records.files import write_atomic
 
 FORMAT = 1
@@ -34,17 +35,17 @@ class Cache:
     folder: Path | None
 
     def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
-        """The value built from `parts`: read where it was built before, else built and kept."""
+        """The value built from `parts`: read where it was built before, else built and kept. Raises WriteError."""
         if self.folder is None:
             return build()
         path = _path(self.folder, kind, parts)
-        value = _read(path, kind)
-        if value is not None:
-            return value
-        value = build()
-        packed = msgspec.msgpack.encode(value)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, zstandard.ZstdCompressor(level=3, write_checksum=True).compress(packed))
+        with keeping(self.folder, CACHE):
+            value = _read(path, kind)
+        if value is None:
+            value = build()
+            packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(msgspec.msgpack.encode(value))
+            with keeping(self.folder, CACHE):
+                write_atomic(path, packed)
         return value
 
 

@@ -113,6 +113,15 @@ class Game:
         found = state.edges[command] = after, _observe(after, text)
         return found
 
+    def look_again(self, state: State, text: str) -> Observation:
+        """What was observed when `text` was read in a state, with what the planner says of that state now."""
+        self.planner.go(state.number)
+        won = self.planner.won()
+        _, admissible = self.menu(tuple(self.planner.operators()), state.facts)
+        return msgspec.structs.replace(
+            _observe(state, text), admissible=admissible, reward=float(won), done=won, won=won
+        )
+
     def facts(self, state: State) -> list[statekey.Fact]:
         """All facts of a state under display names, sorted."""
         return sorted(self.table.listed(state.facts))
@@ -251,12 +260,14 @@ def close_idle(keep: int = 0) -> None:
 
 def _load(path: Path, cache: Cache) -> Game:
     try:
-        file = msgspec.json.decode(path.read_bytes(), type=_File)
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    try:
+        file = msgspec.json.decode(content, type=_File)
         text, sentence = split_sentence(file.grammar)
         translation = load_translation(file.pddl_domain, file.pddl_problem, cache)
         return Game(translation, _renderer(text, tuple(translation.hierarchy), cache), sentence)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except (msgspec.MsgspecError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
 

@@ -13,7 +13,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
-from agentcli.errors import MissingError
+from agentcli.environments.alfworld.keeping import keeping
+from agentcli.errors import EngineError, MissingError
 
 _WORDS_PER_OPERATOR = 258
 """struct { int id; char name[1024]; int effects; } counted in C ints."""
@@ -110,13 +111,22 @@ def _library_path() -> Path:
 
 
 def _load_copy() -> ctypes.CDLL:
-    """Loads the library from a file of its own, for the loader shares a library between openings of one file."""
+    """Loads the library from a file of its own, for the loader shares a library between openings of one file.
+
+    Raises WriteError where the folder of temporary files has no room, EngineError where it or memory does not allow loading.
+    """
     content = _loadable_part(_library_path())
-    with tempfile.TemporaryDirectory(prefix="agentcli-planner-") as folder:
+    place = Path(tempfile.gettempdir())
+    with keeping(place, "TMPDIR"), tempfile.TemporaryDirectory(prefix="agentcli-planner-", dir=place) as folder:
         copy = os.path.join(folder, "libdownward.so")
         with open(copy, "wb") as file:
             file.write(content)
-        lib = ctypes.CDLL(copy)
+        try:
+            lib = ctypes.CDLL(copy)
+        except OSError as error:
+            raise EngineError(
+                f"{error}; where {place} forbids execution, name another folder: TMPDIR=DIR; else memory has run out"
+            ) from error
     for name, arguments, result in (
         ("load_sas", [ctypes.c_char_p], None),
         ("get_state_id", [], ctypes.c_int),

@@ -1,0 +1,62 @@
+"""Where the world cannot keep its files, it says which folder has no room and how to name another."""
+
+import resource
+import tempfile
+from pathlib import Path
+
+import pytest
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
+
+from agentcli.environments.alfworld.engine import AlfworldEngine
+from agentcli.environments.alfworld.fast import library
+from agentcli.errors import EngineError, WriteError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """What is no folder."""
+    path = tmp_path / "file"
+    path.touch()
+    return path
+
+
+def test_no_place_for_games(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTCLI_CACHE", str(file))
+    world = small_world()
+    with pytest.raises(
+        WriteError, match=rf"^{file}/alfworld/\w+: cannot be used \(Not a directory\); .*AGENTCLI_CACHE=DIR$"
+    ):
+        world.locate(world.tasks("train")[0])
+
+
+def test_a_full_disk_leaves_no_part_of_a_game(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTCLI_CACHE", str(tmp_path))
+    world = small_world()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+    try:
+        with pytest.raises(WriteError, match=r"cannot be used \(File too large\)"):
+            world.locate(world.tasks("train")[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert world.locate(world.tasks("train")[0]).is_file()
+
+
+def test_no_place_for_translations_is_not_the_games_fault(file: Path) -> None:
+    world = small_world()
+    engine = AlfworldEngine(world.locate, "fast", file)
+    with pytest.raises(WriteError, match=rf"^{file}: cannot be used \(Not a directory\); .*AGENTCLI_CACHE=DIR$"):
+        engine.start(some_of_each_kind(world, 1)[0])
+
+
+def test_no_place_for_a_copy_of_the_planner(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(file))
+    with pytest.raises(WriteError, match=rf"^{file}: cannot be used \(Not a directory\); .*TMPDIR=DIR$"):
+        library.Planner()
+
+
+def test_a_planner_that_cannot_be_loaded_from_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "_library_path", lambda: file)
+    with pytest.raises(EngineError, match=r"libdownward\.so: file too short; .*TMPDIR=DIR"):
+        library.Planner()

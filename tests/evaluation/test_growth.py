@@ -1,0 +1,40 @@
+"""What trees cost and held, on trees small enough to count by hand."""
+
+from agentcli.evaluation.growth import StepShape, TreeShape, totals
+from agentcli.records.types import Ledger, Outcome, Task
+
+
+def tree(number: int, outcomes: str, method: str = "spark", inner: int = 1, **ledger: int) -> TreeShape:
+    """A leaf for each sign of `outcomes` ("!" errored) and `inner` steps before, the first of them tagged explore."""
+    signs = {"+": Outcome.SUCCESS, "-": Outcome.FAILURE, "!": Outcome.ERRORED}
+    before = [StepShape(tag="think" if place else "explore") for place in range(inner)]
+    steps = [*before, *(StepShape(outcome=signs[sign]) for sign in outcomes)]
+    task = Task(id=f"t{number}", world="w", split="s", kind="k")
+    return TreeShape(task=task, method=method, steps=steps, ledger=Ledger(leaves=len(outcomes), **ledger))
+
+
+def test_totals_by_hand() -> None:
+    found = totals(
+        [
+            tree(1, "+-!", steps=10, generated_tokens=60, prompt_tokens=100, shared_prompt_tokens=30),
+            tree(2, "+", inner=4, steps=6, generated_tokens=20, prompt_tokens=100, shared_prompt_tokens=10),
+        ]
+    )
+    assert (found["method"], found["tasks"]) == ("spark", ["t1", "t2"])
+    assert (found["success"]["rate"], found["errored"]) == (2 / 4, 1)
+    assert found["success"]["low"] == 1 / 3
+    assert found["success"]["high"] == 1.0
+    assert found["explore"] == 2 / 9
+    assert found["shared"] == 40 / 200
+    assert (found["steps_per_leaf"], found["tokens_per_leaf"]) == (4.0, 20.0)
+    assert found["ledger"]["generated_tokens"] == 80
+
+
+def test_trees_of_several_methods_name_them_all() -> None:
+    assert totals([tree(1, "+", "chain"), tree(2, "+"), tree(3, "-", "chain")])["method"] == "chain, spark"
+
+
+def test_no_trees() -> None:
+    found = totals([])
+    assert (found["tasks"], found["success"]) == ([], {"rate": 0.0, "low": 0.0, "high": 1.0})
+    assert (found["explore"], found["shared"], found["tokens_per_leaf"]) == (0.0, 0.0, 0.0)

@@ -1,0 +1,91 @@
+"""Every way a tree grows, and what must hold of any tree."""
+
+from typing import Any
+
+import pytest
+from scripted import shared_words
+
+from agentcli.records.trees import children, leaves, paths
+from agentcli.records.types import Move, Outcome, Step, Tree, Validity
+
+GROWTHS: dict[str, dict[str, Any]] = {
+    "chain": {"method": "chain"},
+    "spark": {"method": "spark"},
+    "spark by coin": {"method": "spark", "branch": "fixed:.3"},
+    "spark by entropy": {"method": "spark", "branch": "entropy"},
+    "arpo": {"method": "arpo"},
+    "carl": {"method": "carl"},
+    "carl at random": {"method": "carl", "criterion": "random"},
+    "treerl": {"method": "treerl"},
+    "treerpo": {"method": "treerpo"},
+    "dpepo": {"method": "dpepo", "copies": 3},
+    "votes on actions": {"method": "test-time-branch"},
+    "votes on outcomes": {"method": "test-time-branch"},
+}
+VOTES = {"votes on actions": "action", "votes on outcomes": "outcome"}
+"""Growths that sample more than they keep, and evaluation.vote."""
+SPARKS = {"spark", "spark by coin", "spark by entropy"}
+"""Growths that may leave a part of the leaf budget unused."""
+growths = pytest.mark.parametrize("growth", GROWTHS)
+
+
+def check_tree(tree: Tree, max_steps: int) -> None:
+    """Steps end where they must, and siblings and forks see what their parent left."""
+    for trajectory in paths(tree):
+        assert len(trajectory) <= max_steps
+        assert [step.outcome is None for step in trajectory] == [True] * (len(trajectory) - 1) + [False]
+        assert (len(trajectory) == max_steps) or trajectory[-1].outcome is not Outcome.TRUNCATED
+    for parent, siblings in children(tree).items():
+        assert len({(step.prompt, step.state, step.observation, *step.admissible) for step in siblings}) == 1
+        if parent is not None:
+            assert siblings[0].observation == tree.steps[parent].next_observation
+            assert siblings[0].state == tree.steps[parent].next_state
+
+
+def check_copies(tree: Tree, copies: int) -> None:
+    """In every copy the moves of a trajectory hang together, and none follows its end."""
+    for trajectory in paths(tree):
+        last: dict[int, Move] = {}
+        for step in trajectory:
+            for move in step.moves:
+                before = last.get(move.copy)
+                assert 1 <= move.copy <= copies
+                assert before is None or (before.next_state, before.next_observation) == (move.state, move.observation)
+                assert before is None or before.outcome is None
+                last[move.copy] = move
+        if trajectory[-1].outcome is Outcome.FAILURE:
+            assert [move.outcome for move in last.values()] == [Outcome.FAILURE] * copies
+        won = any(move.outcome is Outcome.SUCCESS for move in last.values())
+        assert won == (trajectory[-1].outcome is Outcome.SUCCESS) or trajectory[-1].outcome is Outcome.ERRORED
+
+
+def check_ledger(tree: Tree) -> None:
+    """The sums of a tree that holds all that was sampled; its policy's tokens are the words of the prompt."""
+    ledger, siblings = tree.ledger, children(tree)
+    first = [group[0] for group in siblings.values()]
+    later = [step for group in siblings.values() for step in group[1:]]
+    assert ledger.leaves == len(leaves(tree)) == sum(step.outcome is not None for step in tree.steps)
+    assert ledger.steps == sum(map(executed, tree.steps))
+    assert ledger.forks == sum(len(group) - 1 for parent, group in siblings.items() if parent is not None)
+    assert ledger.generated_tokens == sum(len(step.token_ids) for step in tree.steps)
+    assert ledger.prompt_tokens == sum(map(prompt_words, tree.steps))
+    before = {step.id: tree.steps[step.parent].prompt for step in first if step.parent is not None}
+    partly = sum(shared_words(step.prompt, before.get(step.id, "")) for step in first if step.response)
+    assert ledger.shared_prompt_tokens == partly + sum(map(prompt_words, later))
+
+
+def executed(step: Step) -> int:
+    """What a step counts: its moves, or itself where it is one; an engine that broke executed nothing."""
+    if step.moves or step.error is not None:
+        return len(step.moves)
+    return 1
+
+
+def prompt_words(step: Step) -> int:
+    """Of the prompt, where it was answered."""
+    return len(step.prompt.split()) if step.response else 0
+
+
+def is_malformed(step: Step) -> bool:
+    """Nothing was executed, though it counts as a step."""
+    return step.validity is Validity.MALFORMED

@@ -1,0 +1,57 @@
+"""Two finished runs of the toy world to compare, and what a refusal must look like."""
+
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from agentcli.cli.app import app
+from agentcli.records.settings import (
+    EnvironmentSettings,
+    EvaluationSettings,
+    PolicySettings,
+    PromptSettings,
+    RolloutSettings,
+    Settings,
+)
+from agentcli.stages.compare import compare
+from agentcli.stages.evaluate import evaluate
+from agentcli.stages.progress import Silent
+from agentcli.stages.rollout import rollout
+from agentcli.stages.session import Invocation
+
+
+def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:
+    """`search` always goes east and wins all but the locked corridors, `random` less."""
+    evaluation = {"split": "test", **more.pop("evaluation", {})}
+    return Settings(
+        environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options={"tasks": tasks}),
+        prompt=PromptSettings(style="compact"),
+        policy=PolicySettings(kind=kind),
+        rollout=RolloutSettings(**{"leaves": 3, "roots": 2, **more.pop("rollout", {})}),
+        evaluation=EvaluationSettings(**evaluation),
+        **more,
+    )
+
+
+def make_two(folder: Path) -> None:
+    """Runs a and b, each with trees and an evaluation."""
+    for name, settings in (
+        ("a", toy(rollout={"method": "chain"})),
+        ("b", toy("search", rollout={"method": "spark", "branch": "fixed:.5"})),
+    ):
+        rollout(settings, folder / name, Invocation([]), model=None)
+        evaluate(settings, folder / name, Invocation([]), model=None)
+
+
+def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any]:
+    return compare([Path(place) for place in places], labels, Silent())
+
+
+def refused(*words: str, code: int) -> str:
+    """The one line that `agentcli compare` says."""
+    answer = CliRunner().invoke(app, ["compare", *words])
+    assert (answer.exit_code, answer.stdout) == (code, ""), answer.output
+    assert answer.stderr.count("\n") == 1, answer.stderr
+    assert "unexpected" not in answer.stderr
+    return answer.stderr
