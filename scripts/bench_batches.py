@@ -3,7 +3,7 @@
 Prints the mean number of requests generated together, the seconds in all and inside the policy, and requests per second. With
 more tasks than are in flight the figures are those of a long rollout; the last tasks always leave smaller batches.
 
-    python scripts/bench_batches.py runs/sft/checkpoint --methods chain spark carl --tasks 96 --concurrency 32 64
+    python scripts/bench_batches.py runs/sft/checkpoint --methods chain spark carl --tasks 128 --concurrency 32 64 128
 """
 
 import argparse
@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument("model", help="directory of a policy, for instance runs/sft/checkpoint")
     parser.add_argument("--preset", default="quickstart")
     parser.add_argument("--methods", nargs="+", default=["chain", "spark", "carl"])
-    parser.add_argument("--tasks", type=int, default=96)
+    parser.add_argument("--tasks", type=int, default=128)
     parser.add_argument("--leaves", type=int, default=8)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[32, 64])
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[32, 64, 128])
     arguments = parser.parse_args()
     for method in arguments.methods:
         for concurrency in arguments.concurrency:

@@ -1,5 +1,6 @@
 """Where the world cannot keep its files, it says which folder has no room and how to name another."""
 
+import errno
 import resource
 import tempfile
 from pathlib import Path
@@ -9,6 +10,7 @@ from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F
 
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import library
+from agentcli.environments.alfworld.keeping import keeping
 from agentcli.errors import EngineError, WriteError
 
 
@@ -60,3 +62,8 @@ def test_a_planner_that_cannot_be_loaded_from_there(file: Path, monkeypatch: pyt
     monkeypatch.setattr(library, "_library_path", lambda: file)
     with pytest.raises(EngineError, match=r"libdownward\.so: file too short; .*TMPDIR=DIR"):
         library.Planner()
+
+
+def test_want_of_memory_is_not_want_of_room(tmp_path: Path) -> None:
+    with pytest.raises(MemoryError), keeping(tmp_path, "TMPDIR"):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")

@@ -49,6 +49,20 @@ class ScriptedPolicy:
     async def close(self) -> None: ...
 
 
+Answers = dict[tuple[str, ...], list[tuple[str, float]]]
+"""Actions so far -> what is sampled there, in order: (action, -log pi / |Y|)."""
+
+
+def scripted(answers: Answers) -> ScriptedPolicy:
+    """Thinks, and answers as listed; the last answer of a list again and again, and "a" (.25) where nothing is listed."""
+
+    def pick(history: tuple[str, ...], times: int) -> tuple[str, float]:
+        found = answers.get(history, [("a", 0.25)])
+        return found[min(times, len(found) - 1)]
+
+    return ScriptedPolicy(lambda h, t: ("think", pick(h, t)[0]), lambda h, t: pick(h, t)[1])
+
+
 class ListedPolicy:
     """Gives the texts of a list in order: for one trajectory."""
 

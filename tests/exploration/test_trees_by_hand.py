@@ -75,12 +75,12 @@ def test_spark_gives_the_budget_to_the_frontier_in_order(
 
 
 def test_spark_among_ends_and_unreadable_responses() -> None:
-    """N 6, M 2, B 3, three steps. The first root explores: min(3, 6 - 2 + 1) = 3; the second thinks: 1. Then, in order: one
-    explores, min(3, 6 - 4 + 1) = 3, though what it does has no effect; one explores and wins: none; one says <explore> and
-    cannot be read: 1; and one explores: min(3, 6 - 6 + 1) = 1. The last steps explore, but the horizon is there."""
+    """N 6, M 2, B 3, three steps. The first root explores: min(3, 6 - 2 + 1) = 3; the second thinks: 1. Then, in order: one says
+    <explore> and cannot be read: 1; one explores and wins: none; one explores, min(3, 6 - 4 + 1) = 3, though what it does has no
+    effect; and one explores: min(3, 6 - 6 + 1) = 1. The last steps explore, but the horizon is there."""
     answers = {
         (): [("explore", "a"), ("think", "b")],
-        ("a",): [("explore", "noop"), ("explore", "win"), ("explore", "")],
+        ("a",): [("explore", ""), ("explore", "win"), ("explore", "noop")],
         ("b",): [("explore", "a")],
         ("a", "noop"): [("explore", "a"), ("explore", "b"), ("think", "noop")],
         ("a", ""): [("explore", "win")],
@@ -88,16 +88,16 @@ def test_spark_among_ends_and_unreadable_responses() -> None:
     }
     tree = grow("spark", lambda history, times: answers[history][times], leaves=6, roots=2, branching=3, max_steps=3)
     assert words(tree) == [
+        ["a", None, "win"],
+        ["a", "win"],
         ["a", "noop", "a"],
         ["a", "noop", "b"],
         ["a", "noop", "noop"],
-        ["a", "win"],
-        ["a", None, "win"],
         ["b", "a", "die"],
     ]
     assert [path[-1].outcome for path in paths(tree)] == [
-        *[Outcome.TRUNCATED] * 3,
         *[Outcome.SUCCESS] * 2,
+        *[Outcome.TRUNCATED] * 3,
         Outcome.FAILURE,
     ]
     ledger = tree.ledger

@@ -83,10 +83,11 @@ def test_likelier_is_meant_per_token(vote: str) -> None:
 
 
 def test_a_tie_of_actions_is_decided_by_the_mean_of_their_responses() -> None:
-    """a: -1 and -.25, mean -.625; b: -.5 twice. The single likeliest response says a. The first b is the one that is executed."""
-    tree, _ = branch(ScriptedPolicy(*then(("a", 1.0), ("b", 0.5), ("b", 0.5), ("a", 0.25))), branching=4)
+    """a: -1.125 and -.125, mean -.625; b: -.75 and -.25, mean -.5. The single likeliest response says a. The first that says b is
+    executed, though the other is likelier."""
+    tree, _ = branch(ScriptedPolicy(*then(("a", 1.125), ("b", 0.75), ("b", 0.25), ("a", 0.125))), branching=4)
     assert words(tree) == [["a", "b", "die"]]
-    assert tree.steps[1].logprobs == [-0.5] * 3
+    assert tree.steps[1].logprobs == [-0.75] * 3
 
 
 def test_of_failures_the_higher_score_is_taken_before_the_majority() -> None:
