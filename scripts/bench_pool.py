@@ -65,7 +65,7 @@ class Bench:
     def memory(self) -> float:
         """MB that the workers share with no other process."""
         lines = [line.split() for worker in self.workers for line in (worker / "smaps_rollup").open()]
-        return sum(int(line[1]) for line in lines if line[0].startswith("Private_")) / 1e3
+        return sum(int(line[1]) for line in lines if line[0].startswith("Private_")) * 1024 / 1e6
 
     def cpu(self) -> float:
         """CPU seconds of the workers so far."""

@@ -25,7 +25,7 @@ __all__ = ["folder"]
 
 pytestmark = pytest.mark.usefixtures("folder")
 
-SECONDS = 100.0
+SECONDS = 300.0
 GATED = write("gated.yaml", 'environment: {name: "gated_world:GatedWorld"}')
 ROLLOUT = ("rollout", "-c", "toy.yaml", "-c", "gated.yaml", "--policy", "search", "--concurrency", "1")
 LOOP = ("run", "./toy.yaml", "-c", "gated.yaml", "--model", START, "--iterations", "2")
@@ -46,8 +46,9 @@ def start(*words: str, **environment: str) -> "subprocess.Popen[str]":
     )
 
 
-def struck_at_gate(task: str, *words: str, strike: int, times: int = 1) -> Answer:
-    """What a command answers that is struck when it begins `task`. Ctrl-C goes to all its processes, SIGKILL to the first."""
+def struck_at_gate(task: str, *words: str, strike: int, times: int = 1, engines: bool = False) -> Answer:
+    """What a command answers that is struck when it begins `task`. Ctrl-C goes to all its processes, SIGKILL to the first, or
+    to its engine processes."""
     gate = Path("gate")
     gate.mkdir()
     for name in ("reached", "on"):
@@ -59,8 +60,13 @@ def struck_at_gate(task: str, *words: str, strike: int, times: int = 1) -> Answe
         if not select.select([reached], [], [], SECONDS)[0]:
             process.kill()
             pytest.fail(f"never came to {task}: {process.communicate()}")
+        workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="ascii").split()
         for _ in range(times):
-            os.killpg(process.pid, strike) if strike == signal.SIGINT else process.kill()
+            if strike == signal.SIGINT:
+                os.killpg(process.pid, strike)
+            else:
+                for victim in workers if engines else [process.pid]:
+                    os.kill(int(victim), strike)
         os.write(on, b".")
         stdout, stderr = process.communicate(timeout=SECONDS)
     finally:
@@ -102,6 +108,24 @@ def test_a_rollout_goes_on_to_the_same_bytes(strike: signal.Signals) -> None:
     assert after == Path("whole/trees.jsonl").read_bytes()
     ledgers = [read_json(Path(run, "manifest.json"), Manifest).stages["rollout"].ledger for run in ("whole", "parts")]
     assert ledgers[0] == ledgers[1]
+
+
+def test_a_rollout_whose_engine_process_is_killed_owes_what_that_had_begun() -> None:
+    GATED()
+    words = (*ROLLOUT, "-o")
+    go_on([*words, "whole"])
+    answer = struck_at_gate("train/2", *words, "parts", strike=signal.SIGKILL, engines=True)
+    assert (answer.code, answer.stderr) == (0, "")
+    errors = {
+        tree.task.id: [step.error for step in tree.steps] for tree in read_records(Path("parts/trees.jsonl"), Tree)
+    }
+    assert list(errors) == [f"train/{index}" for index in range(4)]
+    for task, found in errors.items():
+        assert all(error and "the engine process died of SIGKILL" in error for error in found) == (task == "train/2")
+    counts = read_json(Path("parts/manifest.json"), Manifest).stages["rollout"].counts
+    assert counts["errored"] == len(errors["train/2"])
+    go_on([*words, "parts", "--resume"])
+    assert Path("parts/trees.jsonl").read_bytes() == Path("whole/trees.jsonl").read_bytes()
 
 
 def test_an_interruption_before_the_first_tree_leaves_nothing() -> None:

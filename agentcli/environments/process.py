@@ -1,7 +1,7 @@
 """One worker process as the event loop sees it: frames both ways, the end of its stderr, and its end.
 
-It is not asyncio's own subprocess: that one never ends when a second Ctrl-C comes while it starts (Python 3.11), reads a
-thread's word for the death of a child, and delivers what it has read one turn of the event loop later.
+asyncio's own subprocesses are not used: a second Ctrl-C while one is being started leaves them waiting for ever (Python 3.11),
+and what they have read arrives a turn of the event loop late.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ CLOSE_SECONDS = 2.0
 STDERR_BYTES = 2000
 """How much of the end of a process's stderr is kept for error messages."""
 READ_BYTES = 1 << 18
+"""More than a pipe holds: one read takes all that a dead process has left."""
 
 COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.worker")
 
@@ -92,13 +93,12 @@ class Process:
         if data == b"":
             self._bury()
 
-    def _listen(self) -> bool:
-        """Whether more may come on stderr."""
+    def _listen(self) -> None:
+        """It, or a child of its engines, has said something on stderr; or nobody will any more."""
         data = _available(self._stderr)
         self._last_words = (self._last_words + (data or b""))[-STDERR_BYTES:]
         if data == b"":
             self._loop.remove_reader(self._stderr)
-        return bool(data)
 
     def _flush(self) -> None:
         del self._outbox[: self._push(self._outbox)]
@@ -118,8 +118,7 @@ class Process:
         """It has ended, or is about to. Children of its engines may outlive it: they go with it."""
         self.kill()
         code = self._popen.wait()
-        while self._listen():
-            pass
+        self._listen()
         self._loop.remove_reader(self._stdout)
         self._loop.remove_reader(self._stderr)
         self._close_stdin()

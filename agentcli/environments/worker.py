@@ -227,7 +227,9 @@ def _hang_on(lifeline: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:
+    poller = select.poll()
+    poller.register(lifeline)
+    if poller.poll(0):
         os._exit(1)  # it had closed before
 
 

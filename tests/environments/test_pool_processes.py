@@ -18,7 +18,7 @@ from agentcli.environments.pool import EnginePool
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
 
-SECONDS = 20.0
+SECONDS = 120.0
 """Nothing here takes nearly as long."""
 
 
@@ -159,9 +159,9 @@ def as_here() -> dict[str, str]:
         ("stuck", signal.SIGINT),
         ("stuck", signal.SIGKILL),
         ("stopped", signal.SIGINT),
-        ("stopped", signal.SIGHUP),
+        ("stopped", signal.SIGTERM),
         ("idle", signal.SIGINT),
-        ("idle", signal.SIGTERM),
+        ("idle", signal.SIGKILL),
     ],
     ids=lambda value: value.name if isinstance(value, signal.Signals) else value,
 )
