@@ -45,7 +45,10 @@ def test_a_full_disk_leaves_no_part_of_a_game(tmp_path: Path, monkeypatch: pytes
     assert world.locate(world.tasks("train")[0]).is_file()
 
 
-def test_no_place_for_translations_is_not_the_games_fault(file: Path) -> None:
+def test_no_place_for_translations_is_not_the_games_fault(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENTCLI_CACHE", str(tmp_path / "a game that no other test has opened in this process"))
     world = small_world()
     engine = AlfworldEngine(world.locate, "fast", file)
     with pytest.raises(WriteError, match=rf"^{file}: cannot be used \(Not a directory\); .*AGENTCLI_CACHE=DIR$"):
