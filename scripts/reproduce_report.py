@@ -14,13 +14,14 @@ import msgspec
 
 from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.compare import over_benchmarks, side_by_side
+from agentcli.evaluation.training import PARTS, course, training_cost
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode, StageRecord
+from agentcli.records.types import Episode
+from agentcli.stages.compare_training import loop_folders, read_iteration
 
 STARTS = {"sft": "", "sft, in several copies": "dpepo-"}
 """The policy before training, in its two forms, by the prefix of its labels."""
-PARTS = 4
 
 
 class Runs:
@@ -42,12 +43,12 @@ class Runs:
         """Every row beside the reference."""
         return side_by_side({name: self.episodes(name, label) for name in (*self.methods, *STARTS)})
 
-    def iterations(self, name: str) -> list[list[RunDirectory]]:
+    def iterations(self, name: str) -> list[list[Path]]:
         """By seed, in order. Raises DataError where there is none."""
-        found = [sorted((self.out / seed / name).glob("iteration_*")) for seed in self.seeds]
+        found = [loop_folders(self.out / seed / name) for seed in self.seeds]
         if not all(found):
             raise DataError(f"{self.out}: no iterations of {name}; type the command again, it goes on")
-        return [[RunDirectory(path) for path in own] for own in found]
+        return found
 
 
 def main(runs: Runs) -> None:
@@ -103,26 +104,17 @@ def by_seed(runs: Runs) -> None:
 
 
 def cost(runs: Runs) -> None:
-    """Sums over iterations and seeds. Updated: steps with an advantage other than 0, those that have a gradient."""
+    """Sums over iterations and seeds. Updated: responses with an advantage other than 0, those that have a gradient."""
     rows, reference = [], None
     for name in runs.methods:
-        folders = [folder for own in runs.iterations(name) for folder in own]
-        sampled, trained = ([record(folder, stage) for folder in folders] for stage in ("rollout", "train"))
-        ledgers = [msgspec.to_builtins(done.ledger) for done in sampled]
-        steps, leaves, tokens, prompt, shared = (
-            sum(ledger[count] for ledger in ledgers)
-            for count in ("steps", "leaves", "generated_tokens", "prompt_tokens", "shared_prompt_tokens")
+        row = training_cost([read_iteration(folder) for own in runs.iterations(name) for folder in own])
+        share = row["responses"]["share"]
+        reference = reference or share
+        counts = (row["ledger"]["steps"], row["trees"], row["leaves"], row["ledger"]["generated_tokens"])
+        shares = [percent(row["shared"]), percent(share), f"{share / reference:.2f}"]
+        rows.append(
+            (name, *map("{:,}".format, counts), *shares, f"{row['updates']:,}", f"{row['seconds']['train']:.0f}")
         )
-        made, skipped, left = (
-            sum(done.statistics[count] for done in trained) for count in ("rows", "rows_skipped", "rows_unassigned")
-        )
-        updated, updates = made - skipped, sum(done.statistics["updates"] for done in trained)
-        reference = reference or updated / (made + left)
-        share = updated / (made + left)
-        trees, seconds = sum(done.counts["trees"] for done in sampled), sum(done.seconds["wall"] for done in trained)
-        counts = [f"{number:,}" for number in (steps, trees, leaves, tokens)]
-        shares = [percent(shared / prompt), percent(share), f"{share / reference:.2f}"]
-        rows.append((name, *counts, *shares, f"{updates:,}", f"{seconds:.0f}"))
     heads = ("environment steps", "trees", "leaves", "generated tokens", "prompt tokens shared, %")
     table(("", *heads, "responses updated, %", "of grpo's", "updates", "seconds in train"), rows)
 
@@ -131,21 +123,9 @@ def curves(runs: Runs) -> None:
     """A leaf of a branching method is no independent sample: rows compare with themselves."""
     rows = []
     for name in runs.methods:
-        parts: list[list[float]] = [[] for _ in range(PARTS)]
-        for own in runs.iterations(name):
-            for place, folder in enumerate(own):
-                counts = record(folder, "rollout").counts
-                parts[place * PARTS // len(own)].append(counts["success"] / counts["leaves"])
-        rows.append((name, *(percent(sum(part) / len(part)) for part in parts)))
+        own = [[read_iteration(folder) for folder in folders] for folders in runs.iterations(name)]
+        rows.append((name, *map(percent, course(*([done.success / done.leaves for done in seed] for seed in own)))))
     table(("", *(f"part {number}" for number in range(1, PARTS + 1))), rows)
-
-
-def record(run: RunDirectory, stage: str) -> StageRecord:
-    """What a stage of an iteration left. Raises DataError where it did not end."""
-    done = run.finished(stage)
-    if done is None:
-        raise DataError(f"{run.path}/manifest.json: no finished {stage}; type the command again, it goes on")
-    return done
 
 
 def of_kind(row: dict[str, Any], kind: str) -> str:

@@ -12,7 +12,7 @@ LABELS = Option(
     "labels",
     ("--label",),
     list[str],
-    "Compare these evaluations; repeatable. All that the runs share without it, and trees.",
+    "Compare these evaluations; repeatable. All that the runs share without it, and what trees and loops cost.",
     panel="Files and output",
     metavar="NAME",
 )
@@ -20,7 +20,7 @@ LABELS = Option(
 
 def compare(call: Call) -> None:
     """Runs side by side on the same tasks: success with paired tests against the first, tokens and steps relative to it,
-    repetition and exploration, by task kind; and what their trees cost."""
+    repetition and exploration, by task kind; and what trees, or whole loops, cost."""
     from agentcli.stages.compare import compare as stage
 
     result = stage(call.values["places"] or [], call.values["labels"] or [], call.progress)

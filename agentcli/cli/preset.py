@@ -32,7 +32,7 @@ def show(call: Call) -> None:
 
 
 def copy(call: Call) -> None:
-    """Write a preset to FILE, comments and all, to change it there; `-c FILE` then takes the place of --preset."""
+    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there; `-c FILE` then takes the place of --preset."""
     import shlex
 
     from agentcli.records.files import write_atomic
@@ -41,7 +41,8 @@ def copy(call: Call) -> None:
     path = _named(call)
     read_yaml(path)
     file = call.values["file"] or Path(path.name)
-    file = file / path.name if file.is_dir() else file
+    folder = file.is_dir() or any(word.endswith("/") and Path(word) == file for word in call.command)
+    file = file / path.name if folder else file
     if file.exists() and file.samefile(path):
         raise UsageError(f"{file} is the preset itself; name another FILE")
     if file.is_symlink() and not file.exists():

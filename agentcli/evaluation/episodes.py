@@ -1,9 +1,13 @@
-"""Trees to episodes: every root-to-leaf path reduced to the counts that metrics are made of (methods.md section 6)."""
+"""Trees to episodes: every root-to-leaf path reduced to the counts that metrics are made of (methods.md section 6).
 
-from collections.abc import Iterator
+A response that acts in several copies of the environment is one step of as many moves; a step in one environment is one move, in
+copy 1, as for credit.dpepo. What is repetitive or inadmissible is a move, what is malformed or tagged a response.
+"""
+
+from collections.abc import Iterable, Iterator
 
 from agentcli.records.trees import paths
-from agentcli.records.types import Episode, Outcome, Step, Tree, Validity
+from agentcli.records.types import Episode, Move, Outcome, Step, Tree, Validity
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
@@ -17,25 +21,34 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             outcome=last.outcome or Outcome.ERRORED,
             score=sum(step.reward for step in trajectory),
             steps=len(trajectory),
+            moves=sum(len(_acts(step)) for step in trajectory),
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),
             explore_steps=sum(step.tag == "explore" for step in trajectory),
             malformed_steps=sum(step.validity is Validity.MALFORMED for step in trajectory),
-            inadmissible_steps=sum(step.validity is Validity.INADMISSIBLE for step in trajectory),
+            inadmissible_steps=sum(
+                act.validity is Validity.INADMISSIBLE for step in trajectory for _, act in _acts(step)
+            ),
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
         )
 
 
-def repetitions(trajectory: list[Step]) -> int:
-    """Steps whose action already occurred in this episode from the same state (000 Table 6); of a step in several copies, all
-    its moves in the same copy. A malformed step has no action to repeat."""
+def repetitions(trajectory: Iterable[Step]) -> int:
+    """Moves whose action already occurred in this episode from the same state (000 Table 6) in the same copy: those of M_depth > 0
+    (004 eq. 4). A malformed one has no action to repeat."""
     seen: set[tuple[int, str, str]] = set()
     repeated = 0
     for step in trajectory:
-        moves = {(move.copy, move.state, move.action) for move in step.moves}
-        if step.action is not None:
-            moves.add((0, step.state, step.action))
-        repeated += bool(moves) and moves <= seen
-        seen |= moves
+        for copy, act in _acts(step):
+            if act.action is None or act.validity is Validity.MALFORMED:
+                continue
+            transition = (copy, act.state, act.action)
+            repeated += transition in seen
+            seen.add(transition)
     return repeated
+
+
+def _acts(step: Step) -> list[tuple[int, Step | Move]]:
+    """The moves of a step and their copies; a copy moves at most once in a step."""
+    return [(move.copy, move) for move in step.moves] or [(1, step)]

@@ -27,9 +27,8 @@ class TreeShape(msgspec.Struct):
 
 
 def totals(trees: Iterable[TreeShape]) -> dict[str, Any]:
-    """method (several with commas), tasks (their ids, in order), ledger, success of the leaves (errored ones are no success; the
-    interval is a bootstrap by task), errored (leaves), explore (share of the steps), shared (share of the prompt tokens that a
-    prefix cache saves), steps_per_leaf and tokens_per_leaf (from the ledger)."""
+    """method (several with commas), tasks (their ids, in order), success of the leaves (errored ones are no success; the interval
+    is a bootstrap by task), errored (leaves), explore (share of the steps), and what `paid` says."""
     tasks: list[str] = []
     methods: dict[str, None] = {}
     groups: list[list[float]] = []
@@ -51,6 +50,14 @@ def totals(trees: Iterable[TreeShape]) -> dict[str, Any]:
         "success": {"rate": sum(map(sum, groups)) / max(1, leaves), "low": low, "high": high},
         "errored": errored,
         "explore": explored / max(1, steps),
+        **paid(ledger, leaves),
+    }
+
+
+def paid(ledger: Ledger, leaves: int) -> dict[str, Any]:
+    """shared (share of the prompt tokens that a prefix cache saves), steps_per_leaf, tokens_per_leaf (generated ones) and ledger;
+    `leaves`: how many the trees have."""
+    return {
         "shared": ledger.shared_prompt_tokens / max(1, ledger.prompt_tokens),
         "steps_per_leaf": ledger.steps / max(1, leaves),
         "tokens_per_leaf": ledger.generated_tokens / max(1, leaves),

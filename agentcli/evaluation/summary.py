@@ -10,6 +10,8 @@ from agentcli.records.types import Episode, Outcome
 def summarise(episodes: Iterable[Episode]) -> dict[str, Any]:
     """Counts, success with a 95 % interval, score, ratios, overall and under `kinds`.
 
+    steps, moves (None where an episode does not tell) and tokens are means over episodes. repetitive and inadmissible are shares
+    of the moves, or of the steps of an episode that tells no moves; explore and malformed are shares of the steps.
     An errored episode counts as no success (it is also counted by itself: leaving it out would reward crashes).
     The interval is Wilson's with one sample per task, else a bootstrap clustered by task.
     """
@@ -46,6 +48,7 @@ def _summary(rows: list[Episode]) -> dict[str, Any]:
     single = all(len(samples) == 1 for samples in by_task.values())
     low, high = wilson(wins, len(rows)) if single else clustered_bootstrap(list(by_task.values()))
     steps = sum(row.steps for row in rows)
+    moves = sum(row.steps if row.moves is None else row.moves for row in rows)
     outcomes = {outcome.value: sum(row.outcome is outcome for row in rows) for outcome in Outcome}
     return {
         "episodes": len(rows),
@@ -59,11 +62,12 @@ def _summary(rows: list[Episode]) -> dict[str, Any]:
         },
         "score": _share(sum(row.score for row in rows), len(rows)),
         "steps": _share(steps, len(rows)),
+        "moves": None if any(row.moves is None for row in rows) else _share(moves, len(rows)),
         "tokens": _share(sum(row.tokens for row in rows), len(rows)),
-        "repetitive": _share(sum(row.repetitive_steps for row in rows), steps),
+        "repetitive": _share(sum(row.repetitive_steps for row in rows), moves),
         "explore": _share(sum(row.explore_steps for row in rows), steps),
         "malformed": _share(sum(row.malformed_steps for row in rows), steps),
-        "inadmissible": _share(sum(row.inadmissible_steps for row in rows), steps),
+        "inadmissible": _share(sum(row.inadmissible_steps for row in rows), moves),
     }
 
 

@@ -48,6 +48,17 @@ class RunLock:
             self._descriptor = -1
 
 
+def refuse_held(run: Path) -> None:
+    """Raises UsageError as RunLock does when there is another writer. Writes nothing: what is locked for the length of the question
+    is a file that a writer has left there, shared with all who ask."""
+    path = run / NAME
+    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise _written_by_another(path) from error
+
+
 def _locked(path: Path) -> int:
     """A descriptor that holds the lock on the file that `path` names now: one that its holder removed between our opening
     and locking it is another file."""
@@ -57,13 +68,15 @@ def _locked(path: Path) -> int:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             os.close(descriptor)
-            raise UsageError(
-                f"{path.parent} is being written by {_holder(path)}; wait for it, or write elsewhere with -o DIR"
-            ) from error
+            raise _written_by_another(path) from error
         with contextlib.suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)
+
+
+def _written_by_another(path: Path) -> UsageError:
+    return UsageError(f"{path.parent} is being written by {_holder(path)}; wait for it, or write elsewhere with -o DIR")
 
 
 def _holder(path: Path) -> str:

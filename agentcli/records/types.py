@@ -227,12 +227,17 @@ class Episode(Record, kw_only=True):
     score: Annotated[float, msgspec.Meta(ge=-1e6 * LARGEST_REWARD, le=1e6 * LARGEST_REWARD)]
     """Sum of the environment's rewards."""
     steps: Count
+    """Responses."""
+    moves: Count | None = None
+    """Steps, but one that acts in several copies of the environment counts once for each. None: written by an agentcli that did
+    not count them; there a step is repetitive or inadmissible when all its moves are."""
     tokens: Count
     repetitive_steps: Count
-    """Steps whose action already occurred in the episode from the same state."""
+    """Moves whose action already occurred in the episode from the same state, in the same copy."""
     explore_steps: Count
     malformed_steps: Count
     inadmissible_steps: Count
+    """Moves."""
     error: str | None = None
     ledger: Ledger | None = None
     """What the samples of this task cost together; on the first of them only."""

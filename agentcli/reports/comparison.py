@@ -11,7 +11,7 @@ Rows = Mapping[str, Mapping[str, Any]]
 
 
 def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
-    """Every table of a comparison (stages.compare): evaluations, their kinds, Wilcoxon, trees."""
+    """Every table of a comparison (stages.compare): evaluations, their kinds, Wilcoxon, trees, training."""
     for label, runs in result["evaluations"].items():
         yield label_table(label, runs)
         yield behaviour_table(label, runs)
@@ -20,6 +20,8 @@ def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
         yield wilcoxon_table(result["wilcoxon"], result["benchmarks"])
     if "trees" in result:
         yield trees_table(result["trees"])
+    if "training" in result:
+        yield training_table(result["training"])
 
 
 def label_table(label: str, runs: Rows) -> Blocks:
@@ -85,20 +87,60 @@ def trees_table(runs: Rows) -> Blocks:
     table.add(("method",), [row["method"] for row in rows])
     table.add(("tasks",), [str(row["tasks"]) for row in rows])
     table.add(("success of leaves % (95 %)",), [rate(row["success"]) for row in rows])
+    _errored(table, rows)
+    table.add(("explore % of steps",), [percent(row["explore"]) for row in rows])
+    _paid(table, rows)
+    _seconds(table, rows, ("policy", "environment"))
+    return table
+
+
+def training_table(runs: Rows) -> Blocks:
+    """What loops cost: a column a run; every cost of a further run also as a multiple of the first's. The success of what they
+    sampled is shown as each loop's course alone: its tasks and its policy are its own."""
+    rows = list(runs.values())
+    table = Blocks("what training cost, against the first (each loop on its own tasks)", ("",), list(runs))
+    table.add(("method",), [row["method"] or "-" for row in rows])
+    table.add(("credit",), [row["credit"] or "-" for row in rows])
+    table.add(("iterations",), [_iterations(row) for row in rows])
+    table.add(("trees",), _multiples([row["trees"] for row in rows], ","))
+    _errored(table, rows)
+    _paid(table, rows)
+    responses = [row["responses"] or {} for row in rows]
+    table.add(("responses updated",), _multiples([own.get("updated") for own in responses], ","))
+    shares = [None if own.get("share") is None else 100 * own["share"] for own in responses]
+    table.add(("updated % of responses",), _multiples(shares, ".1f"))
+    table.add(("updates",), _multiples([row["updates"] for row in rows], ","))
+    _seconds(table, rows, ("policy", "environment", "train"))
+    table.add(("success of leaves %, by part",), [" ".join(map(percent, row["success_by_part"])) for row in rows])
+    return table
+
+
+def _iterations(row: Mapping[str, Any]) -> str:
+    if row["iterations"] is None:
+        return "-"
+    return f"{row['iterations']:,}" + ("" if row["ended"] and not row["unfinished"] else " (unfinished)")
+
+
+def _errored(table: Blocks, rows: Sequence[Mapping[str, Any]]) -> None:
     if any(row["errored"] for row in rows):
         table.add(("errored leaves",), [f"{row['errored']:,}" for row in rows])
-    table.add(("explore % of steps",), [percent(row["explore"]) for row in rows])
+
+
+def _paid(table: Blocks, rows: Sequence[Mapping[str, Any]]) -> None:
+    """What evaluation.growth.paid says."""
     for field in rows[0]["ledger"]:
         table.add((field.replace("_", " "),), _multiples([row["ledger"][field] for row in rows], ","))
     table.add(("shared % of prompt tokens",), [percent(row["shared"]) for row in rows])
     for what in ("steps", "tokens"):
         name = "generated tokens per leaf" if what == "tokens" else "steps per leaf"
         table.add((name,), _multiples([row[f"{what}_per_leaf"] for row in rows], ".1f"))
-    for part in ("policy", "environment"):
+
+
+def _seconds(table: Blocks, rows: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> None:
+    for part in parts:
         seconds = [row["seconds"].get(part) for row in rows]
         brief = any(value is not None and value < 10 for value in seconds)
         table.add((f"{part} seconds",), _multiples(seconds, ",.2f" if brief else ",.0f"))
-    return table
 
 
 def _multiples(values: Sequence[float | None], form: str) -> list[str]:

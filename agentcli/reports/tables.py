@@ -26,7 +26,7 @@ def rate(success: Mapping[str, Any]) -> str:
 
 
 def evaluation_table(summary: Summary) -> Table:
-    """One row per task kind and one for all: success with interval, steps, tokens, ratios in percent of the steps."""
+    """One row per task kind and one for all: success with interval, steps, tokens, ratios (of evaluation.summary) in percent."""
     table = _table(f"{summary.get('stage', 'eval')} {summary.get('label') or summary.get('split', '')}", "kind")
     for column in ("episodes", "success % (95 %)", "steps", "tokens", *(f"{name} %" for name in RATIOS)):
         table.add_column(column, justify="right", no_wrap=True)

@@ -1,22 +1,24 @@
 """compare: evaluations and rollouts of several runs side by side, against the first; reads files, writes none.
 
 Only like is compared with like: the tasks must be the same, in the same order. Where a budget ended one of two early, the part
-that both walked is compared. What the files hold must be what summary and manifest say: a cut file is no other panel.
+that both walked is compared. What the files hold must be what summary and manifest say: a cut file is no other panel. Of whole
+loops costs are compared and nothing else (compare_training.py): each walks tasks of its own.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from shlex import join
 from typing import Any
 
-import msgspec
-
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import over_benchmarks, side_by_side
 from agentcli.evaluation.growth import TreeShape, totals
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import SCHEMA_VERSION, Count, Episode, StageRecord, Task
+from agentcli.records.types import Episode, StageRecord, Task
+from agentcli.stages.compare_training import lacks_training, loop_folders, training_of
 from agentcli.stages.panels import make_panel
 from agentcli.stages.progress import Progress
 
@@ -24,32 +26,18 @@ GROWN_BY = ("rollout", "demos")
 """Stages that grow trees."""
 EVALUATION = (".json", ".jsonl")
 """Its two files: summary and episodes."""
-
-
-class Walked(msgspec.Struct):
-    """Of the panel that an evaluation walked."""
-
-    sha256: str
-
-
-class Summary(msgspec.Struct):
-    """The part of an evaluation/<label>.json that is needed."""
-
-    stage: str
-    split: str
-    episodes: Count
-    panel: Walked
-    budget: dict[str, Any] | None = None
-    schema_version: int = SCHEMA_VERSION
+LEFT_OUT = {"trees": "trees are", "training": "what training cost is"}
+"""How a note begins."""
 
 
 def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -> dict[str, Any]:
     """Everything about `places` (run directories, or evaluation files) against the first of them.
 
     `evaluations`: by label, by place (see evaluation.compare); `wilcoxon`: by place, over the labels under `benchmarks`, where
-    there are several panels without a common task; `trees`: by place, when all are runs that hold trees and no label was asked
-    for. What some runs hold and others lack is left out with a note. Raises UsageError and DataError, naming the place, when
-    there is nothing to compare, something is missing or damaged, or panels are unlike.
+    there are several panels without a common task. When no label was asked for, `trees`: by place, when all are runs that hold
+    trees (see `trees_of`); `training`: by place, when some are loops and the others hold a rollout (see compare_training). What
+    some runs hold and others lack is left out with a note. Raises UsageError and DataError, naming the place, when there is
+    nothing to compare, something is missing or damaged, or panels are unlike.
     """
     _check_places(places)
     names, notes = [str(place) for place in places], list[str]()
@@ -69,13 +57,13 @@ def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -
             "benchmarks": list(benchmarks),
             "wilcoxon": _wilcoxon(result["evaluations"], list(benchmarks), names),
         }
-    trees = {} if labels else _trees(places, bool(found), notes)
-    if trees:
-        result["trees"] = trees
-    if not found and not trees:
+    sampled = {} if labels else _sampled(places, bool(found), notes)
+    if not found and not sampled:
+        why = f" ({'; '.join(notes)})" if notes else ""
         raise DataError(
-            f"{' and '.join(names)} have neither an evaluation label nor trees in common; evaluate each with: agentcli eval"
+            f"{' and '.join(names)} have neither an evaluation label nor trees in common{why}; evaluate each with: agentcli eval"
         )
+    result |= sampled
     for note in notes:
         progress.note(note)
     return result
@@ -144,7 +132,7 @@ def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
     """The episodes by name. Raises DataError for a file that is not what its summary says, UsageError when panels are unlike."""
     rows, walked, cut = {}, {}, set()
     for name, path in paths.items():
-        summary = read_json(path.with_suffix(".json"), Summary)
+        summary = read_json(path.with_suffix(".json"), EvaluationSummary)
         rows[name] = list(read_records(path, Episode))
         walked[name] = list(dict.fromkeys(row.task for row in rows[name]))
         if len(rows[name]) != summary.episodes or _hash(walked[name]) != summary.panel.sha256:
@@ -194,20 +182,30 @@ def _wilcoxon(
     return over_benchmarks({first: [0.0] * len(benchmarks), **gains})
 
 
-def _trees(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str, dict[str, Any]]:
-    """What `trees_of` says, nothing where not all are runs that hold trees. With `optional`, unlike panels are one of `notes`."""
+def _sampled(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str, Any]:
+    """`trees` and `training`, each where all of `places` hold it. With `optional`, unlike panels are one of `notes`."""
+    ways: dict[str, Callable[[], dict[str, Any]]] = {}
     lacking = [place for place in places if not holds_trees(place)]
-    if lacking:
-        if len(lacking) < len(places) and all(place.is_dir() for place in places):
-            notes.append(f"trees are left out: {lacking[0]} holds none")
-        return {}
-    try:
-        return trees_of(places)
-    except UsageError as error:
-        if not optional:
-            raise
-        notes.append(f"trees are left out: {error}")
-        return {}
+    loops = [place for place in places if loop_folders(place)]
+    if not lacking:
+        ways["trees"] = partial(trees_of, places)
+    elif len(lacking) < len(places) and not loops:
+        notes.append(f"trees are left out: {lacking[0]} holds none")
+    if loops:
+        fault = next(filter(None, map(lacks_training, places)), None)
+        if fault is None:
+            ways["training"] = partial(training_of, places, notes)
+        else:
+            notes.append(f"what training cost is left out: {fault}")
+    found = {}
+    for name, way in ways.items():
+        try:
+            found[name] = way()
+        except UsageError as error:
+            if not optional:
+                raise
+            notes.append(f"{LEFT_OUT[name]} left out: {error}")
+    return found
 
 
 def holds_trees(place: Path) -> bool:

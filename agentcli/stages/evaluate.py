@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.budget import Allowance, parse_budget
@@ -127,6 +127,7 @@ async def _sample(
         panel = panel_for(engines.world, settings.environment)
         finished = _finished(path, settings.rollout.leaves) if resumed else []
         refuse_other_tasks(path, (episode.task for episode in finished), panel)
+        _refuse_untold_moves(path, finished, settings)
         if resumed:
             _write(path, finished)
         kept = {episode.task: episode.ledger or Ledger() for episode in finished if episode.sample == 0}
@@ -158,6 +159,12 @@ def _finished(path: Path, samples: int) -> list[Episode]:
             found.setdefault(episode.task, []).append(episode)
     whole = [rows for rows in found.values() if len(rows) == samples]
     return [row for rows in whole if all(row.outcome is not Outcome.ERRORED for row in rows) for row in rows]
+
+
+def _refuse_untold_moves(path: Path, finished: list[Episode], settings: Settings) -> None:
+    """Raises DataError where episodes in several copies count responses (Episode.moves): those to come count moves."""
+    if settings.rollout.method == "dpepo" and any(row.moves is None for row in finished):
+        raise DataError(f"{path}: written by an agentcli that did not count moves; start again with --overwrite")
 
 
 def _is_whole(path: Path, done: StageRecord, samples: int) -> bool:

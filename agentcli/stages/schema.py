@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
@@ -54,6 +55,7 @@ def schemas() -> dict[str, type[Any]]:
         "step-credit": StepCredit,
         "credit": Credit,
         "episode": Episode,
+        "evaluation": EvaluationSummary,
         "panel": Panel,
         "stage-record": StageRecord,
         "manifest": Manifest,
@@ -80,6 +82,8 @@ def kind_of(path: Path, kind: str | None = None) -> str:
         return kind
     if suffix in YAML:
         return "settings"
+    if suffix == ".json" and path.absolute().parent.name == "evaluation":
+        return "evaluation"
     if suffix == ".json" and path.absolute().parent.name not in FOLDERS:
         return "manifest" if stem == "manifest" else "panel"
     if suffix in LINES:

@@ -23,7 +23,7 @@ import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.records.files import RecordWriter, read_json, write_json
-from agentcli.records.lock import RunLock
+from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, link_latest, now, versions
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
@@ -51,7 +51,7 @@ class Invocation:
     overwrite: bool = False
     progress: Progress = field(default_factory=Silent)
     rehearse: bool = False
-    """End with Rehearsed where the checks end: no lock is taken, nothing is written."""
+    """End with Rehearsed where the checks end: nothing is written, nobody is kept out."""
 
 
 class Rehearsed(Exception):
@@ -123,7 +123,9 @@ class Session:
         resume, overwrite = self.invocation.resume, self.invocation.overwrite
         if resume and overwrite:
             raise UsageError("--resume and --overwrite exclude each other; give one of them")
-        if self.run.path.exists() and not self.invocation.rehearse:
+        if self.invocation.rehearse:
+            refuse_held(self.run.path)
+        elif self.run.path.exists():
             self._hold()
         self._outputs = outputs
         self._existing = [path for path in outputs if os.path.lexists(path)]

@@ -170,6 +170,8 @@ def _check_files(run: RunDirectory, stages: dict[str, StageRecord]) -> Iterator[
     for path in _record_files(run.path / "evaluation"):
         record = stages.get(f"evaluation/{path.name.partition('.jsonl')[0]}")
         yield _finding(path, "episode", partial(_episodes, path, record))
+    for path in sorted((run.path / "evaluation").glob("*.json")):
+        yield _finding(path, "evaluation", partial(validate, path, "evaluation"))
     for path, kind in ((run.seconds, "tree-seconds"), (run.metrics, "metrics")):
         if path.exists():
             yield _finding(path, kind, partial(_count, path, kind))

@@ -4,8 +4,8 @@ Weights are float32. A CUDA device computes in bfloat16 under autocast and recom
 does neither.
 """
 
+import tempfile
 import warnings
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -16,15 +16,19 @@ from agentcli.records.files import derive_seed
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
-def trainer_arguments(kind: type[Arguments], output: Path, seed: int, **more: Any) -> Arguments:
-    """Arguments of either trainer; `more` holds what differs. Also starts the process group, where there is one."""
+def trainer_arguments(kind: type[Arguments], seed: int, **more: Any) -> Arguments:
+    """Arguments of either trainer; `more` holds what differs. Also starts the process group, where there is one.
+
+    A Trainer makes its output folder if it is missing and, told to save nothing, leaves it empty. The folder for temporary files is
+    there already, so that a training that is killed leaves none behind.
+    """
     cuda = torch.cuda.is_available()
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore", FutureWarning
         )  # gradient_checkpointing has a new name since 5.23; 5.17 knows only this one
         arguments = kind(
-            output_dir=str(output),
+            output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
             bf16=cuda,
             gradient_checkpointing=cuda,

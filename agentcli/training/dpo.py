@@ -5,7 +5,6 @@ of a trajectory is the sum over its response tokens. No credit is needed: outcom
 their order from `dpo_batches.py`, the loop from `dpo_trainer.py`. The checkpoint and the optimiser state are written last.
 """
 
-import tempfile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -55,14 +54,13 @@ def train_dpo(job: Job) -> dict[str, Any]:
     pairs, counts = _pairs(job.trees, tokenizer, model, job.model_dir, settings, seed)
     plan = plan_pairs(pairs, settings, seed, world)
     facts = _facts(plan, settings, model)
-    with tempfile.TemporaryDirectory(prefix="agentcli-dpo-") as scratch:
-        arguments = _arguments(Path(scratch), settings, seed, plan)
-        check_world(world, arguments.world_size)
-        use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
-        trainer = PreferenceTrainer(model, _reference(job.reference), arguments, tokenizer, plan)
-        trained, before = optimise(job, trainer, model)
-        run(job, trainer, DpoMetrics, len(plan.updates), facts, trained, before, world)
-        model.config.use_cache = use_cache
+    arguments = _arguments(settings, seed, plan)
+    check_world(world, arguments.world_size)
+    use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
+    trainer = PreferenceTrainer(model, _reference(job.reference), arguments, tokenizer, plan)
+    trained, before = optimise(job, trainer, model)
+    run(job, trainer, DpoMetrics, len(plan.updates), facts, trained, before, world)
+    model.config.use_cache = use_cache
     save(job, model, tokenizer, trained, world)
     return _statistics(plan, counts, trainer.recorder.lines, before)
 
@@ -97,10 +95,9 @@ def _reference(directory: str | None) -> Any | None:
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 
-def _arguments(scratch: Path, settings: TrainSettings, seed: int, plan: PairPlan) -> DPOConfig:
+def _arguments(settings: TrainSettings, seed: int, plan: PairPlan) -> DPOConfig:
     return trainer_arguments(
         DPOConfig,
-        scratch,
         seed,
         beta=settings.dpo.beta,
         max_length=None,

@@ -5,7 +5,6 @@ weight is planned beforehand (`batches.py`), the loss is a pure function (`losse
 (`policy_trainer.py`). The checkpoint and the optimiser state are written last.
 """
 
-import tempfile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -53,15 +52,14 @@ def train_policy(job: Job, credit: Path) -> dict[str, Any]:
     plan = plan_updates(rows, tokens, settings, seed, world)
     facts = _facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
-    with tempfile.TemporaryDirectory(prefix="agentcli-train-") as scratch:
-        arguments = _arguments(Path(scratch), settings, seed, plan)
-        check_world(world, arguments.world_size)
-        gap = prepare_logprobs(model.to(arguments.device), plan, settings, job.reference, pad, arguments.device)
-        use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
-        trainer = PolicyTrainer(model, arguments, plan, pad, settings)
-        trained, before = optimise(job, trainer, model)
-        run(job, trainer, TrainMetrics, len(plan.updates), facts, trained, before, world)
-        model.config.use_cache = use_cache
+    arguments = _arguments(settings, seed, plan)
+    check_world(world, arguments.world_size)
+    gap = prepare_logprobs(model.to(arguments.device), plan, settings, job.reference, pad, arguments.device)
+    use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
+    trainer = PolicyTrainer(model, arguments, plan, pad, settings)
+    trained, before = optimise(job, trainer, model)
+    run(job, trainer, TrainMetrics, len(plan.updates), facts, trained, before, world)
+    model.config.use_cache = use_cache
     save(job, model, tokenizer, trained, world)
     return _statistics(plan, counts, gap, trainer.recorder.lines, before)
 
@@ -80,10 +78,9 @@ def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row]
     return rows, counts
 
 
-def _arguments(scratch: Path, settings: TrainSettings, seed: int, plan: Plan) -> TrainingArguments:
+def _arguments(settings: TrainSettings, seed: int, plan: Plan) -> TrainingArguments:
     return trainer_arguments(
         TrainingArguments,
-        scratch,
         seed,
         num_train_epochs=1,
         per_device_train_batch_size=settings.rows_per_microbatch,
@@ -117,7 +114,7 @@ def _statistics(
         "rows_inherited": counts.inherited,
         "rows_not_critical": counts.not_critical,
         "rows_without_tokens": counts.without_tokens,
-        "rows_skipped": sum(len(update.rows) - len(update.weights) for update in plan.updates),
+        "rows_skipped": counts.rows - len({row for update in plan.updates for row in update.weights}),
         "updates": len(plan.updates),
         "updates_skipped": plan.skipped,
         "updates_before": done,

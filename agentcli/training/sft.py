@@ -6,7 +6,6 @@ hub id.
 """
 
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -77,18 +76,17 @@ def run_sft(
     order = sample_order(len(samples), updates * settings.samples_per_update, seed)
     facts: Facts = {"updates": updates, "settings": settings_fact(settings), "samples": digest(samples, order)}
     facts["starting model"] = model_fact(model)
-    with tempfile.TemporaryDirectory(prefix="agentcli-sft-") as scratch:
-        arguments = _arguments(Path(scratch), settings, seed, updates, world)
-        check_world(world, arguments.world_size)
-        use_cache = model.config.use_cache
-        batches = microbatches(order, settings.samples_per_microbatch, world)
-        trainer = ImitationTrainer(model, arguments, tokenizer, _dataset(samples), batches)
-        trained = _trained(trainer, model, updates)
-        trainer.add_callback(snapshots := Snapshots(snapshot, settings.save_every_updates, facts, trained, world))
-        trainer.recorder = Recorder(metrics, SftMetrics, updates, snapshots, world.main, progress)
-        told = tracked(tracking, run_name, tracking_dir or metrics.with_name("tracking"), "sft", settings, world)
-        train_recorded(trainer, trainer.recorder, told, 0, ready)
-        model.config.use_cache = use_cache  # Trainer turns it off, and the checkpoint is there to generate
+    arguments = _arguments(settings, seed, updates, world)
+    check_world(world, arguments.world_size)
+    use_cache = model.config.use_cache
+    batches = microbatches(order, settings.samples_per_microbatch, world)
+    trainer = ImitationTrainer(model, arguments, tokenizer, _dataset(samples), batches)
+    trained = _trained(trainer, model, updates)
+    trainer.add_callback(snapshots := Snapshots(snapshot, settings.save_every_updates, facts, trained, world))
+    trainer.recorder = Recorder(metrics, SftMetrics, updates, snapshots, world.main, progress)
+    told = tracked(tracking, run_name, tracking_dir or metrics.with_name("tracking"), "sft", settings, world)
+    train_recorded(trainer, trainer.recorder, told, 0, ready)
+    model.config.use_cache = use_cache  # Trainer turns it off, and the checkpoint is there to generate
     if world.main:
         save_checkpoint(model, tokenizer, out)
     wait_for_all(world)
@@ -142,10 +140,9 @@ def _samples(trees: list[Path], tokenizer: Any, settings: SftSettings) -> tuple[
     return samples, counts
 
 
-def _arguments(scratch: Path, settings: SftSettings, seed: int, updates: int, world: World) -> SFTConfig:
+def _arguments(settings: SftSettings, seed: int, updates: int, world: World) -> SFTConfig:
     return trainer_arguments(
         SFTConfig,
-        scratch,
         seed,
         num_train_epochs=1,
         per_device_train_batch_size=settings.samples_per_microbatch,

@@ -2,6 +2,10 @@
 
 import json
 import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from bad_input_runs import (
@@ -123,3 +127,36 @@ def test_an_interrupted_loop_is_compared_before_its_iterations() -> None:
     assert shown.stderr == "runs/loop: run was begun and has not ended; it would go on\n"
     assert re.search(r"iterations: 1\n", shown.stdout)
     one_line(quietly(*words, "--dry-run"), 2, "runs/loop/iteration_000 exists; go on with --resume")
+
+
+HOLDER = (
+    "import pathlib, sys; from agentcli.records.lock import RunLock; "
+    "held = [RunLock(pathlib.Path(run), 'agentcli other', 'now') for run in sys.argv[1:]]; print('held', flush=True); input()"
+)
+
+
+@contextmanager
+def held(*runs: str) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the locks of these runs until it is killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, *runs], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_another_writer_is_told_as_the_command_itself_would() -> None:
+    runs = ("demos", "annotated", "sft", "x", "votes", "loop")
+    with held(*(f"runs/{run}" for run in runs)) as writer:
+        for words in EXISTING.values():
+            said = f" is being written by `agentcli other` (process {writer.pid} on "
+            alike((*words, "--resume"), 2, said, "; wait for it, or write elsewhere with -o DIR")
+    left = contents()
+    assert "runs/x/.lock" in left
+    for words in EXISTING.values():
+        assert agentcli(*words, "--resume", "--dry-run").code == 0, "a writer that was killed holds nothing"
+    assert contents() == left

@@ -41,6 +41,24 @@ def test_without_a_file_it_is_written_here_by_its_name() -> None:
     assert agentcli("preset", "copy", "spark-alfworld", "sub").stdout == "sub/spark-alfworld.yaml\n"
 
 
+def test_what_ends_in_a_slash_is_a_folder() -> None:
+    Path("old").mkdir()
+    for folder in ("old/", "new/", "new/deep//"):
+        answer = agentcli("preset", "copy", "quickstart", folder, "--dry-run")
+        assert (answer.code, answer.stdout) == (0, f"{Path(folder)}/quickstart.yaml\n")
+    assert list(files_below(Path())) == ["old"]
+    for folder in ("old/", "new/", "new/deep//"):
+        assert agentcli("preset", "copy", "quickstart", folder).code == 0
+    copies = sorted(str(path) for path in Path().rglob("*.*"))
+    assert copies == ["new/deep/quickstart.yaml", "new/quickstart.yaml", "old/quickstart.yaml"]
+    assert {Path(copy).read_bytes() for copy in copies} == {find_preset("quickstart").read_bytes()}
+    Path("file").write_bytes(b"")
+    answer = agentcli("preset", "copy", "quickstart", "file/")
+    assert answer.code == 1
+    assert answer.stderr == "error: file/quickstart.yaml: cannot be written (File exists); name another FILE\n"
+    assert agentcli("preset", "copy", "quickstart", "quickstart.yaml").stdout == "quickstart.yaml\n"
+
+
 def test_an_existing_file_is_kept_unless_overwritten() -> None:
     Path("mine.yaml").write_text("seed: 1", encoding="utf-8")
     answer = agentcli("preset", "copy", "quickstart", "mine.yaml")

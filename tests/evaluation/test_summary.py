@@ -68,7 +68,7 @@ def moves(*made: tuple[int, str, str]) -> list[Move]:
     return [Move(copy=copy, state=state, action=action, **seen) for copy, state, action in made]
 
 
-def test_a_step_in_several_copies_repeats_when_all_its_moves_do() -> None:
+def test_a_move_repeats_what_its_own_copy_did() -> None:
     """A copy repeats what it did itself: another one has to walk the same way to get there."""
     walk = [
         step(0, None, action=None, moves=moves((1, "a", "x"), (2, "a", "x"))),
@@ -77,7 +77,7 @@ def test_a_step_in_several_copies_repeats_when_all_its_moves_do() -> None:
         step(3, 2, action=None, moves=moves((2, "a", "y"), (1, "a", "x"))),
         step(4, 3, action=None, moves=moves((1, "b", "x"))),
     ]
-    assert [repetitions(walk[: number + 1]) for number in range(5)] == [0, 0, 0, 1, 1]
+    assert [repetitions(walk[: number + 1]) for number in range(5)] == [0, 1, 1, 3, 3]
 
 
 def test_summary_by_hand() -> None:

@@ -6,6 +6,8 @@ import msgspec
 
 from agentcli.credit.registry import make
 from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.summary import summarise
 from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
@@ -81,6 +83,15 @@ def episode() -> Episode:
     return next(episodes(tree()))
 
 
+def evaluation() -> EvaluationSummary:
+    told = {"stage": "eval", "split": "L0", "label": "L0", "policy": "transformers", "seed": 0, "samples": 5}
+    walked = {"name": "L0", "tasks": 1, "sha256": panel().sha256}
+    spent = {"unit": "steps", "limit": 10, "spent": 9, "trees": 1}
+    more = {"model": None, "temperature": 1.0, "panel": walked, "ledger": Ledger(steps=8), "budget": spent}
+    found = summarise(episodes(tree())) | told | more
+    return msgspec.convert(found | {"pass_at_k": {"1": {"rate": 0.5, "low": 0.25, "high": 1.0}}}, EvaluationSummary)
+
+
 def panel() -> Panel:
     return make_panel("L0", "alfworld", [task(1), task(2)])
 
@@ -122,6 +133,7 @@ def every_record() -> dict[str, Any]:
         "step-credit": StepCredit(step=0, advantage=1.5, parts={"reward": 1.0}, weight=0.5),
         "credit": credit(),
         "episode": episode(),
+        "evaluation": evaluation(),
         "panel": panel(),
         "stage-record": stage_record(),
         "manifest": Manifest(stages={"rollout": stage_record(), "train": stage_record()}),

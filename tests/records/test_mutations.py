@@ -210,7 +210,7 @@ def one_line(message: str, path: Path, lines: int | None) -> bool:
     place = re.match(re.escape(str(path)) + (r":(\d+): " if lines else ": "), message)
     if place is None or not message.isprintable() or len(message) > 800:
         return False
-    names_field = " - at `$" in message or "schema_version is " in message
+    names_field = re.search(r" - at `(key` in `)?\$", message) is not None or "schema_version is " in message
     return names_field and (lines is None or 1 <= int(place[1]) <= lines)
 
 

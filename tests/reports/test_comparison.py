@@ -9,7 +9,14 @@ from rich.console import Console
 from agentcli.evaluation.compare import over_benchmarks, side_by_side
 from agentcli.records.types import Episode
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.comparison import behaviour_table, comparison_tables, kinds_table, label_table, trees_table
+from agentcli.reports.comparison import (
+    behaviour_table,
+    comparison_tables,
+    kinds_table,
+    label_table,
+    training_table,
+    trees_table,
+)
 
 
 def cells(table: Blocks) -> list[list[str]]:
@@ -98,6 +105,54 @@ def test_errored_leaves_are_shown_where_there_are_any() -> None:
     assert ["errored leaves", "0", "3"] in rows
 
 
+def loop(steps: int, updated: int | None, **more: Any) -> dict[str, Any]:
+    own = {
+        "iterations": 28,
+        "unfinished": 0,
+        "ended": True,
+        "method": "carl",
+        "credit": "carl",
+        "trees": steps // 10,
+        "errored": 0,
+        "success_by_part": [0.5, 0.625],
+        "responses": None if updated is None else {"updated": updated, "given": steps, "share": updated / steps},
+        "updates": None if updated is None else updated // 10,
+        "seconds": {"policy": 120.0, "environment": 1.5, "train": None},
+    }
+    paid = {name: trees(steps, 4)[name] for name in ("shared", "steps_per_leaf", "tokens_per_leaf", "ledger")}
+    return {**own, **paid, **more}
+
+
+def test_training() -> None:
+    rows = cells(training_table({"a": loop(2000, 1000), "b": loop(1500, 150)}))
+    for row in (
+        ["", "a", "b"],
+        ["iterations", "28", "28"],
+        ["trees", "200", "150 x0.75"],
+        ["steps", "2,000", "1,500 x0.75"],
+        ["steps per leaf", "20.0", "15.0 x0.75"],
+        ["responses updated", "1,000", "150 x0.15"],
+        ["updated % of responses", "50.0", "10.0 x0.20"],
+        ["updates", "100", "15 x0.15"],
+        ["policy seconds", "120", "120 x1.00"],
+        ["environment seconds", "1.50", "1.50 x1.00"],
+        ["train seconds", "-", "-"],
+        ["success of leaves %, by part", "50.0 62.5", "50.0 62.5"],
+    ):
+        assert row in rows
+    assert "errored leaves" not in [row[0] for row in rows]
+    assert ["errored leaves", "2", "0"] in cells(training_table({"a": loop(20, 1, errored=2), "b": loop(15, 1)}))
+
+
+def test_what_is_not_over_and_what_is_no_loop() -> None:
+    one = loop(100, None, iterations=None, unfinished=None, ended=None, method=None, credit=None)
+    going, short = loop(100, 10, iterations=3, ended=False), loop(100, 10, iterations=27, unfinished=1)
+    rows = cells(training_table({"a": one, "b": going, "c": short}))
+    assert ["iterations", "-", "3 (unfinished)", "27 (unfinished)"] in rows
+    for row in (["method", "-", "carl", "carl"], ["responses updated", "-", "10", "10"], ["updates", "-", "1", "1"]):
+        assert row in rows
+
+
 def test_what_a_budget_cut_is_told_beside_what_it_is_compared_with() -> None:
     """The first solves task 0 of four; the other walked two of them, at twice the cost."""
     runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("+-", 20)})
@@ -147,8 +202,9 @@ def test_every_part_of_a_result_has_its_table() -> None:
         "wilcoxon": wilcoxon,
         "benchmarks": ["L0", "L2"],
         "trees": {"a": trees(1, 0), "b": trees(1, 0)},
+        "training": {"a": loop(10, 0), "b": loop(10, 0)},
     }
     found = list(comparison_tables(result))
-    assert len(found) == 5
+    assert len(found) == 6
     assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
     assert cells(found[3])[1] == ["b", "2", "0.5"]

@@ -4,21 +4,24 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from compared_runs import compared, refused, toy
 from typer.testing import CliRunner
 
 from agentcli.cli.app import app
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
-from agentcli.records.files import RecordWriter, read_records
+from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Outcome, Tree
 from agentcli.stages.demos import demos
-from agentcli.stages.evaluate import evaluate
+from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.evaluate import test_time_branch as branch
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from agentcli.stages.validate import check, validate
 
 
 def successes(run: Path, label: str = "test") -> list[bool]:
@@ -73,6 +76,26 @@ def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
         assert row[str(voted)]["against"]["steps"] >= 1.0
     with pytest.raises(UsageError, match="runs need one --label"):
         compared(run, voted)
+
+
+def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
+    """Whatever an evaluation writes has its field in the type that it is read with: nothing is lost, nothing refused."""
+    run = runs[1]
+    branch(toy("search", evaluation={"vote": "outcome"}), run, Invocation([]), model=None)
+    pass_at_k(toy("search", evaluation={"n": 2, "k": 2}), run, Invocation([]), model=None)
+    evaluate(toy(evaluation={"label": "cut", "budget": "leaves=5", "samples": 2}), run, Invocation([]), model=None)
+    files = list(run.glob("evaluation/*.json"))
+    assert {path.stem for path in files} == {"cut", "pass-at-k-test", "test", "test-time-branch-test"}
+    for path in files:
+        written = json.loads(path.read_bytes())
+        read = msgspec.to_builtins(read_json(path, EvaluationSummary))
+        assert {name: value for name, value in read.items() if name in written or value is not None} == written
+        assert validate(path) == 1
+    files[0].write_text(files[0].read_text("utf-8").replace('"episodes"', '"episods"', 1), "utf-8")
+    told = [finding.problem for finding in check(run) if finding.path.suffix == ".json" and finding.problem]
+    assert len(told) == 1
+    assert told[0].startswith(f"{files[0]}: ")
+    assert "episodes" in told[0] or "episods" in told[0]
 
 
 def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path: Path) -> None:

@@ -7,13 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.settings import (
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
     PromptSettings,
+    RolloutSettings,
     Settings,
 )
 from agentcli.records.types import Episode, Outcome
@@ -77,3 +78,37 @@ def test_pass_at_k_grows_with_k_and_starts_at_the_success_rate(tmp_path: Path) -
     assert rates[0] < rates[1] <= 1
     with pytest.raises(UsageError, match="needs 1 <= k <= n"):
         run(tmp_path, msgspec.structs.replace(SETTINGS, evaluation=EvaluationSettings(n=1, k=2)), pass_at_k)
+
+
+def test_in_several_copies_moves_are_what_the_ledger_charges(tmp_path: Path) -> None:
+    settings = msgspec.structs.replace(SETTINGS, rollout=RolloutSettings(method="dpepo", copies=3))
+    summary = run(tmp_path, settings)
+    rows = list(read_records(tmp_path / "evaluation/test.jsonl", Episode))
+    assert sum(row.moves or 0 for row in rows) == summary["ledger"]["steps"] > sum(row.steps for row in rows)
+    assert summary["moves"] == pytest.approx(summary["ledger"]["steps"] / 30)
+    assert summary["repetitive"] == pytest.approx(
+        sum(row.repetitive_steps for row in rows) / summary["ledger"]["steps"]
+    )
+
+
+def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
+    """An evaluation that an earlier agentcli ended stays as it is; one that it left unfinished is not gone on with."""
+    settings = msgspec.structs.replace(SETTINGS, rollout=RolloutSettings(method="dpepo", copies=2))
+    summary, path = run(tmp_path, settings), tmp_path / "evaluation/test.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    old = [json.dumps({name: value for name, value in row.items() if name != "moves"}) + "\n" for row in rows]
+    path.write_text("".join(old), encoding="utf-8")
+    assert run(tmp_path, settings, resume=True) == summary, "nothing is owed"
+    path.write_text("".join(old[:9]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"test\.jsonl: .*did not count moves; start again with --overwrite"):
+        run(tmp_path, settings, resume=True)
+    assert path.read_text(encoding="utf-8") == "".join(old[:9])
+    assert run(tmp_path, settings, overwrite=True) == summary
+
+
+def test_in_one_environment_an_earlier_part_is_gone_on_with(tmp_path: Path) -> None:
+    summary, path = run(tmp_path), tmp_path / "evaluation/test.jsonl"
+    old = [msgspec.structs.replace(row, moves=None) for row in read_records(path, Episode)]
+    path.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in old[:9]))
+    kinds = {kind: {**row, "moves": None} for kind, row in summary["kinds"].items()}
+    assert run(tmp_path, resume=True) == {**summary, "moves": None, "kinds": kinds}

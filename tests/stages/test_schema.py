@@ -153,7 +153,7 @@ def test_an_unknown_schema_names_the_nearest() -> None:
     ("path", "kind", "message"),
     [
         ("some.jsonl", None, "does not say what it holds; name it with --kind"),
-        ("evaluation/L0.json", None, "does not say"),
+        ("credit/grpo.json", None, "does not say"),
         ("model.safetensors", None, "does not say"),
         ("trees.jsonl", "tre", "no schema 'tre'; did you mean tree?"),
         ("trees.jsonl", "settings", "settings are .yaml files"),

@@ -115,8 +115,16 @@ def test_a_rehearsal_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: P
             rehearsed.check([])
     with session(tmp_path) as writer:
         writer.check([])
-        with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True, max_steps=9) as meanwhile:
-            meanwhile.check([])
+        for _ in range(2):
+            with (
+                pytest.raises(
+                    UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"
+                ),
+                session(tmp_path, resume=True, rehearse=True, max_steps=9) as meanwhile,
+            ):
+                meanwhile.check([])
+    with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True, max_steps=9) as afterwards:
+        afterwards.check([])
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
@@ -137,6 +145,9 @@ def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:
         "RunLock(pathlib.Path(sys.argv[1]), 'agentcli rollout', 'now'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
+    assert (tmp_path / ".lock").exists()
+    with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True) as rehearsed:
+        rehearsed.check([])
     assert (tmp_path / ".lock").exists()
     begin(tmp_path)
     assert not (tmp_path / ".lock").exists()

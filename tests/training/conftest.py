@@ -1,6 +1,7 @@
 """A hidden-32 policy and a rollout of it, made once."""
 
 import random
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,3 +35,12 @@ def rollout(tmp_path_factory):
         tree_list=trees,
         credit_list=credits,
     )
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch):
+    """The folder for temporary files, a new one."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder

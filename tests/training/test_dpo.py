@@ -215,6 +215,14 @@ def test_a_training_that_was_stopped_ends_with_the_same_bits(train, tmp_path):
         train("resumed", epochs=2, save_every_updates=2, beta=0.3, snapshot=tmp_path / "snapshot")
 
 
+def test_a_kill_leaves_nothing_among_temporary_files(train, temporary):
+    """What would be left at each moment."""
+    left = []
+    train("watched", progress=lambda done, total, figures: left.append(list(temporary.iterdir())))
+    assert len(left) > 1
+    assert not any(left)
+
+
 def test_lora_starts_at_no_margin_and_goes_on_with_its_adapter(train, tmp_path):
     lora = LoraSettings(rank=4, alpha=8)
     _, weights, lines = train("adapter", lora=lora, learning_rate=1e-2, epochs=2)

@@ -174,6 +174,19 @@ def test_skipped_zero_rows_change_nothing(rollout, train):
     assert [line.advantage_mean for line in lines] == [line.advantage_mean for line in forced_lines]
 
 
+def test_rows_of_skipped_updates_are_skipped_and_counted_once(rollout, train):
+    first = [entry.step == 0 for credit in rollout.credit_list for entry in credit.steps]
+    credits = [
+        credit_of(tree, [float(entry.step == 0) for entry in credit.steps])
+        for tree, credit in zip(rollout.tree_list, rollout.credit_list, strict=True)
+    ]
+    credit = write(rollout.folder / "few.jsonl", credits)
+    statistics, _, lines = train("few", credit=credit, epochs=2, rows_per_update=1, rows_per_microbatch=1)
+    assert statistics["updates_skipped"] == 2 * (len(first) - sum(first)) > 0
+    assert statistics["rows_skipped"] == len(first) - sum(first)
+    assert sum(line.rows for line in lines) == 2 * sum(first)
+
+
 def test_nothing_but_zeros_leaves_the_model_alone(rollout, train):
     credit = write(
         rollout.folder / "nothing.jsonl", [credit_of(tree, [0.0] * len(tree.steps)) for tree in rollout.tree_list]
@@ -313,6 +326,13 @@ def test_progress_is_told(train):
     train("told", progress=lambda done, total, figures: seen.append((done, total, sorted(figures))))
     figures = ["clip_fraction", "entropy", "loss"]
     assert seen == [(0, 2, []), (1, 2, figures), (2, 2, figures)]
+
+
+def test_a_kill_leaves_nothing_among_temporary_files(train, temporary):
+    """What would be left at each moment."""
+    left = []
+    train("watched", progress=lambda done, total, figures: left.append(list(temporary.iterdir())))
+    assert left == [[]] * 3
 
 
 def test_lora_trains_an_adapter_and_goes_on_with_it(rollout, train, tmp_path):

@@ -55,13 +55,11 @@ def test_loss_falls_on_the_response_and_its_end_of_turn_only(rollout, samples):
         assert (batch["input_ids"][row, length:] == rollout.tokenizer.pad_token_id).all()
 
 
-def test_the_loss_on_the_cpu_is_trls(rollout, samples, tmp_path):
+def test_the_loss_on_the_cpu_is_trls(rollout, samples):
     from trl import SFTConfig, SFTTrainer
 
     model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
-    arguments = trainer_arguments(
-        SFTConfig, tmp_path, 0, max_length=None, dataset_kwargs={"skip_prepare_dataset": True}
-    )
+    arguments = trainer_arguments(SFTConfig, 0, max_length=None, dataset_kwargs={"skip_prepare_dataset": True})
     trainer = ImitationTrainer(model, arguments, rollout.tokenizer, _dataset(samples), [])
     batch = collate(list(_dataset(samples[:7])), pad=0)
     for items in (None, torch.tensor(50)):
@@ -131,6 +129,13 @@ def test_accumulation_changes_nothing(sft, tmp_path):
     whole, pieces = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "pieces"))
     for name, value in whole.items():
         torch.testing.assert_close(value, pieces[name], atol=1e-4, rtol=0)
+
+
+def test_a_kill_leaves_nothing_among_temporary_files(sft, temporary):
+    """What would be left at each moment."""
+    left = []
+    sft("watched", progress=lambda done, total, figures: left.append(list(temporary.iterdir())))
+    assert left == [[]] * 5
 
 
 def test_epochs_become_updates(sft, rollout):

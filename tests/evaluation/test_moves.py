@@ -1,0 +1,143 @@
+"""What a response in several copies counts: one step of as many moves; with one copy the very counts of one environment."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import ListedPolicy
+from word_trees import grow_word
+
+from agentcli.credit.dpepo import DpepoSettings, assign
+from agentcli.evaluation.episodes import episodes, repetitions
+from agentcli.evaluation.summary import summarise
+from agentcli.prompts.parallel import format_parallel
+from agentcli.prompts.parse import format_response
+from agentcli.records.trees import paths
+from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
+
+TASK = Task(id="t", world="toy", split="train", kind="walk")
+Act = tuple[int, str, str, Validity]
+"""Copy, state, action, validity."""
+VALID, INADMISSIBLE, MALFORMED = Validity.VALID, Validity.INADMISSIBLE, Validity.MALFORMED
+
+
+def step(number: int, *acts: Act, parent: int | None = -1) -> Step:
+    """A response with these moves; none: a malformed one. Without `parent` it follows the step before."""
+    seen = {"observation": "o", "next_state": "s", "next_observation": "o"}
+    moves = [Move(copy=copy, state=state, action=action, validity=how, **seen) for copy, state, action, how in acts]
+    before = (number - 1 if number else None) if parent == -1 else parent
+    validity = VALID if moves else MALFORMED
+    return Step(
+        id=number, parent=before, prompt="p", response="r", state="joined", validity=validity, moves=moves, **seen
+    )
+
+
+def tree(steps: list[Step]) -> Tree:
+    """Its leaves succeed."""
+    parents = {one.parent for one in steps}
+    for one in steps:
+        one.outcome = None if one.id in parents else Outcome.SUCCESS
+    return Tree(task=TASK, instruction="", method="dpepo", seed=0, steps=steps, ledger=Ledger())
+
+
+def alone(one: Step) -> Step:
+    """A step in one environment in the place of one in one copy."""
+    if not one.moves:
+        return one
+    (move,) = one.moves
+    return msgspec.structs.replace(one, moves=[], state=move.state, action=move.action, validity=move.validity)
+
+
+def test_by_hand() -> None:
+    """Copy 1 stays in a and does x three times; copy 2 does y in a, x in a, and y again; both are refused once each."""
+    grown = tree(
+        [
+            step(0, (1, "a", "x", VALID), (2, "a", "y", VALID)),
+            step(1, (1, "a", "x", INADMISSIBLE), (2, "a", "x", VALID)),
+            step(2),
+            step(3, (1, "a", "x", VALID), (2, "a", "y", INADMISSIBLE), (3, "a", "x", VALID)),
+            step(4, (1, "b", "x", VALID)),
+        ]
+    )
+    (found,) = episodes(grown)
+    assert (found.steps, found.moves) == (5, 2 + 2 + 1 + 3 + 1)
+    assert (found.repetitive_steps, found.inadmissible_steps, found.malformed_steps) == (3, 2, 1)
+    summary = summarise([found])
+    assert (summary["steps"], summary["moves"]) == (5, 9)
+    assert (summary["repetitive"], summary["inadmissible"]) == (pytest.approx(3 / 9), pytest.approx(2 / 9))
+    assert summary["malformed"] == pytest.approx(1 / 5), "a response is malformed, not a move"
+
+
+acts = st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.sampled_from([VALID, VALID, INADMISSIBLE]))
+walks = st.lists(st.one_of(st.none(), acts), min_size=1, max_size=8)
+
+
+@given(walk=walks)
+def test_one_copy_counts_as_one_environment_does(walk: list[tuple[str, str, Validity] | None]) -> None:
+    """None is a response without a readable action."""
+    copied = tree([step(number, *([(1, *act)] if act else [])) for number, act in enumerate(walk)])
+    single = tree([alone(one) for one in copied.steps])
+    (ours,), (theirs,) = episodes(copied), episodes(single)
+    assert ours == theirs
+    assert ours.moves == ours.steps == len(walk)
+    assert summarise([ours]) == summarise([theirs])
+
+
+several = st.dictionaries(
+    st.integers(1, 3),
+    st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.sampled_from(Validity)),
+    max_size=3,
+)
+
+
+@given(responses=st.lists(several, min_size=1, max_size=7), data=st.data())
+def test_a_move_is_repeated_where_m_depth_is_not_0(
+    responses: list[dict[int, tuple[str, str, Validity]]], data: st.DataObject
+) -> None:
+    """With all other factors at 1, and gamma next to 0, R_step = (3 + share of the moves that are not repeated) / 2. A step in one
+    environment is one in copy 1."""
+    steps = []
+    for number, made in enumerate(responses):
+        parent = data.draw(st.sampled_from([None, *range(number)]))
+        steps.append(step(number, *((copy, *act) for copy, act in made.items()), parent=parent))
+        if list(made) == [1] and data.draw(st.booleans()):
+            steps[-1] = alone(steps[-1])
+    grown = tree(steps)
+    credit = assign(grown, DpepoSettings(alpha=1.0, omega=1.0, beta=1.0, gamma=1e-12))
+    new = {entry.step: entry.parts["step"] * 2 - 3 for entry in credit.steps}
+    there = [sum(how is not MALFORMED for _, _, how in made.values()) for made in responses]
+    for path, counted in zip(paths(grown), episodes(grown), strict=True):
+        expected = sum(there[one.id] * (1 - new[one.id]) for one in path)
+        assert counted.repetitive_steps == repetitions(path) == pytest.approx(expected, abs=1e-6)
+
+
+actions = st.lists(st.sampled_from(["a", "b", "noop", "sing", ""]), min_size=6, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(said=actions)
+def test_dpepo_of_one_copy_has_the_shares_of_chain(said: list[str]) -> None:
+    """The same actions in the same world, "" being unreadable."""
+    parallel = ListedPolicy([format_parallel("go", {1: word}) if word else "?" for word in said])
+    single = ListedPolicy([format_response("think", "go", word) if word else "?" for word in said])
+    ours = grow_word("dpepo", parallel, max_steps=6, leaves=1, copies=1)
+    theirs = grow_word("chain", single, max_steps=6, leaves=1)
+    mine, other = ({**summarise(episodes(grown)), "tokens": 0} for grown in (ours, theirs))
+    assert mine == other
+    assert mine["moves"] == ours.ledger.steps == theirs.ledger.steps == 6
+
+
+def test_an_episode_that_tells_no_moves_keeps_its_shares_of_the_steps() -> None:
+    """As files were written before moves were counted."""
+    line = (
+        b'{"task":"t","kind":"walk","sample":0,"outcome":"success","score":1.0,"steps":8,"tokens":5,"repetitive_steps":2,'
+        b'"explore_steps":0,"malformed_steps":1,"inadmissible_steps":4}'
+    )
+    old = msgspec.json.decode(line, type=Episode)
+    assert old.moves is None
+    summary = summarise([old])
+    assert summary["moves"] is None
+    assert (summary["repetitive"], summary["malformed"], summary["inadmissible"]) == (0.25, 0.125, 0.5)
+    new = msgspec.structs.replace(old, moves=24)
+    assert summarise([new])["repetitive"] == pytest.approx(2 / 24)
+    assert summarise([old, new])["repetitive"] == pytest.approx(4 / (8 + 24))
