@@ -18,18 +18,22 @@ from agentcli.cli.options import (
 
 
 def rollout(call: Call) -> None:
-    """Grow one tree of steps per task. Without --preset, -c or --model, go on from runs/latest."""
+    """Grow one tree of steps per task. Without --preset, -c or --model, with the settings and the model of runs/latest."""
+    from agentcli.exploration.budget import highest
+    from agentcli.exploration.registry import check
     from agentcli.records.runs import RunDirectory
 
-    settings, model = call.settings, call.model()
+    settings = call.settings
+    check(settings)
+    model = call.model()
 
     def counts() -> dict[str, int]:
         check_method(settings)
         check_policy(settings, settings.policy.kind)
         iteration = settings.rollout.iteration
         tasks = panel_size(settings) if iteration is None else iteration_size(settings, iteration)
-        leaves = tasks * settings.rollout.leaves
-        return {"tasks": tasks, "leaves_at_most": leaves, "steps_at_most": leaves * settings.environment.max_steps}
+        leaves, steps = (tasks * highest(unit, settings) for unit in ("leaves", "steps"))
+        return {"tasks": tasks, "leaves_at_most": leaves, "steps_at_most": steps}
 
     out = call.new_run()
     if call.preview({"model": model}, counts, [RunDirectory(out).trees]):

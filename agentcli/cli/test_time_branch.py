@@ -15,12 +15,14 @@ VOTE = Option(
     "NAME",
     completion.fixed("action", "outcome"),
 )
-DEPTH = Option("depth", ("--depth",), int, "Most votes in one trajectory.", "evaluation.depth", "Method", "N")
+DEPTH = Option(
+    "depth", ("--depth",), int, "Most votes in one trajectory; without it no limit.", "evaluation.depth", "Method", "N"
+)
 VOTE_TOKENS = Option(
     "vote_tokens",
     ("--vote-tokens",),
     int,
-    "No further vote once a trajectory has generated so many tokens, its votes included.",
+    "No further vote once a trajectory has generated so many tokens, its votes included; without it no limit.",
     "evaluation.vote_tokens",
     "Method",
     "N",
@@ -28,7 +30,7 @@ VOTE_TOKENS = Option(
 
 
 def test_time_branch(call: Call) -> None:
-    """Evaluate with a vote: where the policy says <explore>, sample the next decision several times, take the majority."""
+    """Evaluate with a vote: where the policy says <explore>, sample the next decision several times and go on as the vote says."""
     samples = call.settings.evaluation.samples
     from agentcli.stages.evaluate import test_time_branch as stage
 

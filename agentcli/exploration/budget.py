@@ -66,11 +66,12 @@ class Budget:
         cost: int = getattr(ledger, UNITS[self.unit])
         return cost
 
-    def highest(self, settings: Settings) -> int:
-        """What one tree may cost at most, votes aside."""
-        leaves, steps, tokens = settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens
-        copies = settings.rollout.copies if settings.rollout.method == "dpepo" else 1
-        return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens}[self.unit]
+
+def highest(unit: str, settings: Settings) -> int:
+    """What one tree may cost at most in tokens, steps or leaves, votes aside."""
+    leaves, steps, tokens = settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens
+    copies = settings.rollout.copies if settings.rollout.method == "dpepo" else 1
+    return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens}[unit]
 
 
 def parse_budget(text: str | None) -> Budget | None:
@@ -96,7 +97,7 @@ class Allowance:
         settings: Settings,
         known: Mapping[str, Ledger] | None = None,
     ) -> None:
-        self._budget, self._highest = budget, budget.highest(settings) if budget is not None else 0
+        self._budget, self._highest = budget, highest(budget.unit, settings) if budget is not None else 0
         self._places = {task.id: place for place, task in enumerate(tasks)}
         self._costs: list[int | None] = [None] * len(tasks)
         self._begun = len(known or {})

@@ -4,7 +4,9 @@
 from importlib import import_module, metadata
 
 from agentcli.errors import UsageError
-from agentcli.exploration.budget import Explore, within_deadline
+from agentcli.exploration.budget import Explore, first_leaves, parse_budget, within_deadline
+from agentcli.exploration.triggers import probability_of
+from agentcli.records.settings import Settings
 
 METHODS = {
     "chain": "agentcli.exploration.chain",
@@ -16,6 +18,9 @@ METHODS = {
     "dpepo": "agentcli.exploration.dpepo",
     "test-time-branch": "agentcli.exploration.test_time_branch",
 }
+
+FORKING = ("spark", "carl", "arpo", "treerl", "treerpo")
+"""Methods that begin with `rollout.roots` trajectories."""
 
 
 def method_names() -> list[str]:
@@ -34,3 +39,15 @@ def make(name: str) -> Explore:
     near = difflib.get_close_matches(name, method_names(), 1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(method_names())}"
     raise UsageError(f"rollout.method: no exploration method {name!r}; {hint}")
+
+
+def check(settings: Settings) -> None:
+    """Raises UsageError for what would end the first tree, before a policy is loaded for it: an unknown method, budget or branching
+    criterion, and more roots than leaves."""
+    rollout = settings.rollout
+    make(rollout.method)
+    parse_budget(rollout.budget)
+    if rollout.method in FORKING:
+        first_leaves(rollout)
+    if rollout.method == "spark":
+        probability_of(rollout.branch)

@@ -31,10 +31,18 @@ def surprise(step: Step, instead: str) -> float:
 
 def trigger(branch: str, actor: Actor) -> Trigger:
     """The criterion `rollout.branch` names: explore, fixed:P with P in [0, 1], or entropy. Raises UsageError."""
-    if branch == "explore":
-        return lambda node: node.explores
+    probability = probability_of(branch)
+    if probability is not None:
+        return coin(probability, actor)
     if branch == "entropy":
         return rising_entropy(actor.settings.rollout.entropy, "--branch explore")
+    return lambda node: node.explores
+
+
+def probability_of(branch: str) -> float | None:
+    """P of the criterion fixed:P, None of explore and entropy. Raises UsageError for any other."""
+    if branch in ("explore", "entropy"):
+        return None
     name, _, value = branch.partition(":")
     try:
         probability = float(value)
@@ -42,7 +50,7 @@ def trigger(branch: str, actor: Actor) -> Trigger:
         probability = -1.0
     if name != "fixed" or not 0 <= probability <= 1:
         raise UsageError(f"rollout.branch is {branch!r}; use explore, or fixed:P with P from 0 to 1, or entropy")
-    return coin(probability, actor)
+    return probability
 
 
 def coin(probability: float, actor: Actor) -> Trigger:

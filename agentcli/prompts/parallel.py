@@ -16,6 +16,8 @@ from agentcli.prompts.render import check_style
 from agentcli.records.settings import PromptSettings
 
 UNREADABLE = "Your last response held no readable action; nothing was done in any copy."
+UNREADABLE_COMPACT = "last > nothing"
+"""The same for a tiny policy, whose tokenizer may know none of those words: as worlds show a step of one environment."""
 
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at most one action in each.
@@ -164,7 +166,10 @@ def _compact(context: ParallelContext, world: World) -> str:
     views: dict[str, list[int]] = {}
     for number in context.open:
         views.setdefault(world.compact(context.copies[number - 1]), []).append(number)
-    return "\n".join(f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in views.items())
+    parts = [f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in views.items()]
+    if context.actions and not context.acted:
+        parts.append(UNREADABLE_COMPACT)
+    return "\n".join(parts)
 
 
 def _listed(copies: Collection[int]) -> str:

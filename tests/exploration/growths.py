@@ -1,12 +1,14 @@
 """Every way a tree grows, and what must hold of any tree."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from scripted import shared_words
 
+from agentcli.exploration.actor import UNREADABLE
 from agentcli.records.trees import children, leaves, paths
-from agentcli.records.types import Move, Outcome, Step, Tree, Validity
+from agentcli.records.types import Outcome, Step, Tree, Validity
 
 GROWTHS: dict[str, dict[str, Any]] = {
     "chain": {"method": "chain"},
@@ -42,21 +44,38 @@ def check_tree(tree: Tree, max_steps: int) -> None:
             assert siblings[0].state == tree.steps[parent].next_state
 
 
-def check_copies(tree: Tree, copies: int) -> None:
-    """In every copy the moves of a trajectory hang together, and none follows its end."""
+def check_copies(tree: Tree, copies: int, start: tuple[str, str]) -> Counter[str]:
+    """In every copy the moves of a trajectory hang together from `start` on (state key, text), none follows its end, and the
+    trajectory ends as its copies do. Says what there was to check, and how often."""
+    met: Counter[str] = Counter()
     for trajectory in paths(tree):
-        last: dict[int, Move] = {}
+        now = dict.fromkeys(range(1, copies + 1), start)
+        ends: dict[int, Outcome] = {}
+        acted: Counter[int] = Counter()
+        unread = False
         for step in trajectory:
+            keys, texts = ("\n".join(f"env_{copy}: {seen[part]}" for copy, seen in now.items()) for part in (0, 1))
+            assert (step.state, step.observation) == (keys, UNREADABLE if unread else texts)
+            unread = is_malformed(step)
+            numbers = [move.copy for move in step.moves]
+            assert numbers == sorted(set(numbers))
+            met["several at once"] += len(numbers) > 1
+            met["beside an end"] += bool(ends and numbers)
             for move in step.moves:
-                before = last.get(move.copy)
-                assert 1 <= move.copy <= copies
-                assert before is None or (before.next_state, before.next_observation) == (move.state, move.observation)
-                assert before is None or before.outcome is None
-                last[move.copy] = move
-        if trajectory[-1].outcome is Outcome.FAILURE:
-            assert [move.outcome for move in last.values()] == [Outcome.FAILURE] * copies
-        won = any(move.outcome is Outcome.SUCCESS for move in last.values())
-        assert won == (trajectory[-1].outcome is Outcome.SUCCESS) or trajectory[-1].outcome is Outcome.ERRORED
+                assert (move.state, move.observation) == now[move.copy]
+                assert move.copy not in ends
+                met["again"] += acted[move.copy] > 0
+                met["for the first time after others"] += acted[move.copy] == 0 < acted.total()
+                now[move.copy] = move.next_state, move.next_observation
+                if move.outcome is not None:
+                    ends[move.copy] = move.outcome
+            acted.update(numbers)
+        outcome = trajectory[-1].outcome
+        won, over = Outcome.SUCCESS in ends.values(), len(ends) == copies
+        whole = Outcome.SUCCESS if won else Outcome.FAILURE if over else Outcome.TRUNCATED
+        assert outcome in (whole, Outcome.ERRORED)
+        met[str(outcome)] += 1
+    return met
 
 
 def check_ledger(tree: Tree) -> None:

@@ -1,6 +1,7 @@
 """What holds for every method, whatever world and policy do, and in whatever order things come back."""
 
 import asyncio
+from collections import Counter
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from growths import GROWTHS, SPARKS, VOTES, check_copies, check_ledger, check_tree, executed, growths, is_malformed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_world import ACTIONS, RandomEngines, leads
+from random_world import ACTIONS, RandomEngines, leads, room
 from scripted import Audited, SeededPolicy
 from word_trees import grow_word
 
@@ -61,12 +62,29 @@ def test_every_tree_of_every_world(
     assert grown[0] == grown[1], "the order in which answers came changes nothing"
     check_tree(tree, MAX_STEPS)
     if growth == "dpepo":
-        check_copies(tree, chosen["copies"])
+        check_copies(tree, chosen["copies"], opening(world))
     check_world(tree, world)
     check_costs(tree, engines, policy, growth)
     assert len(set(policy.seeds)) == len(policy.seeds), "no response is drawn twice"
     count = len(leaves(tree))
     assert (count == budget) or (roots <= count <= budget and (growth in SPARKS or nothing_to_fork(tree, growth)))
+
+
+def opening(world: int) -> tuple[str, str]:
+    """State key and text of the room where all begins."""
+    return room(world, 0).state, room(world, 0).text
+
+
+def test_what_is_checked_of_copies_is_there_to_check() -> None:
+    """In the same worlds, by the same policy."""
+    met: Counter[str] = Counter()
+    for world in range(40):
+        policy = SeededPolicy((*ACTIONS, "sing"), breaks=0.04)
+        tree = grow_word("dpepo", policy, leaves=4, copies=2, max_steps=MAX_STEPS, engines=RandomEngines(world))
+        met += check_copies(tree, 2, opening(world))
+    names = {"several at once", "beside an end", "again", "for the first time after others", *map(str, Outcome)}
+    assert set(met) == names
+    assert min(met.values()) >= 5
 
 
 def nothing_to_fork(tree: Tree, growth: str) -> bool:

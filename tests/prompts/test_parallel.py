@@ -208,3 +208,13 @@ def test_compact_shows_open_copies_and_those_that_look_alike_once() -> None:
     context = several(FRESH, lived(("look", "A hall.")), FRESH, lived(("look", "Gone.")), ended={4}, acted=(2,))
     text = render_parallel(context, PromptSettings(style="compact"), WORLD)
     assert text == "env_1 env_3\nnow A room.\nenv_2\nnow A hall."
+
+
+def test_after_an_unreadable_response_the_prompt_is_another_one() -> None:
+    """Else a policy at temperature 0 would give the same response up to the horizon."""
+    moved = several(FRESH, lived(("look", "A hall.")), acted=(2,))
+    stuck = msgspec.structs.replace(moved, actions=(*moved.actions, ""), acted=())
+    compact = PromptSettings(style="compact")
+    assert render_parallel(stuck, compact, WORLD) == render_parallel(moved, compact, WORLD) + "\nlast > nothing"
+    assert UNREADABLE in full(stuck)
+    assert UNREADABLE not in full(moved)

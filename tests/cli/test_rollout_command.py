@@ -1,0 +1,47 @@
+"""rollout refuses what would end its first tree before it looks for a model; a dry run counts what the method costs at most."""
+
+import json
+from pathlib import Path
+
+import pytest
+from command_line import agentcli
+
+ROLLOUT = ("rollout", "--env", "toy_world:ToyWorld", "--tasks", "3", "--max-steps", "5", "--leaves", "4")
+
+
+@pytest.fixture(autouse=True)
+def _empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for good", "dry"])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--method", "spark", "--roots", "9"), "rollout.roots is 9, more than rollout.leaves (4); lower --roots"),
+        (("--method", "treerpo", "--roots", "5"), "rollout.roots is 5, more than rollout.leaves (4); lower --roots"),
+        (("--method", "spark", "--branch", "fixed:2"), "rollout.branch is 'fixed:2'; use explore, or fixed:P"),
+        (("--method", "karl"), "no exploration method 'karl'; did you mean carl?"),
+        (("--budget", "tokens"), "the budget is 'tokens'; write tokens=N"),
+    ],
+)
+def test_it_is_refused_before_the_model_is_looked_for(words: tuple[str, ...], said: str, dry: tuple[str, ...]) -> None:
+    answer = agentcli(*ROLLOUT, *words, *dry, "--model", "./nowhere", "-q")
+    assert (answer.code, answer.stdout) == (2, "")
+    assert said in answer.stderr
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "steps"),
+    [
+        (("--method", "chain"), 3 * 4 * 5),
+        (("--method", "carl", "--roots", "4"), 3 * 4 * 5),
+        (("--method", "dpepo", "--copies", "3"), 3 * 4 * 5 * 3),
+    ],
+    ids=["chain", "carl", "dpepo"],
+)
+def test_a_dry_run_counts_the_steps_of_every_copy(words: tuple[str, ...], steps: int) -> None:
+    answer = agentcli(*ROLLOUT, *words, "--policy", "random", "--dry-run", "--json")
+    assert answer.code == 0, answer
+    assert json.loads(answer.stdout)["counts"] == {"tasks": 3, "leaves_at_most": 12, "steps_at_most": steps}

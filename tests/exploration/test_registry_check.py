@@ -1,0 +1,42 @@
+"""`check` refuses, before anything is loaded, what growing a tree would refuse, and nothing else."""
+
+from typing import Any
+
+import pytest
+from scripted import SeededPolicy
+from word_trees import grow_word
+
+from agentcli.errors import UsageError
+from agentcli.exploration.registry import METHODS, check
+from agentcli.records.settings import RolloutSettings, Settings
+
+ROLLOUTS: list[dict[str, Any]] = [
+    {"leaves": 3, "roots": 3},
+    {"leaves": 3, "roots": 4},
+    {"leaves": 4, "roots": 2, "branch": "fixed:.5"},
+    {"leaves": 4, "roots": 2, "branch": "fixed:2"},
+    {"leaves": 4, "roots": 2, "branch": "entropy"},
+    {"leaves": 4, "roots": 2, "branch": "sometimes"},
+]
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("rollout", ROLLOUTS, ids=str)
+def test_both_refuse_the_same_in_the_same_words(method: str, rollout: dict[str, Any]) -> None:
+    checked = grown = None
+    try:
+        check(Settings(rollout=RolloutSettings(method=method, **rollout)))
+    except UsageError as error:
+        checked = str(error)
+    try:
+        grow_word(method, SeededPolicy(("a", "win")), **rollout)
+    except UsageError as error:
+        grown = str(error)
+    assert checked == grown
+    assert (checked is None) or rollout["roots"] > rollout["leaves"] or rollout["branch"] in ("fixed:2", "sometimes")
+
+
+@pytest.mark.parametrize(("name", "value"), [("method", "sparc"), ("budget", "tokens=many")])
+def test_an_unknown_method_or_budget_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=value):
+        check(Settings(rollout=RolloutSettings(**{name: value})))
