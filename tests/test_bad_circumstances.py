@@ -172,7 +172,7 @@ def test_an_endpoint_without_log_probabilities_can_be_sampled_but_not_trained() 
     with ChatServer(bare) as server:
         asked = ("--policy", "openai", "--model", "m", "--base-url", server.url)
         assert agentcli("rollout", "-c", "toy.yaml", "-o", "runs/served", *asked).code == 0
-        for method, instead in [("carl", "rollout.criterion=random"), ("arpo", "--method spark")]:
+        for method, instead in [("carl", "--criterion random"), ("arpo", "--method spark")]:
             words = ("rollout", "-c", "toy.yaml", "-o", "new", "--method", method, "--concurrency", "1", *asked)
             refused(words, 2, "entropies need log-probabilities", instead)
     assert agentcli("assign-credit", "runs/served").code == 0

@@ -225,7 +225,7 @@ def test_grpo_credit_sums_to_zero_over_the_trajectories_of_a_group() -> None:
 def test_every_method_credits_every_step_of_a_tree(spark: Path) -> None:
     for name in ("grpo", "spark"):
         agentcli("assign-credit", "--method", name, str(spark))
-    agentcli("assign-credit", "--method", "rewardflow", "--graph", str(spark))
+    agentcli("assign-credit", "--method", "rewardflow", "--overwrite", str(spark))
     trees = trees_of(spark)
     by_method = {name: credit_of(spark, name) for name in ("grpo", "spark", "rewardflow")}
     for tree, grpo, own, flow in zip(trees, *by_method.values(), strict=True):

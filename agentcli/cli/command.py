@@ -34,7 +34,8 @@ class Command:
     """One subcommand.
 
     `arguments` are its positional arguments. `inherits`: without --preset, settings recorded in RUN (or runs/latest)
-    are the lowest layer; `fresh` commands start a new run, and only inherit when nothing else names a model or settings.
+    are the lowest layer; `fresh` commands start a new run, and only inherit when nothing else names a model or settings. When
+    one goes on with a run (--resume -o DIR), it takes from there what it would inherit: runs/latest may be another by now.
     """
 
     name: str
@@ -176,7 +177,12 @@ class Call:
 
     def _inherited(self) -> dict[str, Any] | None:
         names = ("preset", "config", "model") if self.stage.fresh else ("preset",)
-        if not self.stage.inherits or any(self.values.get(name) for name in names) or self.source is None:
+        if not self.stage.inherits or any(self.values.get(name) for name in names):
+            return None
+        if self._begun is not None:
+            self.progress.note(f"settings of {self.values['out']}, as it was begun")
+            return self._begun
+        if self.source is None:
             return None
         from agentcli.stages.resolve import inherited
 
@@ -185,14 +191,27 @@ class Call:
             self.progress.note(f"settings of {self.source}; choose others with --preset")
         return settings
 
+    @cached_property
+    def _begun(self) -> dict[str, Any] | None:
+        """The settings that the run which a `fresh` command goes on with was begun with."""
+        from agentcli.stages.session import begun_with
+
+        if not (self.stage.fresh and self.values.get("resume") and self.values.get("out")):
+            return None
+        return begun_with(self.values["out"], self.stage.name)
+
     def model(self, settings: "Settings | None" = None, *, updated: bool = True) -> str | None:
         """The model in the order --model, preset, RUN/checkpoint (unless not `updated`: the one RUN was sampled from),
         RUN's manifest; None for a policy without one."""
+        from agentcli.stages.layers import resolve
         from agentcli.stages.resolve import find_model
 
         settings = settings or self.settings
-        needs_source = settings.policy.kind == "transformers" and settings.policy.model is None
-        return find_model(settings, self.source if needs_source else None, updated=updated)
+        if settings.policy.kind != "transformers" or settings.policy.model is not None:
+            return find_model(settings, None)
+        if self._begun is not None:
+            return find_model(resolve(None, (), {}, (), {}, base=self._begun), None)
+        return find_model(settings, self.source, updated=updated)
 
     def new_run(self) -> Path:
         """Where a new run is written: -o, else a free folder under runs/. Raises UsageError for --resume without -o."""

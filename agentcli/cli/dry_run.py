@@ -77,15 +77,6 @@ def check_policy(settings: "Settings", kind: str) -> None:
         make_policy(settings, make_world(settings.environment), None, None)
 
 
-def check_method(settings: "Settings") -> None:
-    """Raises UsageError for an unknown exploration method, and for a budget of nothing known."""
-    from agentcli.exploration.budget import parse_budget
-    from agentcli.exploration.registry import make
-
-    make(settings.rollout.method)
-    parse_budget(settings.rollout.budget)
-
-
 def check_credit(settings: "Settings") -> None:
     """Raises UsageError for an unknown credit method or a switch it does not have."""
     from agentcli.credit.registry import make

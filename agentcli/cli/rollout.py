@@ -1,7 +1,7 @@
 """agentcli rollout"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_method, check_policy, iteration_size, panel_size
+from agentcli.cli.dry_run import check_policy, iteration_size, panel_size
 from agentcli.cli.options import (
     GROWTH,
     ITERATION,
@@ -28,7 +28,6 @@ def rollout(call: Call) -> None:
     model = call.model()
 
     def counts() -> dict[str, int]:
-        check_method(settings)
         check_policy(settings, settings.policy.kind)
         iteration = settings.rollout.iteration
         tasks = panel_size(settings) if iteration is None else iteration_size(settings, iteration)

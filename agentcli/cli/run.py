@@ -1,7 +1,7 @@
 """agentcli run"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_credit, check_method, iteration_size, panel_size
+from agentcli.cli.dry_run import check_credit, iteration_size, panel_size
 from agentcli.cli.options import (
     CONFIG,
     GROWTH,
@@ -24,17 +24,19 @@ ITERATIONS = Option("iterations", ("--iterations",), int, "Times round the loop.
 
 def run(call: Call) -> None:
     """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET names method and world."""
+    from agentcli.exploration.registry import check
     from agentcli.records.runs import RunDirectory
     from agentcli.stages.train import refuse_adapter_beside_model
 
-    settings, model = call.settings, call.model()
+    settings = call.settings
+    check(settings)
+    model = call.model()
     if model is None or settings.policy.kind == "openai":
         raise UsageError(
             f"run trains a policy that it loads itself, not {settings.policy.kind}; name one with --model DIR|ID"
         )
 
     def counts() -> dict[str, int]:
-        check_method(settings)
         check_credit(settings)
         refuse_adapter_beside_model(settings)
         iterations, tasks = settings.run.iterations, iteration_size(settings, 0)

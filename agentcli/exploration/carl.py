@@ -24,7 +24,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Tree
 
-INSTEAD = "--set rollout.criterion=random"
+INSTEAD = "--criterion random"
 
 
 async def explore(actor: Actor, settings: Settings) -> Tree:

@@ -37,7 +37,8 @@ def resolve(
 
     Precedence: defaults or `base` (what a run recorded) < preset < `files` left to right < AGENTCLI_* in `environ` <
     `sets` ("path=value", the value in YAML) and `flags` (dotted path -> value, only those that were given). A layer
-    that changes `credit.method` drops the former method's switches. `names` says how the option for a path is written.
+    that changes `credit.method` drops the former method's switches, one that changes `environment.name` the former world's
+    `options`. `names` says how the option for a path is written.
     Raises UsageError for an unknown key, a wrong type, or one path in both `sets` and `flags`; DataError for a `base`
     that this version cannot read.
     """
@@ -165,10 +166,13 @@ def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
 
 
 def _merge(below: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """`_overlay`, except that another credit method starts without the former one's switches."""
+    """`_overlay`, except that another credit method starts without the former one's switches, another world without options."""
     method = layer.get("credit", {}).get("method")
     if method is not None and method != below["credit"].get("method"):
         below = {**below, "credit": {}}
+    world = layer.get("environment", {}).get("name")
+    if world is not None and world != below["environment"].get("name"):
+        below = {**below, "environment": {**below["environment"], "options": {}}}
     return _overlay(below, layer)
 
 

@@ -62,8 +62,18 @@ class Begun(msgspec.Struct):
     """What a stage was started with: RUN/settings/<stage>.json."""
 
     settings: dict[str, Any]
+    """Those that a resume must not change."""
     inputs: dict[str, str]
     """sha256 by path."""
+    resolved: dict[str, Any] = {}
+    """All of them; empty in older files."""
+
+
+def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
+    """All settings that `stage` was started with in `run`, the model in use among them; None where they are not recorded. Raises
+    DataError for a damaged file."""
+    path = _begun(run, stage)
+    return (read_json(path, Begun).resolved or None) if path.exists() else None
 
 
 class Session:
@@ -91,7 +101,7 @@ class Session:
         self._outputs: list[Path] = []
         self._existing: list[Path] = []
         self._writing = False
-        self._begun = run.path / "settings" / f"{name.replace('/', '-')}.json"
+        self._begun = _begun(run.path, name)
         self._main = os.environ.get("RANK", "0") == "0"
         self._lock: RunLock | None = None
         self._log = AttemptLog(run.path / "logs", name, shlex.join(invocation.command) or name)
@@ -175,7 +185,7 @@ class Session:
         self.run.forget_stage(self.name)
         for path in self._existing if self.invocation.overwrite else ():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        write_json(self._begun, Begun(settings=self._determining(), inputs=self._hashes))
+        write_json(self._begun, Begun(self._determining(), self._hashes, _plain(self.settings)))
         self._log.open()
 
     @contextmanager
@@ -269,6 +279,10 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
         part.unlink(missing_ok=True)
         if made and not path.exists():
             path.parent.rmdir()
+
+
+def _begun(run: Path, stage: str) -> Path:
+    return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
 def _plain(value: Any) -> Any:

@@ -254,9 +254,19 @@ def test_an_evaluation_is_written_where_its_model_lies(words: list[str], folder:
     assert chosen(call_of(*words, command=eval.COMMAND)[0]) == Path(folder)
 
 
+@pytest.mark.parametrize("words", [(), ("--preset", "quickstart"), ("--set", "rollout.roots=2")])
+def test_the_model_of_a_resumed_run_is_the_one_that_it_was_begun_with(words: tuple[str, ...], latest: Path) -> None:
+    begun = resolve(None, [], {}, ["policy.model=other/model", "rollout.leaves=7"], {})
+    write_json(Path("runs/b/settings/rollout.json"), {"settings": {}, "inputs": {}, "resolved": begun})
+    call, _ = call_of(*words, "-o", "runs/b", "--resume")
+    assert call.model() == "other/model"
+    assert call.settings.rollout.leaves == (8 if "quickstart" in words else 7)
+    assert call_of(*words, "-o", "runs/b")[0].model() == str(latest / "checkpoint")
+    assert call_of(*words, "-o", "runs/b", "--resume", "--model", "m")[0].model() == "m"
+
+
 def test_dry_run_prints_settings_that_a_file_could_hold(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentcli.cli.rollout.panel_size", lambda settings: 3)
-    monkeypatch.setattr("agentcli.cli.rollout.check_method", lambda settings: None)
     words = ["rollout", "--preset", "quickstart", "--policy", "expert", "--leaves", "2", "--dry-run"]
     result = agentcli(*words)
     assert result.exit_code == 0, result.output

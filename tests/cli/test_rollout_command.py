@@ -32,6 +32,15 @@ def test_it_is_refused_before_the_model_is_looked_for(words: tuple[str, ...], sa
     assert list(Path().iterdir()) == []
 
 
+@pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["for good", "dry"])
+def test_a_loop_is_refused_before_too(dry: tuple[str, ...]) -> None:
+    sets = ("--set", "rollout.method=spark", "--set", "rollout.roots=9")
+    answer = agentcli("run", "quickstart", *sets, *dry, "--model", "./nowhere", "-q")
+    assert (answer.code, answer.stdout) == (2, "")
+    assert "rollout.roots is 9, more than rollout.leaves (8); lower --roots" in answer.stderr
+    assert list(Path().iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("words", "steps"),
     [
@@ -45,3 +54,23 @@ def test_a_dry_run_counts_the_steps_of_every_copy(words: tuple[str, ...], steps:
     answer = agentcli(*ROLLOUT, *words, "--policy", "random", "--dry-run", "--json")
     assert answer.code == 0, answer
     assert json.loads(answer.stdout)["counts"] == {"tasks": 3, "leaves_at_most": 12, "steps_at_most": steps}
+
+
+def test_a_resumed_rollout_is_of_the_run_that_it_goes_on_with() -> None:
+    """Whatever has been written since, and is runs/latest now."""
+    free = ("--policy", "random", "-q")
+    assert agentcli(*ROLLOUT, "-o", "runs/a", *free).code == 0
+    assert agentcli("rollout", "--leaves", "2", "--tasks", "4", "-o", "runs/b", *free).code == 0
+    assert agentcli(*ROLLOUT, "--max-steps", "7", "--seed", "3", "-o", "runs/c", *free).code == 0
+    trees = Path("runs/b/trees.jsonl")
+    whole = trees.read_bytes()
+    trees.write_bytes(b"".join(whole.splitlines(keepends=True)[:2]))
+    for words in (("--leaves", "2", "--tasks", "4", *free), ("-q",)):
+        answer = agentcli("rollout", *words, "-o", "runs/b", "--resume")
+        assert answer.code == 0, answer
+        assert trees.read_bytes() == whole
+    answer = agentcli("rollout", "--max-steps", "7", "-o", "runs/b", "--resume")
+    assert answer.code == 2
+    assert "environment.max_steps was 5, now 7" in answer.stderr
+    assert agentcli("rollout", "--resume", "-o", "runs/d", "--tasks", "4", *free).code == 0
+    assert len(Path("runs/d/trees.jsonl").read_bytes().splitlines()) == 4

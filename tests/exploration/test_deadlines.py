@@ -37,18 +37,18 @@ class Stuck(SeededPolicy):
     [(2, [Outcome.SUCCESS, Outcome.SUCCESS]), (3, [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.ERRORED])],
 )
 def test_the_deadline_keeps_what_is_enough(minimum: int, outcomes: list[Outcome]) -> None:
-    tree = grow_word("chain", Stuck(), leaves=3, deadline_seconds=0.2, minimum_leaves=minimum)
+    tree = grow_word("chain", Stuck(), leaves=3, deadline_seconds=1.0, minimum_leaves=minimum)
     assert [step.outcome for step in tree.steps] == outcomes
     assert tree.ledger.leaves == len(outcomes)
     assert tree.ledger.generated_tokens == 3
-    why = "the tree was not finished within 0.2 s (rollout.deadline_seconds)"
+    why = "the tree was not finished within 1 s (rollout.deadline_seconds)"
     assert [step.error for step in tree.steps] == [None, None, why][: len(outcomes)]
 
 
 def test_a_tree_of_too_few_leaves_is_errored_even_where_the_others_had_not_begun() -> None:
-    tree = grow_word("chain", Stuck(patience=2), leaves=3, deadline_seconds=0.1, minimum_leaves=3)
+    tree = grow_word("chain", Stuck(patience=2), leaves=3, deadline_seconds=1.0, minimum_leaves=3)
     assert [step.outcome for step in tree.steps] == [Outcome.SUCCESS, Outcome.SUCCESS, Outcome.ERRORED]
-    assert len(grow_word("chain", Stuck(patience=2), leaves=3, deadline_seconds=0.1, minimum_leaves=2).steps) == 2
+    assert len(grow_word("chain", Stuck(patience=2), leaves=3, deadline_seconds=1.0, minimum_leaves=2).steps) == 2
 
 
 @growths

@@ -143,7 +143,7 @@ def test_threshold_and_weights_decide() -> None:
 @pytest.mark.parametrize(
     ("method", "rollout", "instead"),
     [
-        ("carl", {}, "rollout.criterion=random"),
+        ("carl", {}, "--criterion random"),
         ("arpo", {}, "--method spark"),
         ("spark", {"branch": "entropy"}, "--branch explore"),
     ],

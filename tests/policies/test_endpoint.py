@@ -56,7 +56,7 @@ def test_what_may_pass_is_asked_again(trouble: Answer) -> None:
 
 def test_a_server_that_drips_is_left_at_the_deadline() -> None:
     clock = Clock()
-    (reply,), server = ask([Answer(completion().data, drip=True), completion()], clock=clock, request_seconds=0.08)
+    (reply,), server = ask([Answer(completion().data, drip=True), completion()], clock=clock, request_seconds=1.0)
     assert reply.text == "hello"
     assert len(server.bodies) == 2
     (error,), _ = ask([Answer(completion().data, drip=True)], request_seconds=0.05, retries=1)

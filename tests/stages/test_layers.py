@@ -137,6 +137,14 @@ def test_another_credit_method_drops_the_former_ones_switches(tmp_path: Path) ->
     assert both.credit == {"method": "spark", "success_reward": 10}
 
 
+def test_another_world_drops_the_former_ones_options(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "environment: {name: alfworld, max_steps: 9, options: {clutter: 3}}")
+    same = only(["environment.options.deep=1"], files=[file], flags={"environment.name": "alfworld"}).environment
+    assert same.options == {"clutter": 3, "deep": 1}
+    other = only(["environment.options.length=2"], files=[file], flags={"environment.name": "toy"}).environment
+    assert (other.name, other.max_steps, other.options) == ("toy", 9, {"length": 2})
+
+
 @pytest.mark.parametrize(
     ("key", "nearest"),
     [
