@@ -51,6 +51,16 @@ def against(first: Sequence[Episode], other: Sequence[Episode]) -> dict[str, Any
     }
 
 
+def hides_moves(rows: Sequence[Episode]) -> bool:
+    """Whether responses acted in several copies and some episode does not tell in how many moves: what is else a share of the
+    moves (evaluation.summary) is there one of the responses.
+
+    The ledgers tell: every move is charged, and nothing else is but the branches of a vote, which are forks.
+    """
+    paid = charged(rows)
+    return any(row.moves is None for row in rows) and not paid.forks and paid.steps > sum(row.steps for row in rows)
+
+
 def over_benchmarks(rates: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
     """Exact Wilcoxon signed-rank test of every name's success rates against the first's (000 appendix C.6).
 

@@ -1,12 +1,14 @@
-"""What trees cost and held, without their texts: a rollout reduced to its ledger, the outcomes of its leaves and its tags."""
+"""What trees cost and held, without their texts: a rollout reduced to its ledger, the outcomes of its leaves, and the tags and
+faults of its responses."""
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from agentcli.evaluation.statistics import clustered_bootstrap
-from agentcli.records.types import SCHEMA_VERSION, Ledger, Outcome, Task
+from agentcli.records.types import SCHEMA_VERSION, Ledger, Outcome, StopReason, Task, Validity
 
 
 class StepShape(msgspec.Struct):
@@ -14,10 +16,13 @@ class StepShape(msgspec.Struct):
 
     outcome: Outcome | None = None
     tag: str | None = None
+    validity: Validity = Validity.VALID
+    stop: StopReason = StopReason.NONE
+    error: str | None = None
 
 
 class TreeShape(msgspec.Struct):
-    """The part of a tree record that is counted: decoding it is quick and holds no text."""
+    """The part of a tree record that is counted: decoding it is quick and holds no prompt, response or observation."""
 
     task: Task
     method: str
@@ -28,19 +33,28 @@ class TreeShape(msgspec.Struct):
 
 def totals(trees: Iterable[TreeShape]) -> dict[str, Any]:
     """method (several with commas), tasks (their ids, in order), success of the leaves (errored ones are no success; the interval
-    is a bootstrap by task), errored (leaves), explore (share of the steps), and what `paid` says."""
+    is a bootstrap by task), errored (leaves), explore, malformed and cut, and what `paid` says.
+
+    These three are shares of the responses: the steps that nothing broke, however many copies they act in. cut: max_tokens ended
+    them; None where no model gave any.
+    """
     tasks: list[str] = []
     methods: dict[str, None] = {}
     groups: list[list[float]] = []
-    ledger, steps, explored, errored = Ledger(), 0, 0, 0
+    counts: Counter[str] = Counter()
+    ledger, errored = Ledger(), 0
     for tree in trees:
         tasks.append(tree.task.id)
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
         groups.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
         errored += outcomes.count(Outcome.ERRORED)
-        steps += len(tree.steps)
-        explored += sum(step.tag == "explore" for step in tree.steps)
+        responses = [step for step in tree.steps if step.error is None]
+        counts["all"] += len(responses)
+        counts["explore"] += sum(step.tag == "explore" for step in responses)
+        counts["malformed"] += sum(step.validity is Validity.MALFORMED for step in responses)
+        counts["asked"] += sum(step.stop is not StopReason.NONE for step in responses)
+        counts["cut"] += sum(step.stop is StopReason.LENGTH for step in responses)
         ledger += tree.ledger
     low, high = clustered_bootstrap(groups)
     leaves = sum(map(len, groups))
@@ -49,7 +63,9 @@ def totals(trees: Iterable[TreeShape]) -> dict[str, Any]:
         "tasks": tasks,
         "success": {"rate": sum(map(sum, groups)) / max(1, leaves), "low": low, "high": high},
         "errored": errored,
-        "explore": explored / max(1, steps),
+        "explore": counts["explore"] / max(1, counts["all"]),
+        "malformed": counts["malformed"] / max(1, counts["all"]),
+        "cut": counts["cut"] / counts["all"] if counts["asked"] else None,
         **paid(ledger, leaves),
     }
 

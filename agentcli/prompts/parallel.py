@@ -3,7 +3,7 @@
 The response is one `<think>`, then one `<parallel>` with an action for every copy that shall act: `<env_i>` is copy i. The tags
 are the paper's, the words our own. As there, the prompt holds all earlier (action, observation) pairs of every copy, and for
 the copies that acted last what is admissible in them now. Under prompt.style compact it holds the world's own short view of
-every copy, copies that look alike together.
+every copy, copies that look alike together, those that acted last at the end.
 """
 
 import re
@@ -166,7 +166,8 @@ def _compact(context: ParallelContext, world: World) -> str:
     views: dict[str, list[int]] = {}
     for number in context.open:
         views.setdefault(world.compact(context.copies[number - 1]), []).append(number)
-    parts = [f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in views.items()]
+    recent = sorted(views.items(), key=lambda group: any(number in context.acted for number in group[1]))
+    parts = [f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in recent]
     if context.actions and not context.acted:
         parts.append(UNREADABLE_COMPACT)
     return "\n".join(parts)

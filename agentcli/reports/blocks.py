@@ -1,14 +1,14 @@
 """A table that cuts no number: where the terminal is too narrow for all columns, it becomes several tables, one below the other.
 
 The first columns hold texts and stand in every block; long ones are folded. The others hold numbers, in the order of their
-columns as many to a block as fit. Texts come from files and folders: they are escaped, whatever they hold.
+columns as many to a block as fit. Texts come from files and folders: they are shown as they are, whatever they hold.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
-from rich.cells import cell_len
+from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, JustifyMethod
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -16,55 +16,65 @@ from agentcli.records.faults import shown
 
 BORDER = 3
 """Columns of the terminal that a column's border and padding take; one more closes the row."""
-LEAST, LONGEST = 8, 24
-"""Columns of the terminal: the least a text is folded to, and the most that a word of a header may ask for."""
+LEAST, EASY, LONGEST = 8, 16, 24
+"""Columns of the terminal: the least a text is folded to; the least to have all columns in one block; and the most that a word of
+a header may ask for."""
+_WORD = re.compile(r"\S+\s*|\s+")
+_PIECE = re.compile(r".+?(?:[/_:=-]+\s*|$)")
+"""Of a word that does not fit into a line by itself: paths and long names are folded behind their separators."""
 
 
 class Blocks:
-    """Rows of texts and numbers. `texts`, `numbers`: the headers; a table needs at least one of each."""
+    """Rows of texts and numbers. `texts`, `numbers`: the headers; a table of texts alone is folded into one block."""
 
-    def __init__(self, title: str, texts: Sequence[str], numbers: Sequence[str]) -> None:
+    def __init__(self, title: str, texts: Sequence[str], numbers: Sequence[str] = ()) -> None:
         self.title = shown(title)
         self._heads = [shown(head) for head in (*texts, *numbers)]
         self._texts = len(texts)
         self._rows: list[list[str]] = []
         self._styles: list[str | None] = []
 
-    def add(self, texts: Sequence[str], numbers: Sequence[str], style: str | None = None) -> None:
+    def add(self, texts: Sequence[str], numbers: Sequence[str] = (), style: str | None = None) -> None:
         """A row; as many cells as there are headers."""
         self._rows.append([shown(cell) for cell in (*texts, *numbers)])
         self._styles.append(style)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
-        """One table, or its blocks; only the first has the title."""
-        widths = self._widths(options.max_width)
-        room = options.max_width - 1 - sum(width + BORDER for width in widths[: self._texts])
-        title = escape(self.title)
-        for block in _filled(widths[self._texts :], room):
-            yield self._block(title, widths, [self._texts + place for place in block])
-            title = ""
-
-    def _widths(self, width: int) -> list[int]:
-        """Of every column: its header on one line if all fit so, else what its cells need; texts folded to half of `width`."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
+        """The title, as wide as the terminal is, and one table, or its blocks."""
         cells = [max(map(cell_len, column)) for column in zip(*self._rows, strict=True)] or [0] * len(self._heads)
         whole = [max(own, cell_len(head)) for own, head in zip(cells, self._heads, strict=True)]
+        widths = self._widths(cells, whole, options.max_width)
+        room = options.max_width - 1 - sum(width + BORDER for width in widths[: self._texts])
+        if self.title:
+            yield Text(self.title, style="table.title")
+        for block in _filled(widths[self._texts :], room):
+            places = [self._texts + place for place in block]
+            spare = room - sum(widths[place] + BORDER for place in places)
+            yield self._block(dict(enumerate(widths[: self._texts])) | _widened(widths, whole, places, spare))
+
+    def _widths(self, cells: Sequence[int], whole: Sequence[int], width: int) -> Sequence[int]:
+        """Of every column: its header on one line if all fit so, else what its cells need; texts folded to what
+        numbers leave, or where that is little to half of `width`."""
         if sum(own + BORDER for own in whole) < width:
             return whole
         words = [max(map(cell_len, head.split()), default=0) for head in self._heads]
         narrow = [max(own, min(word, LONGEST)) for own, word in zip(cells, words, strict=True)]
-        texts = narrow[: self._texts]
-        while sum(own + BORDER for own in texts) > width // 2 and max(texts) > LEAST:
+        texts, numbers = narrow[: self._texts], narrow[self._texts :]
+        left = width - 1 - sum(own + BORDER for own in numbers)
+        enough = sum(min(own, EASY) + BORDER for own in texts)
+        most = left if left >= enough or not numbers else width // 2
+        while sum(own + BORDER for own in texts) > most and max(texts) > LEAST:
             texts[texts.index(max(texts))] -= 1
-        return texts + narrow[self._texts :]
+        return texts + numbers
 
-    def _block(self, title: str, widths: Sequence[int], numbers: Sequence[int]) -> Table:
-        table = Table(title=title or None, title_justify="left")
-        places = [*range(self._texts), *numbers]
-        for place in places:
+    def _block(self, widths: Mapping[int, int]) -> Table:
+        """The columns of `widths`, by their places."""
+        table = Table()
+        for place, width in widths.items():
             justify: JustifyMethod = "left" if place < self._texts else "right"
-            table.add_column(Text(self._heads[place]), width=widths[place], justify=justify, overflow="fold")
+            table.add_column(_folded(self._heads[place], width), width=width, justify=justify)
         for row, style in zip(self._rows, self._styles, strict=True):
-            table.add_row(*(Text(row[place]) for place in places), style=style)
+            table.add_row(*(_folded(row[place], width) for place, width in widths.items()), style=style)
         return table
 
 
@@ -77,3 +87,36 @@ def _filled(widths: Sequence[int], room: int) -> Iterator[list[int]]:
             block = []
         block.append(place)
     yield block
+
+
+def _widened(widths: Sequence[int], whole: Sequence[int], places: Sequence[int], spare: int) -> dict[int, int]:
+    """The widths of `places`; while there is something to spare, headers get their one line."""
+    found = {}
+    for place in places:
+        more = whole[place] - widths[place]
+        taken = more if more <= spare else 0
+        found[place] = widths[place] + taken
+        spare -= taken
+    return found
+
+
+def _folded(text: str, width: int) -> Text:
+    """`text` in lines of at most `width`, broken between words, in a word that is wider by itself between its pieces, in a piece
+    that still is anywhere."""
+    lines = [""]
+    for piece in _pieces(text, width):
+        if _fits(lines[-1] + piece, width):
+            lines[-1] += piece
+        else:
+            lines = [*filter(None, lines), *([piece] if _fits(piece, width) else chop_cells(piece, width))]
+    return Text("\n".join(line.rstrip() for line in lines), overflow="fold")
+
+
+def _pieces(text: str, width: int) -> Iterator[str]:
+    """`text` in parts, the space behind each with it."""
+    for word in _WORD.findall(text):
+        yield from [word] if _fits(word, width) else _PIECE.findall(word)
+
+
+def _fits(text: str, width: int) -> bool:
+    return cell_len(text.rstrip()) <= width

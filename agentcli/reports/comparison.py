@@ -8,6 +8,8 @@ from agentcli.reports.tables import RATIOS, percent, rate
 
 Rows = Mapping[str, Mapping[str, Any]]
 """By run."""
+RESPONSES = {"explore": "explore", "malformed": "malformed", "cut at max_tokens": "cut"}
+"""Shares of what the policy said, by the names they are shown under (evaluation.growth)."""
 
 
 def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
@@ -88,7 +90,9 @@ def trees_table(runs: Rows) -> Blocks:
     table.add(("tasks",), [str(row["tasks"]) for row in rows])
     table.add(("success of leaves % (95 %)",), [rate(row["success"]) for row in rows])
     _errored(table, rows)
-    table.add(("explore % of steps",), [percent(row["explore"]) for row in rows])
+    for name, part in RESPONSES.items():
+        shares = [row[part] for row in rows]
+        table.add((f"{name} % of responses",), ["-" if share is None else percent(share) for share in shares])
     _paid(table, rows)
     _seconds(table, rows, ("policy", "environment"))
     return table

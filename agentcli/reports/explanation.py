@@ -106,7 +106,8 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
     table = Table(show_edge=False, pad_edge=False, box=None)
     steps = group["of"] == "step"
     for column in ("", group["of"], *(("action", "ends in") if steps else ()), "score", "weight"):
-        table.add_column(column, justify="left" if column in ("action", "ends in") else "right")
+        text = column in ("action", "ends in")
+        table.add_column(column, justify="left" if text else "right", no_wrap=not text, overflow="fold")
     chosen = _chosen(group["members"])
     for place in chosen:
         member = group["members"][place]

@@ -129,6 +129,6 @@ def _show_record(stage: str, record: StageRecord) -> None:
     for name in ("counts", "seconds") if stage == "assign-credit" else ("counts", "statistics", "seconds"):
         values = getattr(record, name)
         if values:
-            terminal.print(f"{name}: {credit_line(values)}", markup=False)
+            terminal.print(f"{name}: {credit_line(values)}", markup=False, soft_wrap=True)
     if record.ledger is not None:
         terminal.print(ledger_table({"total": msgspec.to_builtins(record.ledger)}))

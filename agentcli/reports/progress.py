@@ -25,23 +25,25 @@ class Progress:
 
     def __init__(self, quiet: bool = False, json: bool = False, console: Console | None = None) -> None:
         self._quiet = quiet
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
         self._draws = not quiet and not json and self._console.is_terminal
         self._bar: Bar | None = None
         self._description = ""
 
-    def start(self, description: str, total: int | None, done: int = 0) -> None:
-        """Begin a bar of `total` things (None: not known), `done` of them finished earlier."""
+    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
+        """Begin a bar of `total` things (None: not known), `done` of them finished earlier; `success` is the share of success among
+        those, None where they were not judged."""
         self.stop()
         self._description, self._total = description, total
         self._done = self._before = done
-        self._successes, self._judged = 0.0, 0
+        self._judged = 0 if success is None else done
+        self._successes = self._judged * (success or 0.0)
         self._figures: dict[str, float] = {}
         self._begun = self._said = time.monotonic()
         if self._draws:
             self._bar = _bar(self._console)
             self._bar.start()
-            self._task = self._bar.add_task(description, total=total, completed=done, state="")
+            self._task = self._bar.add_task(description, total=total, completed=done, state=self._state())
 
     def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
         """`n` more are done; `success` is the share of success among them, `figures` what else to show (loss, ...)."""

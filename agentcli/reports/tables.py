@@ -1,13 +1,12 @@
 """Tables of results for the terminal, made from plain numbers: summaries of evaluations, ledgers, statistics of credit.
 
-Functions return rich tables or text and print nothing; output.py prints them.
+Functions return tables or text and print nothing; output.py prints them.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from rich.markup import escape
-from rich.table import Table
+from agentcli.reports.blocks import Blocks
 
 Summary = Mapping[str, Any]
 """An evaluation/<label>.json: episodes, success {rate, low, high}, steps, ratios, kinds {kind: the same}."""
@@ -25,39 +24,37 @@ def rate(success: Mapping[str, Any]) -> str:
     return f"{percent(success['rate'])} ({percent(success['low'])}-{percent(success['high'])})"
 
 
-def evaluation_table(summary: Summary) -> Table:
+def evaluation_table(summary: Summary) -> Blocks:
     """One row per task kind and one for all: success with interval, steps, tokens, ratios (of evaluation.summary) in percent."""
-    table = _table(f"{summary.get('stage', 'eval')} {summary.get('label') or summary.get('split', '')}", "kind")
-    for column in ("episodes", "success % (95 %)", "steps", "tokens", *(f"{name} %" for name in RATIOS)):
-        table.add_column(column, justify="right", no_wrap=True)
+    heads = ("episodes", "success % (95 %)", "steps", "tokens", *(f"{name} %" for name in RATIOS))
+    table = Blocks(
+        f"{summary.get('stage', 'eval')} {summary.get('label') or summary.get('split', '')}", ("kind",), heads
+    )
     for kind, row in {**summary["kinds"], "all": summary}.items():
         ratios = [percent(row[name]) for name in RATIOS]
         cells = [str(row["episodes"]), rate(row["success"]), f"{row['steps']:.1f}", f"{row['tokens']:.0f}", *ratios]
-        table.add_row(kind, *cells, style="bold" if kind == "all" else None)
+        table.add((kind,), cells, style="bold" if kind == "all" else None)
     return table
 
 
-def pass_at_k_table(summary: Summary) -> Table:
+def pass_at_k_table(summary: Summary) -> Blocks:
     """pass@k by k, with intervals over tasks."""
-    table = _table(f"pass@k {summary['split']}, {summary['samples']} samples a task", "k")
-    table.add_column("pass@k % (95 %)", justify="right")
+    table = Blocks(f"pass@k {summary['split']}, {summary['samples']} samples a task", ("k",), ("pass@k % (95 %)",))
     for attempts, value in summary["pass_at_k"].items():
-        table.add_row(attempts, rate(value))
+        table.add((attempts,), (rate(value),))
     return table
 
 
-def comparison_table(pairs: Mapping[str, tuple[Summary, Summary]], p_values: Mapping[str, float]) -> Table:
+def comparison_table(pairs: Mapping[str, tuple[Summary, Summary]], p_values: Mapping[str, float]) -> Blocks:
     """Success before and after, by task kind.
 
     pairs: name of the way of sampling (sampled, greedy) -> (before, after). p_values: the same names -> p-value of the
     paired test over tasks, shown in the row of all kinds. Gains are in percentage points.
     """
-    table = _table("success % (95 %)", "kind")
+    heads: list[str] = []
     for name in pairs:
-        for column in (f"{name}: before", "after", "gain"):
-            table.add_column(column, justify="right", no_wrap=True)
-        if name in p_values:
-            table.add_column("McNemar p", justify="right", no_wrap=True)
+        heads += [f"{name}: before", "after", "gain", *(["McNemar p"] if name in p_values else [])]
+    table = Blocks("success % (95 %)", ("kind",), heads)
     kinds = sorted({kind for pair in pairs.values() for summary in pair for kind in summary["kinds"]})
     for kind in [*kinds, None]:
         cells: list[str] = []
@@ -65,7 +62,7 @@ def comparison_table(pairs: Mapping[str, tuple[Summary, Summary]], p_values: Map
             cells += _compared(before, after, kind)
             if name in p_values:
                 cells.append(f"{p_values[name]:.2g}" if kind is None else "")
-        table.add_row(kind or "all", *cells, style="bold" if kind is None else None)
+        table.add((kind or "all",), cells, style="bold" if kind is None else None)
     return table
 
 
@@ -76,28 +73,23 @@ def _compared(before: Summary, after: Summary, kind: str | None) -> list[str]:
     return [*shown, gain if gain.startswith("-") else f"+{gain}"]
 
 
-def ledger_table(ledgers: Mapping[str, Mapping[str, int]], reference: str | None = None) -> Table:
+def ledger_table(ledgers: Mapping[str, Mapping[str, int]], reference: str | None = None) -> Blocks:
     """What rollouts cost, one column each; with `reference`, also every other one's share of it."""
-    table = _table("ledger", "count")
     others = [name for name in ledgers if reference is not None and name != reference]
-    for name in ledgers:
-        table.add_column(name, justify="right")
-    for name in others:
-        table.add_column(f"{name} / {reference}", justify="right")
+    table = Blocks("ledger", ("count",), (*ledgers, *(f"{name} / {reference}" for name in others)))
     for field in next(iter(ledgers.values()), {}):
         cells = [f"{ledger[field]:,}" for ledger in ledgers.values()]
         for name in others:
             base = ledgers[reference][field] if reference is not None else 0
             cells.append(f"{ledgers[name][field] / base:.2f}" if base else "-")
-        table.add_row(field.replace("_", " "), *cells)
+        table.add((field.replace("_", " "),), cells)
     return table
 
 
-def credit_table(method: str, statistics: Mapping[str, Any]) -> Table:
+def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     """What assign-credit says of a file: advantages over assigned rows, shares in percent, and with --graph the sizes of the
     state graphs (002 Table 9)."""
-    table = _table(f"credit {method}", "of the file")
-    table.add_column("", justify="right", no_wrap=True)
+    table = Blocks(f"credit {method}", ("of the file",), ("",))
     trees = statistics["trees"]
     shown = {
         "trees": f"{trees:,}",
@@ -115,7 +107,7 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Table:
         for name in ("nodes", "edges"):
             shown[f"graph {name}: mean, most"] = f"{sizes[name]:.1f}, {sizes[f'most_{name}']}"
     for name, value in shown.items():
-        table.add_row(name, value)
+        table.add((name,), (value,))
     return table
 
 
@@ -141,20 +133,11 @@ def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     return found
 
 
-def rows_table(title: str, rows: list[dict[str, Any]]) -> Table:
+def rows_table(title: str, rows: list[dict[str, Any]]) -> Blocks:
     """Plain rows with the same keys."""
-    table = Table(title=title, title_justify="left")
-    for name in rows[0] if rows else ():
-        table.add_column(name, overflow="fold")
+    table = Blocks(title, list(rows[0]) if rows else [])
     for row in rows:
-        cells = (credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values())
-        table.add_row(*map(escape, cells))
-    return table
-
-
-def _table(title: str, first: str) -> Table:
-    table = Table(title=title, title_justify="left")
-    table.add_column(first, no_wrap=True)
+        table.add([credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values()])
     return table
 
 

@@ -30,8 +30,9 @@ from agentcli.records.settings import Settings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Ledger, StageRecord, StopReason, Tree
 from agentcli.stages.resources import Engines, Stopwatch, open_policy
-from agentcli.stages.rollout import model_inputs, tally_of
+from agentcli.stages.rollout import model_inputs
 from agentcli.stages.session import Invocation, Session
+from agentcli.stages.tally import tally_of
 from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable
 
 SECTIONS = ("policy", "prompt")

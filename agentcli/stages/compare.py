@@ -5,6 +5,7 @@ that both walked is compared. What the files hold must be what summary and manif
 loops costs are compared and nothing else (compare_training.py): each walks tasks of its own.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,7 @@ from shlex import join
 from typing import Any
 
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.compare import over_benchmarks, side_by_side
+from agentcli.evaluation.compare import hides_moves, over_benchmarks, side_by_side
 from agentcli.evaluation.growth import TreeShape, totals
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
@@ -36,8 +37,9 @@ def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -
     `evaluations`: by label, by place (see evaluation.compare); `wilcoxon`: by place, over the labels under `benchmarks`, where
     there are several panels without a common task. When no label was asked for, `trees`: by place, when all are runs that hold
     trees (see `trees_of`); `training`: by place, when some are loops and the others hold a rollout (see compare_training). What
-    some runs hold and others lack is left out with a note. Raises UsageError and DataError, naming the place, when there is
-    nothing to compare, something is missing or damaged, or panels are unlike.
+    some runs hold and others lack is left out with a note, and so is from the test a label that shares tasks with an earlier one;
+    another note tells of shares of unlike wholes. Raises UsageError and DataError, naming the place, when there is nothing to
+    compare, something is missing or damaged, or panels are unlike.
     """
     _check_places(places)
     names, notes = [str(place) for place in places], list[str]()
@@ -45,18 +47,19 @@ def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -
         label: dict(zip(names, paths, strict=True)) for label, paths in evaluations_of(places, labels, notes).items()
     }
     result: dict[str, Any] = {"first": names[0], "evaluations": {}}
-    benchmarks: dict[str, set[str]] = {}
+    panels: dict[str, set[str]] = {}
+    untold: dict[str, list[str]] = {name: [] for name in names}
     for label, paths in found.items():
         rows = read_alike(paths)
         result["evaluations"][label] = side_by_side(rows)
-        tasks = {row.task for row in rows[names[0]]}
-        if not any(tasks & others for others in benchmarks.values()):
-            benchmarks[label] = tasks
+        panels[label] = {row.task for row in rows[names[0]]}
+        older = [name for name, own in rows.items() if hides_moves(own)]
+        for name in older if len(older) < len(names) else ():
+            untold[name].append(label)
+    benchmarks = _benchmarks(panels, notes)
     if len(benchmarks) > 1:
-        result |= {
-            "benchmarks": list(benchmarks),
-            "wilcoxon": _wilcoxon(result["evaluations"], list(benchmarks), names),
-        }
+        result |= {"benchmarks": benchmarks, "wilcoxon": _wilcoxon(result["evaluations"], benchmarks, names)}
+    notes += _of_responses(untold)
     sampled = {} if labels else _sampled(places, bool(found), notes)
     if not found and not sampled:
         why = f" ({'; '.join(notes)})" if notes else ""
@@ -105,14 +108,20 @@ def evaluations_of(places: Sequence[Path], labels: Sequence[str], notes: list[st
 
 
 def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
-    """Labels of the evaluations that all runs hold finished, in alphabetical order."""
+    """Labels of the evaluations that all runs hold finished, in natural order."""
     held = [{path.stem for path in place.glob("evaluation/*.json")} for place in places]
     common = set.intersection(*held)
-    rest = sorted(set.union(*held) - common)
+    rest = sorted(set.union(*held) - common, key=_natural)
     if rest:
         more = f" and {len(rest) - 5} more" if len(rest) > 5 else ""
         notes.append(f"evaluations that not every run holds are left out: {', '.join(rest[:5])}{more}")
-    return sorted(common)
+    return sorted(common, key=_natural)
+
+
+def _natural(name: str) -> list[Any]:
+    """A key to sort by: b2 before b10."""
+    parts = re.split(r"(\d+)", name)
+    return [[int(part) if place % 2 else part for place, part in enumerate(parts)], name]
 
 
 def _episodes(path: Path) -> Path:
@@ -169,6 +178,30 @@ def refuse_unlike(walked: Mapping[str, list[str]], cut: set[str], what: str) -> 
                 f"{other}: its {what} is of another panel ({tasks[other]}) than that of {first} ({tasks[first]}); do both with the "
                 "same --split, --tasks and --where"
             )
+
+
+def _benchmarks(panels: Mapping[str, set[str]], notes: list[str]) -> list[str]:
+    """Labels without a common task, first come, first served; one of `notes` for the others if there is a test to leave them out
+    of."""
+    chosen: list[str] = []
+    left_out: dict[str, str] = {}
+    for label, tasks in panels.items():
+        earlier = next((other for other in chosen if tasks & panels[other]), None)
+        if earlier is None:
+            chosen.append(label)
+        else:
+            left_out[label] = earlier
+    if left_out and len(chosen) > 1:
+        told = ", ".join(f"{label} (it shares tasks with {earlier})" for label, earlier in left_out.items())
+        notes.append(f"left out of the Wilcoxon test over {', '.join(chosen)}: {told}")
+    return chosen
+
+
+def _of_responses(untold: Mapping[str, Sequence[str]]) -> list[str]:
+    """A note on the labels, by place, whose shares are of another whole than those beside them; none without any."""
+    older = ", ".join(f"{name} ({', '.join(labels)})" for name, labels in untold.items() if labels)
+    told = "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses there"
+    return [f"{told} and of moves beside them: {older}; evaluate again to compare these"] if older else []
 
 
 def _wilcoxon(

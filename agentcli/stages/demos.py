@@ -23,8 +23,9 @@ from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree, TreeSeconds
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.rollout import sampling_inputs, share_of_success, single, tally_of
+from agentcli.stages.rollout import sampling_inputs, single
 from agentcli.stages.session import Invocation, Session
+from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
 SECTIONS = ("environment", "policy", "prompt", "demos")
 PATIENCE = 20
@@ -54,23 +55,26 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
             return session.nothing_owed(session.done)
         async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
             panel = panel_for(engines.world, settings.environment)
-            done, tried = _written(run.trees, panel.tasks, settings) if resumed else (0, 0)
-            watch = Stopwatch(engines, policy)
-            session.progress.start(f"demonstrations ({settings.demos.policy})", settings.demos.count, done=done)
+            done, won, tried = _written(run.trees, panel.tasks, settings) if resumed else (0, 0, 0)
+            watch, sampled, total = Stopwatch(engines, policy), Tally(), settings.demos.count
+            title = f"demonstrations ({settings.demos.policy})"
+            session.progress.start(title, total, done, won / done if done else None)
             timed: dict[str, TreeSeconds] = {}
             with session.appending(run.trees) as write, session.appending(run.seconds) as note:
                 async with aclosing(_episodes(engines, policy, settings, panel.tasks, tried, timed)) as episodes:
-                    while done < settings.demos.count:
+                    while done < total:
                         tree = await anext(episodes)
+                        sampled.add(tree)
                         tried += 1
                         if _kept(tree, settings):
                             write(tree)
                             note(timed[tree.task.id])
                             done += 1
                             session.progress.advance(1, success=share_of_success(tree))
-                        elif tried > PATIENCE * (settings.demos.count + len(panel.tasks)):
+                        elif tried > PATIENCE * (total + len(panel.tasks)):
+                            _warn(session, sampled)
                             raise _hopeless(settings, done, tried)
-            session.progress.stop()
+            _warn(session, sampled)
             seconds = watch.seconds()
         tally = tally_of(run.trees)
         return session.finish(
@@ -87,6 +91,13 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """What of the rollout's settings an episode depends on."""
     return {"method": rollout.method, **({"copies": rollout.copies} if rollout.method == "dpepo" else {})}
+
+
+def _warn(session: Session, sampled: Tally) -> None:
+    """End the bar, and tell what was wrong with the episodes that were tried."""
+    session.progress.stop()
+    for line in sampled.warnings(session.settings, NOT_KEPT):
+        session.progress.note(line)
 
 
 def _hopeless(settings: Settings, kept: int, tried: int) -> AgentCliError:
@@ -120,18 +131,18 @@ async def _episodes(
                 yield tree
 
 
-def _written(path: Path, tasks: list[Task], settings: Settings) -> tuple[int, int]:
-    """Of an interrupted file: how many demonstrations it holds, and how many episodes were tried for them."""
-    done, last = 0, None
+def _written(path: Path, tasks: list[Task], settings: Settings) -> tuple[int, float, int]:
+    """Of an interrupted file: how many demonstrations it holds, how many of them succeeded, how many episodes were tried."""
+    done, won, last = 0, 0.0, None
     for tree in read_records(path, Tree):
-        done, last = done + 1, tree
+        done, won, last = done + 1, won + share_of_success(tree), tree
     if last is None:
-        return 0, 0
+        return 0, 0, 0
     for lap, (seed, order) in enumerate(_laps(tasks, settings.seed)):
         if seed == last.seed:
             places = {task.id: place for place, task in enumerate(order)}
             if last.task.id in places:
-                return done, lap * len(tasks) + places[last.task.id] + 1
+                return done, won, lap * len(tasks) + places[last.task.id] + 1
         if lap > PATIENCE * (settings.demos.count + len(tasks)):
             break
     raise DataError(f"{path}: its last tree ({last.task.id}) is none of this panel's; write anew with --overwrite")

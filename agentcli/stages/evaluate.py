@@ -26,12 +26,12 @@ from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import (
     refuse_other_tasks,
     sampling_inputs,
-    share_of_success,
     single,
     walked_part,
     with_model,
 )
 from agentcli.stages.session import Invocation, Session, rewriting
+from agentcli.stages.tally import RESUMABLE, Tally, share_of_success
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "evaluation")
 
@@ -134,17 +134,20 @@ async def _sample(
         allowance = Allowance(budget, panel.tasks, settings, kept)
         owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
         async with open_policy(settings, engines, model) as policy:
-            watch = Stopwatch(engines, policy)
-            progress.start(f"{stage} {settings.evaluation.split}", len(panel.tasks), done=len(kept))
+            watch, tally, title = Stopwatch(engines, policy), Tally(), f"{stage} {settings.evaluation.split}"
+            progress.start(title, len(panel.tasks), len(kept), _success(finished))
             with session.appending(path) as write:
                 explore = make(settings.rollout.method)
                 async with aclosing(grow(explore, engines, policy, settings, owed, settings.seed, allowance)) as trees:
                     async for tree in trees:
                         for episode in episodes(tree):
                             write(episode)
+                        tally.add(tree)
                         progress.advance(1, success=share_of_success(tree))
             progress.stop()
             seconds = watch.seconds()
+    for line in tally.warnings(settings, RESUMABLE):
+        progress.note(line)
     walked = walked_part(panel, allowance, progress)
     if kept:
         _in_panel_order(path, walked)
@@ -159,6 +162,11 @@ def _finished(path: Path, samples: int) -> list[Episode]:
             found.setdefault(episode.task, []).append(episode)
     whole = [rows for rows in found.values() if len(rows) == samples]
     return [row for rows in whole if all(row.outcome is not Outcome.ERRORED for row in rows) for row in rows]
+
+
+def _success(rows: list[Episode]) -> float | None:
+    """Share of success; None without an episode."""
+    return sum(row.outcome is Outcome.SUCCESS for row in rows) / len(rows) if rows else None
 
 
 def _refuse_untold_moves(path: Path, finished: list[Episode], settings: Settings) -> None:

@@ -71,12 +71,13 @@ class Logged:
         self._description, self._done = "", 0
         self._total: int | None = None
         self._figures: dict[str, float] = {}
-        self._successes = self._judged = 0.0
+        self._successes, self._judged = 0.0, 0
 
-    def start(self, description: str, total: int | None, done: int = 0) -> None:
-        self._progress.start(description, total, done)
+    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
+        self._progress.start(description, total, done, success)
         self._description, self._total, self._done = description, total, done
-        self._successes = self._judged = 0.0
+        self._judged = 0 if success is None else done
+        self._successes = self._judged * (success or 0.0)
         self._figures = {}
         self._begun = self._said = time.monotonic()
         self._log.line(f"{description}: start{f', {done} done before' if done else ''}")

@@ -93,7 +93,11 @@ async def _iteration(
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
     if record is None:
-        record = await roll(own, folder, invocation, engines, model=model)
+
+        def warn(text: str) -> None:
+            session.progress.note(f"{folder.name}: {text}")
+
+        record = await roll(own, folder, invocation, engines, model=model, warn=warn)
     name = make_credit(own.credit)[0] if settings.train.objective == "policy-gradient" else None
     if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
         assign_credit(own, folder, invocation)

@@ -7,9 +7,10 @@ when the trees have cost that (exploration/budget.py); the manifest then names t
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,6 +26,7 @@ from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.progress import Progress
 from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.session import Invocation, Session, rewriting
+from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
 
@@ -35,15 +37,22 @@ def rollout(settings: Settings, out: Path, invocation: Invocation, *, model: str
 
     async def work() -> StageRecord:
         async with open_engines(settings) as engines:
-            return await roll(settings, out, invocation, engines, model=model, latest=True)
+            return await roll(settings, out, invocation, engines, model=model)
 
     return asyncio.run(work())
 
 
 async def roll(
-    settings: Settings, out: Path, invocation: Invocation, engines: Engines, *, model: str | None, latest: bool = False
+    settings: Settings,
+    out: Path,
+    invocation: Invocation,
+    engines: Engines,
+    *,
+    model: str | None,
+    warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """One rollout with engines that are already open (as the iterations of `run` share them)."""
+    """One rollout with engines that are already open (as the iterations of `run` share them). `warn`: a loop that it is part of,
+    which goes on to train on what did not error; without one it is a command of its own, which runs/latest names."""
     settings = with_model(settings, model)
     explore, budget = make(settings.rollout.method), parse_budget(settings.rollout.budget)
     panel, seed = plan(settings, engines)
@@ -52,14 +61,14 @@ async def roll(
         resumed = session.check([run.trees, run.seconds]) and run.trees.exists()
         kept = complete_tasks(run.trees) if resumed else {}
         refuse_other_tasks(run.trees, kept, panel)
-        allowance = Allowance(budget, panel.tasks, settings, kept)
+        allowance = Allowance(budget, panel.tasks, settings, {task: tree.ledger for task, tree in kept.items()})
         owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
         if session.done and not owed:
             return session.nothing_owed(session.done)
         if resumed:
             drop_incomplete(run.trees)
         progress = session.progress
-        progress.start(f"rollout {settings.rollout.method}", len(panel.tasks), done=len(kept))
+        progress.start(f"rollout {settings.rollout.method}", len(panel.tasks), len(kept), mean_success(kept.values()))
         seconds: dict[str, float] = {}
         if owed:
             async with open_policy(settings, engines, model) as policy:
@@ -78,8 +87,12 @@ async def roll(
         if kept:
             restore_order(run.trees, walked.tasks)
         tally = tally_of(run.trees)
+        for line in tally.warnings(settings, UNTRAINED if warn else RESUMABLE):
+            progress.note(line)
+            if warn:
+                warn(line)
         return session.finish(
-            latest=latest,
+            latest=warn is None,
             panel=walked.sha256,
             panel_name=walked.name,
             counts=tally.counts,
@@ -129,34 +142,9 @@ def plan(settings: Settings, engines: Engines) -> tuple[Panel, int]:
     return make_panel(name, panel.world, tasks), derive_seed(settings.seed, "iteration", iteration)
 
 
-class Tally:
-    """Counts and ledger over trees."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {"trees": 0, "leaves": 0, **{outcome.value: 0 for outcome in Outcome}}
-        self.ledger = Ledger()
-
-    def add(self, tree: Tree) -> None:
-        """Count one tree."""
-        self.counts["trees"] += 1
-        for step in tree.steps:
-            if step.outcome is not None:
-                self.counts["leaves"] += 1
-                self.counts[step.outcome.value] += 1
-        self.ledger += tree.ledger
-
-
 def single(method: str) -> str:
     """How one trajectory of the policy that `method` trains is sampled: parallel copies are its form, forks are not."""
     return "dpepo" if method == "dpepo" else "chain"
-
-
-def tally_of(trees: Path) -> Tally:
-    """Counts and ledger over a trees file."""
-    tally = Tally()
-    for tree in read_records(trees, Tree):
-        tally.add(tree)
-    return tally
 
 
 def model_inputs(model: str | None) -> list[Path]:
@@ -170,20 +158,28 @@ def sampling_inputs(settings: Settings, model: str | None) -> list[Path]:
     return [*model_inputs(model), *([Path(panel)] if panel is not None else [])]
 
 
-def share_of_success(tree: Tree) -> float:
-    """Successful leaves over leaves."""
-    outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-    return sum(outcome is Outcome.SUCCESS for outcome in outcomes) / max(1, len(outcomes))
-
-
 def is_complete(tree: Tree) -> bool:
     """No leaf of it errored: nothing is owed for this task."""
     return all(step.outcome is not Outcome.ERRORED for step in tree.steps)
 
 
-def complete_tasks(path: Path) -> dict[str, Ledger]:
-    """The tasks for which nothing is owed, and what their trees cost."""
-    return {tree.task.id: tree.ledger for tree in read_records(path, Tree) if is_complete(tree)}
+class Kept(NamedTuple):
+    """What is remembered of a tree that need not be grown again."""
+
+    ledger: Ledger
+    success: float
+    """Share of its leaves."""
+
+
+def complete_tasks(path: Path) -> dict[str, Kept]:
+    """The tasks for which nothing is owed, and what their trees cost and came to."""
+    complete = (tree for tree in read_records(path, Tree) if is_complete(tree))
+    return {tree.task.id: Kept(tree.ledger, share_of_success(tree)) for tree in complete}
+
+
+def mean_success(kept: Collection[Kept]) -> float | None:
+    """Mean share of success; None without a tree."""
+    return sum(tree.success for tree in kept) / len(kept) if kept else None
 
 
 def drop_incomplete(path: Path) -> None:

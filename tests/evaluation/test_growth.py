@@ -1,7 +1,7 @@
 """What trees cost and held, on trees small enough to count by hand."""
 
 from agentcli.evaluation.growth import StepShape, TreeShape, totals
-from agentcli.records.types import Ledger, Outcome, Task
+from agentcli.records.types import Ledger, Outcome, StopReason, Task, Validity
 
 
 def tree(number: int, outcomes: str, method: str = "spark", inner: int = 1, **ledger: int) -> TreeShape:
@@ -38,3 +38,24 @@ def test_no_trees() -> None:
     found = totals([])
     assert (found["tasks"], found["success"]) == ([], {"rate": 0.0, "low": 0.0, "high": 1.0})
     assert (found["explore"], found["shared"], found["tokens_per_leaf"]) == (0.0, 0.0, 0.0)
+    assert (found["malformed"], found["cut"]) == (0.0, None)
+
+
+def test_faults_are_shares_of_the_responses() -> None:
+    """Ten steps, two of which broke before the policy had answered."""
+    kinds = [
+        (5, StepShape(stop=StopReason.STOP)),
+        (1, StepShape(stop=StopReason.LENGTH, tag="explore")),
+        (1, StepShape(stop=StopReason.STOP, validity=Validity.MALFORMED)),
+        (1, StepShape(stop=StopReason.LENGTH, validity=Validity.MALFORMED)),
+        (2, StepShape(error="TimeoutError", tag="explore", validity=Validity.MALFORMED)),
+    ]
+    grown = [tree(number, "") for number in range(2)]
+    grown[0].steps, grown[1].steps = [], [step for count, step in kinds for _ in range(count)]
+    found = totals(grown)
+    assert (found["malformed"], found["cut"], found["explore"]) == (2 / 8, 2 / 8, 1 / 8)
+
+
+def test_no_model_was_asked_and_nothing_could_be_cut() -> None:
+    found = totals([tree(1, "+"), tree(2, "-")])
+    assert (found["malformed"], found["cut"]) == (0.0, None)

@@ -210,6 +210,23 @@ def test_compact_shows_open_copies_and_those_that_look_alike_once() -> None:
     assert text == "env_1 env_3\nnow A room.\nenv_2\nnow A hall."
 
 
+def test_compact_ends_with_the_copies_that_acted_last() -> None:
+    """What they are told of is what the response continues."""
+    moved = [lived(("look", f"Hall {number}.")) for number in range(1, 5)]
+
+    def shown(*acted: int) -> list[str]:
+        text = render_parallel(several(*moved, acted=acted), PromptSettings(style="compact"), WORLD)
+        return [line for line in text.splitlines() if line.startswith("env_")]
+
+    assert shown(1, 2, 3, 4) == ["env_1", "env_2", "env_3", "env_4"]
+    assert shown(2) == ["env_1", "env_3", "env_4", "env_2"]
+    assert shown(3, 1) == ["env_2", "env_4", "env_1", "env_3"]
+    alike = several(FRESH, moved[0], FRESH, acted=(3,))
+    assert (
+        render_parallel(alike, PromptSettings(style="compact"), WORLD) == "env_2\nnow Hall 1.\nenv_1 env_3\nnow A room."
+    )
+
+
 def test_after_an_unreadable_response_the_prompt_is_another_one() -> None:
     """Else a policy at temperature 0 would give the same response up to the horizon."""
     moved = several(FRESH, lived(("look", "A hall.")), acted=(2,))

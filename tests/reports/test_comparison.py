@@ -72,13 +72,15 @@ def test_kinds() -> None:
     assert (heat[0], heat[2][-6:]) == ("heat", "+100.0")
 
 
-def trees(steps: int, forks: int) -> dict[str, Any]:
+def trees(steps: int, forks: int, method: str = "chain") -> dict[str, Any]:
     return {
-        "method": "chain",
+        "method": method,
         "tasks": 3,
         "success": {"rate": 0.5, "low": 0.25, "high": 0.75},
         "errored": 0,
         "explore": 0.4,
+        "malformed": 0.975,
+        "cut": None if method == "expert" else 0.96,
         "shared": 0.125,
         "steps_per_leaf": steps / 100,
         "tokens_per_leaf": 2.0 * steps,
@@ -96,8 +98,16 @@ def test_trees() -> None:
     assert ["steps per leaf", "20.0", "15.0 x0.75"] in rows
     assert ["policy seconds", "1.50", "1.50 x1.00"] in rows
     assert ["environment seconds", "-", "-"] in rows
+    assert ["explore % of responses", "40.0", "40.0"] in rows
+    assert ["malformed % of responses", "97.5", "97.5"] in rows
+    assert ["cut at max_tokens % of responses", "96.0", "96.0"] in rows
     assert "errored leaves" not in [row[0] for row in rows]
     assert ["success of leaves % (95 %)", "50.0 (25.0-75.0)", "50.0 (25.0-75.0)"] in rows
+
+
+def test_nothing_was_cut_where_no_model_was_asked() -> None:
+    rows = cells(trees_table({"a": trees(20, 0, "expert"), "b": trees(15, 0)}))
+    assert ["cut at max_tokens % of responses", "-", "96.0"] in rows
 
 
 def test_errored_leaves_are_shown_where_there_are_any() -> None:

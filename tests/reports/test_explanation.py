@@ -147,3 +147,19 @@ def test_every_part_is_a_string_or_a_table() -> None:
     for part in explanation(told()):
         console.print(part, markup=False, soft_wrap=isinstance(part, str))
     assert "0.4" in out.getvalue()
+
+
+def test_a_narrow_terminal_tears_no_number_and_leaves_out_no_text() -> None:
+    scores = [number + 0.1234567891 for number in range(3)]
+    members = [{"step": n, "score": score, "weight": -score, "own": n == 1} for n, score in enumerate(scores)]
+    peers = {str(n): {"action": "Ω" * 60, "outcome": "truncated"} for n in range(3)}
+    about = told(account=[group(2) | {"members": members}], peers=peers)
+    out = io.StringIO()
+    console = Console(file=out, width=56, emoji=False)
+    for part in explanation(about):
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+    assert "…" not in out.getvalue()
+    for score in scores:
+        assert f"{score:.10g}" in out.getvalue().split()
+        assert f"{-score:.10g}" in out.getvalue().split()
+    assert out.getvalue().count("Ω") == 3 * 60

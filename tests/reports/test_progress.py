@@ -34,6 +34,25 @@ def test_a_pipe_gets_plain_lines_and_no_bar() -> None:
     assert "\x1b" not in text.getvalue()
 
 
+def test_what_was_done_earlier_is_part_of_the_success_and_no_part_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("agentcli.reports.progress.time.monotonic", lambda: seconds[0])
+    text = io.StringIO()
+    progress = progress_into(text, terminal=False)
+    for earlier, shown in ((0.25, "success 0.40"), (None, "success 1.00"), (0.0, "success 0.20")):
+        progress.start("eval", 5, done=4, success=earlier)
+        seconds[0] += 2
+        progress.advance(1, success=1.0)
+        progress.stop()
+        assert text.getvalue().splitlines()[-1] == f"eval: 5/5, {shown}, 30.00/min, 2.0 s"
+
+
+def test_a_note_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", text := io.StringIO())
+    Progress().note("[bold]:skull:")
+    assert text.getvalue() == "[bold]:skull:\n"
+
+
 def test_a_terminal_sees_rate_success_and_count() -> None:
     text = io.StringIO()
     play(progress_into(text, terminal=True))

@@ -4,8 +4,8 @@ import io
 import json
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
+import pytest
+from rich.console import Console, RenderableType
 
 from agentcli.reports.output import print_rows
 from agentcli.reports.tables import (
@@ -18,7 +18,7 @@ from agentcli.reports.tables import (
 )
 
 
-def text_of(table: Table) -> list[list[str]]:
+def text_of(table: RenderableType) -> list[list[str]]:
     """Cells of a printed table, row by row."""
     out = io.StringIO()
     Console(file=out, width=250).print(table)
@@ -81,3 +81,36 @@ def test_rows_as_a_table_and_as_json_lines(capsys: Any) -> None:
     assert text_of(rows_table("worlds", rows))[1] == ["alfworld", "train 3553, L0 140", "-"]
     print_rows("worlds", rows, json=True)
     assert json.loads(capsys.readouterr().out) == rows[0]
+
+
+def every_table() -> dict[str, RenderableType]:
+    """As long as they get: names of task kinds, ledgers and intervals."""
+    kind = "pick_clean_then_place_in_recep"
+    one = summary(0.9, {kind: summary(0.9), "look_at_obj_in_light": summary(0.9)})
+    ledger = dict.fromkeys(("leaves", "shared_prompt_tokens"), 123_456_789)
+    return {
+        "eval": evaluation_table(one),
+        "pass@k": pass_at_k_table({**one, "pass_at_k": {"16": one["success"]}}),
+        "pairs": comparison_table(dict.fromkeys(("sampled", "greedy"), (one, one)), {"greedy": 0.00123}),
+        "ledger": ledger_table({"chain": ledger, "a-run-with-a-long-name": ledger}, reference="chain"),
+        "rows": rows_table("doctor", [{"name": "generated games", "found": True, "detail": "3558 games " * 20}]),
+    }
+
+
+@pytest.mark.parametrize("width", [76, 80, 100, 120, 140, 200])
+@pytest.mark.parametrize("name", list(every_table()))
+def test_no_width_cuts_a_header_or_a_number(name: str, width: int) -> None:
+    wide, narrow = io.StringIO(), io.StringIO()
+    Console(file=wide, width=1000).print(every_table()[name])
+    Console(file=narrow, width=width).print(every_table()[name])
+    assert "…" not in narrow.getvalue()
+    assert max(map(len, narrow.getvalue().splitlines())) <= width
+    frame = str.maketrans("", "", "┏┓┡┩└┘━─┳╇┴")
+    words, there = ({*text.getvalue().translate(frame).replace("┃", "│").split()} for text in (wide, narrow))
+    torn = {word for word in words - there if "_" not in word}
+    assert not torn, "only names of task kinds are folded"
+
+
+def test_texts_of_a_world_are_no_markup() -> None:
+    rows = text_of(evaluation_table(summary(0.5, {"[red]clean[/x]": summary(0.25)})))
+    assert rows[1][0] == "[red]clean[/x]"

@@ -1,5 +1,6 @@
 """Runs side by side: what is read from real run directories, what is refused, and what a user sees."""
 
+import itertools
 import json
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import DemosSettings
-from agentcli.records.types import Episode, Outcome, Tree
+from agentcli.records.types import Episode, Ledger, Outcome, StopReason, Tree, Validity
 from agentcli.stages.demos import demos
 from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.evaluate import test_time_branch as branch
@@ -44,6 +45,7 @@ def test_evaluations_and_trees_of_two_runs(runs: tuple[Path, Path]) -> None:
         assert told["success"]["rate"] == pytest.approx(leaves.count(Outcome.SUCCESS) / len(leaves))
         assert told["ledger"]["steps"] == sum(tree.ledger.steps for tree in trees)
         assert told["ledger"]["forks"] == sum(tree.ledger.forks for tree in trees)
+        assert (told["malformed"], told["cut"]) == (0.0, None), "no model was asked"
         assert {"policy", "environment"} <= set(told["seconds"])
     assert result["trees"]["b"]["ledger"]["forks"] > 0
     assert "wilcoxon" not in result, "one panel is no sample of benchmarks"
@@ -64,6 +66,61 @@ def test_several_panels_are_benchmarks(runs: tuple[Path, Path]) -> None:
     reversed_ = compared(*runs, labels=("test", "few", "again"))
     assert (list(reversed_["evaluations"]), reversed_["benchmarks"]) == (["test", "few", "again"], ["test", "few"])
     assert "trees" not in compared(*runs, labels=("test",))
+
+
+def test_a_panel_that_is_left_out_of_the_test_is_named(runs: tuple[Path, Path]) -> None:
+    for run in runs:
+        for label in ("b10", "b2"):
+            evaluate(toy(evaluation={"split": "train", "label": label}), run, Invocation([]), model=None)
+    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    assert answer.stderr == "left out of the Wilcoxon test over b2, test: b10 (it shares tasks with b2)\n"
+    answer = CliRunner().invoke(app, ["compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2"])
+    assert answer.stderr == "left out of the Wilcoxon test over test, b10: b2 (it shares tasks with b10)\n"
+    told = CliRunner().invoke(app, ["compare", "a", "b", "--label", "b10", "--label", "b2"])
+    assert (told.stderr, "Wilcoxon" in told.stdout) == ("", False), "of one panel there is no test to be left out of"
+
+
+def test_labels_are_in_natural_order_or_as_they_were_asked_for(runs: tuple[Path, Path]) -> None:
+    for label in ("b1", "b10", "b2", "b02", "B3", "b2-x"):
+        for run, suffix in itertools.product(runs, (".json", ".jsonl")):
+            shutil.copy(run / f"evaluation/test{suffix}", run / f"evaluation/{label}{suffix}")
+    expected = ["B3", "b1", "b02", "b2", "b2-x", "b10", "test"]
+    assert list(compared(*runs)["evaluations"]) == expected
+    asked = ("b10", "b2", "b1", "b2")
+    assert list(compared(*runs, labels=asked)["evaluations"]) == ["b10", "b2", "b1"]
+    for label in expected:
+        Path(f"b/evaluation/{label}.json").unlink()
+    note = CliRunner().invoke(app, ["compare", "a", "b"]).stderr
+    assert "left out: B3, b1, b02, b2, b2-x and 2 more\n" in note
+
+
+def test_shares_of_responses_beside_shares_of_moves_are_told(runs: tuple[Path, Path]) -> None:
+    """b is an older evaluation whose responses act in several copies, a a newer one."""
+    assert compared(*runs)["evaluations"]["test"]["b"]["moves"] is not None
+    forget_moves(Path("b"), extra=3)
+    shutil.copytree("b", "c")
+    answer = CliRunner().invoke(app, ["compare", "a", "b", "c", "--label", "test"])
+    assert answer.exit_code == 0, answer.output
+    assert answer.stderr == (
+        "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses there and of "
+        "moves beside them: b (test), c (test); evaluate again to compare these\n"
+    )
+    assert CliRunner().invoke(app, ["compare", "b", "c"]).stderr == "", "both are older"
+    forget_moves(Path("b"), extra=0)
+    assert CliRunner().invoke(app, ["compare", "a", "b"]).stderr == "", "in one environment responses are moves"
+
+
+def forget_moves(run: Path, extra: int) -> None:
+    """As an evaluation was written before moves were counted; `extra`: moves of an episode beyond its responses."""
+    path = run / "evaluation/test.jsonl"
+    rows = [
+        msgspec.structs.replace(row, moves=None, ledger=Ledger(leaves=1, steps=row.steps + extra))
+        for row in read_records(path, Episode)
+    ]
+    path.unlink()
+    with RecordWriter(path) as writer:
+        for row in rows:
+            writer.write(row)
 
 
 def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
@@ -144,6 +201,24 @@ def test_benchmarks_that_a_budget_cut_are_tested_on_what_both_walked(runs: tuple
     assert result["benchmarks"] == ["cut-test", "cut-train"]
     assert all(own["c"]["success"]["rate"] > own["a"]["success"]["rate"] for own in result["evaluations"].values())
     assert result["wilcoxon"]["c"] == {"benchmarks": 2, "p": 1.0}, "on the same tasks they did the same"
+
+
+def test_responses_that_cannot_be_read_are_told(runs: tuple[Path, Path]) -> None:
+    trees = list(read_records(Path("b/trees.jsonl"), Tree))
+    for step in (step for tree in trees for step in tree.steps):
+        step.stop = StopReason.LENGTH if step.id % 2 else StopReason.STOP
+        step.validity = Validity.MALFORMED
+    Path("b/trees.jsonl").unlink()
+    with RecordWriter(Path("b/trees.jsonl")) as writer:
+        for tree in trees:
+            writer.write(tree)
+    told = compared(*runs)["trees"]["b"]
+    steps = [step for tree in trees for step in tree.steps]
+    assert told["malformed"] == 1.0
+    assert told["cut"] == sum(step.id % 2 for step in steps) / len(steps)
+    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    (row,) = [line for line in answer.stdout.splitlines() if "malformed % of responses" in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")][1:] == ["0.0", "100.0"]
 
 
 def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> None:

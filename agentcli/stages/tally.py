@@ -1,0 +1,96 @@
+"""What sampled trees hold, in numbers, and what a person should be told of them: responses that cannot be read, and errored leaves.
+
+Counts go into the manifest whatever they are; a warning is for what makes the numbers mean something else than they seem to. A
+success of 0.00 is no verdict on a policy whose every response was cut.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentcli.records.faults import shown
+from agentcli.records.files import read_records
+from agentcli.records.settings import Settings
+from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
+
+RESUMABLE = "tasks have errored leaves, --resume does them again"
+UNTRAINED = "tasks have errored leaves, which training leaves out"
+NOT_KEPT = "episodes errored and were not kept"
+EXCERPT = 160
+"""Characters of a response in a warning."""
+
+
+class Tally:
+    """Counts and ledger over trees. `responses` are the steps that nothing broke (one in several copies of the environment is one);
+    `malformed_responses` and `inadmissible_responses` are those of that Validity, `cut_responses` those that ended at
+    policy.max_tokens, whether they can be read or not."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {"trees": 0, "leaves": 0, **{outcome.value: 0 for outcome in Outcome}}
+        self.counts |= dict.fromkeys(("responses", "malformed_responses", "cut_responses", "inadmissible_responses"), 0)
+        self.ledger = Ledger()
+        self._errored_trees, self._error = 0, ""
+        self._malformed_and_cut = 0
+        self._firsts: dict[bool, str] = {}
+
+    def add(self, tree: Tree) -> None:
+        """Count one tree."""
+        self.counts["trees"] += 1
+        errors = [step.error or "" for step in tree.steps if step.outcome is Outcome.ERRORED]
+        if errors:
+            self._errored_trees, self._error = self._errored_trees + 1, self._error or errors[0]
+        for step in tree.steps:
+            if step.outcome is not None:
+                self.counts["leaves"] += 1
+                self.counts[step.outcome.value] += 1
+            if step.error is None:
+                self._add_response(step)
+        self.ledger += tree.ledger
+
+    def _add_response(self, step: Step) -> None:
+        malformed, cut = step.validity is Validity.MALFORMED, step.stop is StopReason.LENGTH
+        self.counts["responses"] += 1
+        self.counts["malformed_responses"] += malformed
+        self.counts["cut_responses"] += cut
+        self.counts["inadmissible_responses"] += step.validity is Validity.INADMISSIBLE
+        if malformed:
+            self._malformed_and_cut += cut
+            self._firsts.setdefault(cut, step.response)
+
+    def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
+        """At most one line about responses, where more than half are malformed, and one about errors. `errored`: what is to be
+        said of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT)."""
+        malformed, responses = self.counts["malformed_responses"], self.counts["responses"]
+        if 2 * malformed > responses:
+            share = f"{malformed} of {responses} responses ({malformed / responses:.0%}) held no readable action"
+            yield f"warning: {share}{self._cause(settings)}"
+        if self._errored_trees:
+            of = f"{self._errored_trees} of {self.counts['trees']}"
+            yield f"warning: {of} {errored}; the first: {_line(self._error)}"
+
+    def _cause(self, settings: Settings) -> str:
+        cut, limit = self._malformed_and_cut, settings.policy.max_tokens
+        mostly = 2 * cut > self.counts["malformed_responses"]
+        text = _line(self._firsts[mostly])
+        first = f"; the first: {text if len(text) <= EXCERPT else f'{text[:EXCERPT]}...'}"
+        if mostly:
+            more = f"begin again with --overwrite --set policy.max_tokens={4 * limit}, or more"
+            return f", {cut} of them cut at policy.max_tokens={limit}: {more}{first}"
+        return f": does the model know the form that prompt.style={settings.prompt.style} asks for?{first}"
+
+
+def tally_of(trees: Path) -> Tally:
+    """Counts and ledger over a trees file."""
+    tally = Tally()
+    for tree in read_records(trees, Tree):
+        tally.add(tree)
+    return tally
+
+
+def share_of_success(tree: Tree) -> float:
+    """Successful leaves over leaves."""
+    outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
+    return sum(outcome is Outcome.SUCCESS for outcome in outcomes) / max(1, len(outcomes))
+
+
+def _line(text: str) -> str:
+    return shown(" ".join(text.split()))

@@ -1,0 +1,283 @@
+"""What is counted of sampled trees, when a person is told of them, and what: by hand, and by real commands in the toy world."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bad_input_runs import MODEL, START, folder
+from chat_server import ChatServer, completion
+from command_line import agentcli
+from test_rollout import toy
+
+from agentcli.prompts.parse import format_response
+from agentcli.records.files import read_json, read_records
+from agentcli.records.settings import PolicySettings, PromptSettings, Settings
+from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
+from agentcli.stages.resources import open_engines
+from agentcli.stages.rollout import roll
+from agentcli.stages.session import Invocation
+from agentcli.stages.tally import RESUMABLE, Tally, share_of_success, tally_of
+
+__all__ = ["folder"]
+
+SETTINGS = Settings(policy=PolicySettings(max_tokens=24), prompt=PromptSettings(style="react"))
+UNREAD, CUT = {"validity": Validity.MALFORMED}, {"stop": StopReason.LENGTH}
+HOSTILE = "\x1b[2J[bold]:skull:\u202e\nerror: all is lost " + "x" * 1000
+
+
+def tree(*steps: dict[str, Any], task: str = "a") -> Tree:
+    """Roots, one for each of `steps`, every one a leaf unless it says otherwise."""
+    common = {"prompt": "p", "response": "r", "observation": "o", "state": "s", "next_state": "s"}
+    found = [
+        Step(
+            id=number,
+            parent=None,
+            **{**common, "next_observation": "o", "action": "go", "outcome": Outcome.TRUNCATED, **step},
+        )
+        for number, step in enumerate(steps)
+    ]
+    named = Task(id=task, world="w", split="s", kind="k")
+    return Tree(task=named, instruction="i", method="chain", seed=0, steps=found, ledger=Ledger(leaves=len(steps)))
+
+
+def told(*trees: Tree) -> list[str]:
+    tally = Tally()
+    for one in trees:
+        tally.add(one)
+    return list(tally.warnings(SETTINGS, RESUMABLE))
+
+
+def test_responses_are_counted_by_what_can_be_read_and_by_what_was_cut() -> None:
+    move = {"copy": 1, "action": "go", "observation": "o", "state": "s", "next_state": "s", "next_observation": "o"}
+    tally = Tally()
+    tally.add(
+        tree(
+            {},
+            {**UNREAD, **CUT},
+            UNREAD,
+            CUT,
+            {"validity": Validity.INADMISSIBLE, "outcome": None},
+            {"moves": [Move(**move), Move(**{**move, "copy": 2})], "outcome": Outcome.SUCCESS},
+            {"error": "broke", "outcome": Outcome.ERRORED, "stop": StopReason.LENGTH, "validity": Validity.MALFORMED},
+        )
+    )
+    tally.add(tree({"outcome": Outcome.FAILURE}, task="b"))
+    assert tally.counts == {
+        "trees": 2,
+        "leaves": 7,
+        "success": 1,
+        "failure": 1,
+        "truncated": 4,
+        "errored": 1,
+        "responses": 7,
+        "malformed_responses": 2,
+        "cut_responses": 2,
+        "inadmissible_responses": 1,
+    }
+    assert tally.ledger.leaves == 8
+
+
+def test_half_of_the_responses_may_be_unreadable_without_a_word() -> None:
+    assert told() == []
+    assert told(tree({}, UNREAD)) == []
+    assert told(tree({}, {"validity": Validity.INADMISSIBLE}, {"validity": Validity.INADMISSIBLE})) == []
+    assert told(tree({}, CUT, CUT, CUT)) == [], "cut, and read"
+    (line,) = told(tree({}, UNREAD), tree(UNREAD, task="b"))
+    assert line.startswith("warning: 2 of 3 responses (67%) held no readable action: ")
+
+
+def test_the_cause_is_what_happened_to_most_of_them_and_the_first_such_response_is_shown() -> None:
+    cut, whole = {**UNREAD, **CUT, "response": "<think> I was"}, {**UNREAD, "response": "hello"}
+    assert told(tree(whole, cut, cut, {})) == [
+        "warning: 3 of 4 responses (75%) held no readable action, 2 of them cut at policy.max_tokens=24: begin again with "
+        "--overwrite --set policy.max_tokens=96, or more; the first: <think> I was"
+    ]
+    assert told(tree(cut, whole, {}, CUT), tree(whole, cut, task="b")) == [
+        "warning: 4 of 6 responses (67%) held no readable action: does the model know the form that prompt.style=react asks for?; "
+        "the first: hello"
+    ]
+
+
+def test_errors_are_told_by_tree_with_the_first_of_them() -> None:
+    first, second = ({"outcome": Outcome.ERRORED, "error": text} for text in ("no answer", "died"))
+    assert told(tree({}), tree(first, second, task="b"), tree({}, second, task="c")) == [
+        "warning: 2 of 3 tasks have errored leaves, --resume does them again; the first: no answer"
+    ]
+
+
+@pytest.mark.parametrize(
+    "step", [{**UNREAD, "response": HOSTILE}, {"outcome": Outcome.ERRORED, "error": HOSTILE}], ids=["response", "error"]
+)
+def test_hostile_text_is_one_short_printable_line(step: dict[str, Any]) -> None:
+    (line,) = told(tree(step))
+    assert line.isprintable()
+    assert r"\x1b[2J[bold]:skull:\u202e error: all is lost xxx" in line
+    assert len(line) < 600
+
+
+def play(text: str, **changes: Any) -> Callable[[dict[str, Any], int], Any]:
+    return lambda body, before: completion(text, **changes)
+
+
+SAMPLING = {
+    "rollout": ("rollout", "--leaves", "2"),
+    "eval": ("eval", "--split", "test"),
+    "pass-at-k": ("pass-at-k", "--split", "test", "-n", "2", "-k", "1"),
+    "test-time-branch": ("test-time-branch", "--split", "test"),
+    "demos": ("demos", "--count", "4"),
+}
+
+
+def sample(server: ChatServer, name: str, *more: str) -> Any:
+    served = ("--policy", "openai", "--model", "m", "--base-url", server.url)
+    return agentcli(*SAMPLING[name], "-c", "toy.yaml", *served, "-o", f"new/{name}", *more)
+
+
+def warnings_of(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if "warning: " in line]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", SAMPLING)
+def test_whoever_samples_says_that_nothing_can_be_read(name: str) -> None:
+    with ChatServer(play("I was about to", finish_reason="length")) as server:
+        cut = sample(server, name)
+    assert cut.code == 0, cut
+    (line,) = warnings_of(cut.stderr)
+    assert re.match(
+        r"warning: (\d+) of \1 responses \(100%\) held no readable action, \1 of them cut at policy\.max_tokens=16: ",
+        line,
+    ), line
+    with ChatServer(play("[bold]:skull:")) as server:
+        strange = sample(server, name, "--overwrite", "--json")
+    (line,) = warnings_of(strange.stderr)
+    assert "prompt.style=compact" in line
+    assert line.endswith("; the first: [bold]:skull:")
+    json.loads(strange.stdout)
+    with ChatServer(play(format_response("think", "on", "go east"))) as server:
+        assert warnings_of(sample(server, name, "--overwrite").stderr) == []
+        assert warnings_of(sample(server, name, "--resume").stderr) == []
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("method", ["chain", "dpepo"])
+def test_policies_without_a_model_and_experts_with_faults_are_not_warned_of(method: str) -> None:
+    plain = ("-c", "toy.yaml", "--set", f"rollout.method={method}", "--set", "rollout.copies=2", "-o")
+    for policy in ("random", "search", "expert") if method == "chain" else ("search", "expert"):
+        assert warnings_of(agentcli("rollout", *plain, f"new/{policy}", "--policy", policy).stderr) == []
+    faulty = ("--set", "demos.noise=0.5", "--set", "demos.stray=0.4", "--set", "demos.keep=all")
+    answer = agentcli("demos", *plain, "new/demos", *faulty)
+    assert answer.code == 0, answer
+    assert warnings_of(answer.stderr) == []
+    counts = read_json(Path("new/demos/manifest.json"), Manifest).stages["demos"].counts
+    assert (counts["malformed_responses"], counts["cut_responses"]) == (0, 0)
+    assert counts["inadmissible_responses"] > 0 or method == "dpepo"
+
+
+@pytest.mark.usefixtures("folder")
+def test_counts_of_responses_are_those_of_the_trees_and_are_printed() -> None:
+    answer = agentcli("rollout", *MODEL, "-o", "new/x", "--json")
+    counts = json.loads(answer.stdout)["counts"]
+    steps = [step for one in read_records(Path("new/x/trees.jsonl"), Tree) for step in one.steps]
+    assert counts["responses"] == len(steps) > 0
+    assert counts["malformed_responses"] == sum(step.validity is Validity.MALFORMED for step in steps)
+    assert counts["cut_responses"] == sum(step.stop is StopReason.LENGTH for step in steps) > 0
+    assert read_json(Path("new/x/manifest.json"), Manifest).stages["rollout"].counts == counts
+    table = agentcli("rollout", *MODEL, "-o", "new/x", "--overwrite").stderr
+    assert f"malformed_responses {counts['malformed_responses']}" in " ".join(table.split())
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_loop_says_in_which_iteration_nothing_can_be_read_once() -> None:
+    loop = ("run", "./toy.yaml", "--model", START, "-o", "new", "--iterations", "2", "--set", "policy.max_tokens=4")
+    answer = agentcli(*loop)
+    assert answer.code == 0, answer
+    lines = warnings_of(answer.stderr)
+    assert [line.partition(": ")[0] for line in lines] == ["iteration_000", "iteration_001"]
+    assert all("policy.max_tokens=16, or more" in line for line in lines)
+    again = agentcli(*loop, "--resume")
+    assert (again.code, warnings_of(again.stderr)) == (0, [])
+
+
+def test_a_loop_is_told_that_training_leaves_errors_out(tmp_path: Path) -> None:
+    settings = toy(options={"fault": "raise", "fault_tasks": ["train/2", "train/7"], "fault_action": "go east"})
+    heard: list[str] = []
+
+    async def work() -> None:
+        async with open_engines(settings) as engines:
+            await roll(settings, tmp_path / "runs/x", Invocation([]), engines, model=None, warn=heard.append)
+
+    asyncio.run(work())
+    (line,) = heard
+    assert line.startswith("warning: 2 of 12 tasks have errored leaves, which training leaves out; the first: ")
+    assert line in (tmp_path / "runs/x/logs/rollout-001.log").read_text(encoding="utf-8")
+    assert not (tmp_path / "runs/latest").exists()
+
+
+BROKEN = {"fault": "raise", "fault_action": "go east", "length": 3, "tasks": 4}
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", ["rollout", "eval"])
+def test_errored_tasks_are_told_and_resume_is_what_mends_them(name: str) -> None:
+    split = "train" if name == "rollout" else "test"
+    fault = f"environment.options={json.dumps({**BROKEN, 'fault_tasks': [f'{split}/1', f'{split}/2']})}"
+    words = (*SAMPLING[name], "-c", "toy.yaml", "--policy", "search", "-o", "new")
+    answer = agentcli(*words, "--set", fault)
+    assert answer.code == 0, answer
+    (line,) = warnings_of(answer.stderr)
+    assert line.startswith("warning: 2 of 4 tasks have errored leaves, --resume does them again; the first: ")
+    assert f"{split}/1" in line
+    for begun in Path("new/settings").iterdir():
+        begun.unlink()
+    assert warnings_of(agentcli(*words, "--resume").stderr) == []
+    if name == "rollout":
+        assert tally_of(Path("new/trees.jsonl")).counts["errored"] == 0
+
+
+@pytest.mark.usefixtures("folder")
+def test_episodes_that_errored_are_no_demonstrations_and_are_told_also_when_it_gives_up() -> None:
+    words = ("demos", "-c", "toy.yaml", "-o", "new", "--set")
+    some = agentcli(*words, f"environment.options={json.dumps({**BROKEN, 'fault_tasks': ['train/1']})}")
+    assert some.code == 0, some
+    (line,) = warnings_of(some.stderr)
+    tried = read_json(Path("new/manifest.json"), Manifest).stages["demos"].statistics["episodes_tried"]
+    assert line.startswith(f"warning: {tried - 8} of {tried} episodes errored and were not kept; the first: ")
+    tasks = [f"train/{number}" for number in range(4)]
+    none = agentcli(*words, f"environment.options={json.dumps({**BROKEN, 'fault_tasks': tasks})}", "--overwrite")
+    assert none.code == 1
+    assert "episodes errored and were not kept; the first: " in none.stderr
+    assert none.stderr.splitlines()[-1].startswith("error: search succeeded in 0 of ")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(("name", "kept"), [("rollout", 3), ("eval", 3), ("pass-at-k", 1), ("demos", 5)])
+def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
+    """On the terminal and in the log, also when the manifest alone is missing. Three steps are enough for two tasks of four."""
+    words = (*SAMPLING[name], "-c", "toy.yaml", "--policy", "search", "--max-steps", "3", "-o", "new")
+    words += ("--count", "7") if name == "demos" else ()
+    whole = agentcli(*words)
+    assert whole.code == 0, whole
+    path = next(iter([*Path("new").glob("trees.jsonl"), *Path("new").glob("evaluation/*.jsonl")]))
+    lines = path.read_bytes().splitlines(keepends=True)
+    if name in ("rollout", "demos"):
+        shares = [share_of_success(one) for one in read_records(path, Tree)]
+    else:
+        shares = [float(row.outcome is Outcome.SUCCESS) for row in read_records(path, Episode)]
+    mean = sum(shares) / len(shares)
+    per_task = 2 if name == "pass-at-k" else 1
+    rest = shares[kept * per_task :]
+    assert f"{mean:.2f}" != f"{sum(rest) / len(rest):.2f}", "else this test shows nothing"
+    for left in (kept * per_task, len(lines)):
+        path.write_bytes(b"".join(lines[:left]))
+        Path("new/manifest.json").unlink()
+        again = agentcli(*words, "--resume")
+        assert again.code == 0, again
+        assert f", success {mean:.2f}, " in again.stderr, (again.stderr, shares)
+        assert path.read_bytes() == b"".join(lines)
+        newest = max(Path("new/logs").iterdir()) if left < len(lines) else None
+        assert newest is None or f", success {mean:.2f}, " in newest.read_text(encoding="utf-8")
