@@ -43,7 +43,7 @@ train() {
     carl-often) how=(rollout.method=carl credit.method=carl train.rows_per_update=8) ;;
     dpepo) how=(rollout.method=dpepo credit.method=dpepo policy.max_tokens=72) ;;
     dpepo-penalty) how=(rollout.method=dpepo credit.method=dpepo policy.max_tokens=72 credit.invalid_penalty=0.1) ;;
-    dpepo-tasks) how=(rollout.method=dpepo credit.method=dpepo policy.max_tokens=72 rollout.tasks_per_step=8 rollout.budget=null) ;;
+    dpepo-grpo) how=(rollout.method=dpepo credit.method=grpo policy.max_tokens=72) ;;
     *) printf 'error: METHODS: no method %s in this script\n' "$name" >&2; return 2 ;;
   esac
   agentcli run quickstart --model "$out/$seed/sft/checkpoint" --iterations "$iterations" --seed "$seed" \
