@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from chat_server import Answer as Reply
 from chat_server import ChatServer, completion
-from command_line import Answer, agentcli, all_commands
+from command_line import Answer, agentcli, all_commands, chained
 
 from agentcli.prompts.parse import format_response
 
@@ -122,19 +122,9 @@ def _teach(body: dict[str, Any], before: int) -> Reply:
 @functools.cache
 def _built(base: Path) -> Path:
     """The folder in which the chain was run, once for all tests of the session."""
-    folder = base / "bad-input-runs"
-    folder.mkdir()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        Path("toy.yaml").write_text(SETTINGS, encoding="utf-8")
-        with ChatServer(_teach) as server:
-            for words in CHAIN:
-                done = agentcli(*(server.url if word == NOBODY else word for word in words))
-                assert done.code == 0, (words, done)
-    finally:
-        os.chdir(before)
-    return folder
+    with ChatServer(_teach) as server:
+        words = ([server.url if word == NOBODY else word for word in command] for command in CHAIN)
+        return chained(base / "bad-input-runs", SETTINGS, words)
 
 
 @pytest.fixture

@@ -13,9 +13,8 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.training import Iteration, Responses, training_cost
 from agentcli.records.faults import shown
-from agentcli.records.files import read_json
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import SCHEMA_VERSION, Count, Ledger
+from agentcli.records.types import Count, Ledger
 
 
 class Source(msgspec.Struct):
@@ -94,13 +93,6 @@ class StagesShape(msgspec.Struct):
 
     rollout: RolloutShape | None = None
     train: TrainShape | None = None
-
-
-class ManifestShape(msgspec.Struct):
-    """The part of an iteration's manifest that is needed."""
-
-    stages: StagesShape
-    schema_version: int = SCHEMA_VERSION
 
 
 ALONE = {"iterations": None, "unfinished": None, "ended": None}
@@ -187,10 +179,12 @@ def _responses(told: Trained) -> Responses | None:
 
 
 def _entries(folder: Path) -> StagesShape:
-    """Of the stages that ended in `folder`. Raises DataError, for unknown fields too."""
+    """Of the stages that ended in `folder`. Raises DataError."""
     run = RunDirectory(folder)
-    run.load_manifest()
-    return read_json(run.manifest_path, ManifestShape).stages if run.manifest_path.exists() else StagesShape()
+    try:
+        return msgspec.convert(run.load_manifest().stages, StagesShape, from_attributes=True)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{run.manifest_path}: {shown(str(error).replace('`$', '`$.stages', 1))}") from error
 
 
 def _is_whole(entries: StagesShape, in_loop: bool) -> bool:

@@ -5,6 +5,7 @@ import dataclasses
 import io
 import sys
 import warnings
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -40,6 +41,17 @@ def agentcli(*words: str) -> Answer:
         except SystemExit as end:
             code = int(end.code or 0)
     return Answer(code, stdout.getvalue(), stderr.getvalue())
+
+
+def chained(folder: Path, settings: str, commands: Iterable[Sequence[str]]) -> Path:
+    """`folder`, made with `settings` as toy.yaml and what `commands` leave there; each must end well."""
+    folder.mkdir()
+    with contextlib.chdir(folder):
+        Path("toy.yaml").write_text(settings, encoding="utf-8")
+        for words in commands:
+            done = agentcli(*words)
+            assert done.code == 0, (words, done)
+    return folder
 
 
 def all_commands() -> dict[tuple[str, ...], Command]:

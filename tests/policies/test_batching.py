@@ -32,6 +32,13 @@ def batcher(work: Work, rows: int = 4, linger: float = 0.005) -> Batcher[int, in
     return Batcher(work, lambda item: item % 10, rows, linger)
 
 
+async def late(jobs: Batcher[int, int], item: int) -> int:
+    """Submitted when others have been waiting for some turns of the loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return await jobs.submit(item)
+
+
 def test_requests_of_one_class_share_batches_of_at_most_rows() -> None:
     work = Work()
 
@@ -68,12 +75,7 @@ def test_a_batch_that_is_not_full_waits_for_one_more() -> None:
     async def run() -> None:
         jobs = batcher(work, rows=3, linger=10.0)
 
-        async def late() -> int:
-            for _ in range(5):
-                await asyncio.sleep(0)
-            return await jobs.submit(21)
-
-        await asyncio.gather(jobs.submit(1), jobs.submit(11), late())
+        await asyncio.gather(jobs.submit(1), jobs.submit(11), late(jobs, 21))
 
     asyncio.run(run())
     assert work.batches == [[1, 11, 21]]
@@ -86,13 +88,8 @@ def test_items_of_other_classes_do_not_fill_a_batch() -> None:
     async def run() -> None:
         jobs = batcher(work, rows=3, linger=10.0)
 
-        async def late() -> int:
-            for _ in range(5):
-                await asyncio.sleep(0)
-            return await jobs.submit(21)
-
         other = asyncio.create_task(jobs.submit(2))
-        await asyncio.gather(jobs.submit(1), jobs.submit(11), late())
+        await asyncio.gather(jobs.submit(1), jobs.submit(11), late(jobs, 21))
         await asyncio.gather(other, jobs.submit(12), jobs.submit(22))
 
     asyncio.run(run())

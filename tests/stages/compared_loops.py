@@ -2,10 +2,9 @@
 updates have nothing to learn from."""
 
 import functools
-import os
 from pathlib import Path
 
-from command_line import agentcli
+from command_line import chained
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 8, length: 3}}
@@ -31,15 +30,4 @@ CHAIN = [
 @functools.cache
 def made(base: Path) -> Path:
     """The folder with demos, sft, x, y, and plain: one rollout."""
-    folder = base / "compared-loops"
-    folder.mkdir()
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        Path("toy.yaml").write_text(SETTINGS, encoding="utf-8")
-        for words in CHAIN:
-            done = agentcli(*words, "-q")
-            assert done.code == 0, (words, done)
-    finally:
-        os.chdir(before)
-    return folder
+    return chained(base / "compared-loops", SETTINGS, ((*words, "-q") for words in CHAIN))
