@@ -20,7 +20,10 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     admissible: tuple[str, ...] = ()
     """Actions worth listing, in a fixed order; empty where the world has no such list."""
     state: str
-    """Exact state key: equal keys mean that the future is the same."""
+    """Exact state key: equal keys mean that the future is the same, whatever was read last. For replay, forks and repetition."""
+    canonical: str | None = None
+    """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it cannot see but must know (what it holds, what
+    was done to things). It merges on purpose what looks the same. None: the world has no other than `state`."""
     reward: float = 0.0
     done: bool = False
     won: bool = False

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2: log-probabilities are those of the tempered distribution; exact state keys leave out the last text."""
 
 LARGEST_REWARD = 1e9
 """Rewards, scores, values and advantages beyond it are refused: sums of their squares must stay finite in float32."""
@@ -25,6 +26,8 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Reward = Annotated[float, msgspec.Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 LogProbability = Annotated[float, msgspec.Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
+Temperature = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+"""T of softmax(logits / T); 0 is greedy."""
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,6 +64,9 @@ class StopReason(StrEnum):
     """The end-of-turn token was sampled (it is the last of token_ids)."""
     LENGTH = "length"
     """max_tokens were generated first."""
+    OVERLONG = "overlong"
+    """The prompt was longer than policy.max_prompt_tokens: no model was asked, and the trajectory has failed
+    (rollout.overlong)."""
     NONE = "none"
     """No model was asked (expert, random, or an error before sampling)."""
 
@@ -86,7 +92,10 @@ class Move(Record, kw_only=True):
     """What the policy saw of this copy before acting."""
     admissible: list[str] = []
     state: str
+    """This and the next three: as Step has them, of this copy."""
     next_state: str
+    canonical: str | None = None
+    next_canonical: str | None = None
     next_observation: str
     reward: Reward = 0.0
     outcome: Outcome | None = None
@@ -97,8 +106,8 @@ class Step(Record, kw_only=True):
     """One edge of a tree.
 
     `prompt` is the user message as text; the chat template of the policy's tokenizer turns it into tokens. `token_ids`
-    and `logprobs` (natural log, of the sampling distribution at temperature 1) are those of the response, the
-    end-of-turn token included; both are empty when no model was asked.
+    and `logprobs` (natural log) are those of the response, the end-of-turn token included; both are empty when no model
+    was asked.
     """
 
     id: Position
@@ -108,6 +117,14 @@ class Step(Record, kw_only=True):
     response: str
     token_ids: list[Position] = []
     logprobs: list[LogProbability] = []
+    """Under softmax(logits / logprob_temperature)."""
+    temperature: Temperature = 1.0
+    """T that the response was sampled at. The behaviour policy of 002 eq. 10 is softmax(logits / T)."""
+    logprob_temperature: Temperature = 1.0
+    """T of the distribution that `logprobs` are of: `temperature`, except for greedy responses (1) and for endpoints that
+    return log-probabilities before tempering (1)."""
+    redrawn: Count = 0
+    """Responses that were drawn and thrown away before this one, because their action was a sibling's (rollout.distinct)."""
     stop: StopReason = StopReason.NONE
     observation: str
     """What the policy saw before acting."""
@@ -118,8 +135,12 @@ class Step(Record, kw_only=True):
     """None when malformed."""
     validity: Validity = Validity.VALID
     state: str
-    """Exact state key before the action."""
+    """Exact state key before the action: equal keys have an equal future, whatever was read last."""
     next_state: str
+    canonical: str | None = None
+    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, with what it cannot see but must know. None:
+    the world has no other than `state`."""
+    next_canonical: str | None = None
     next_observation: str
     reward: Reward = 0.0
     """The environment's own reward for this step."""
@@ -145,6 +166,10 @@ class Ledger(Record, kw_only=True):
     environment counts once for each."""
     forks: Count = 0
     """Children beyond the first that were continued from one state other than the initial one."""
+    siblings: Count = 0
+    """Steps that share the state they leave with another step sampled there, the initial state included."""
+    distinct_siblings: Count = 0
+    """Of these the different actions, counted in each state by itself: as many as `siblings` where no fork repeats another."""
     replayed_steps: Count = 0
     """Environment steps spent to restore states."""
     generated_tokens: Count = 0
@@ -167,6 +192,9 @@ class Tree(Record, kw_only=True):
     """The task sentence the agent was given."""
     method: str
     seed: int
+    roots: Count | None = None
+    """How many trajectories were sampled from scratch before the first fork (N0 of carl): the first children of the initial
+    state. None: the method makes no such difference."""
     steps: list[Step]
     ledger: Ledger
 

@@ -20,7 +20,7 @@ from agentcli.exploration.registry import make
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Episode, Ledger, Outcome, Panel, StageRecord, Task
+from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Panel, StageRecord, Task
 from agentcli.stages.panels import make_panel, panel_for
 from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
 from agentcli.stages.rollout import (
@@ -199,7 +199,7 @@ def _write(path: Path, rows: list[Episode]) -> None:
 def _summary(settings: Settings, stage: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
     rows = list(read_records(path, Episode))
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "stage": stage,
         "split": settings.evaluation.split,
         "label": settings.evaluation.label,
