@@ -8,6 +8,7 @@ group.py (leaves, normalisation, rows) and returns.py (discounting).
 import math
 from typing import Any, Literal
 
+from agentcli.credit.states import StateForm
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Section
 from agentcli.records.trees import leaves
@@ -63,6 +64,8 @@ class GroupSwitches(RowSwitches, kw_only=True):
 class StateSwitches(GroupSwitches, kw_only=True):
     """Of methods that also compare the steps which leave one state."""
 
+    state: StateForm = "paper"
+    """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text that was read (observation)."""
     similarity: str = "exact"
     """Which states are one: those with equal keys (exact), or clusters of similar keys: difflib:THRESHOLD, embedding:THRESHOLD
     with THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4)."""

@@ -27,10 +27,11 @@ from collections.abc import Sequence
 from agentcli.credit.account import ADVANTAGE, Sheet
 from agentcli.credit.common import GroupSwitches, in_range, unassigned
 from agentcli.credit.group import Survey, rows, scale_for, survey, visits
+from agentcli.credit.states import StateForm, standing_states
 from agentcli.credit.terms import GRPO, leaf_group, row_outcome, told
 from agentcli.records.types import Credit, Step, StepCredit, Tree, Validity
 
-WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is exact: state and action"}
+WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is one state and one action"}
 NO_ACTION = 0.5
 """R_step of a step without a readable action (release; the paper does not say)."""
 Act = tuple[int, str, str | None]
@@ -43,6 +44,9 @@ class DpepoSettings(GroupSwitches, kw_only=True):
     """Defaults of 004 App. B.2. Raises UsageError naming the field."""
 
     invalid_penalty: float = 0.0
+    state: StateForm = "paper"
+    """What a transition starts in: f(s) of 002 B.1 (paper), the true state (exact), or the text that was read (observation). A move
+    that changed nothing leaves its copy in the state before."""
     alpha: float = 0.8
     """Factor per earlier identical action in the same copy, in (0, 1]."""
     omega: float | None = None
@@ -127,13 +131,14 @@ class History:
 def step_rewards(tree: Tree, seen: Survey, settings: DpepoSettings) -> list[float]:
     """R_step, or the release's W, of every step that counts."""
     release, steps = settings.form == "release", tree.steps
+    states = standing_states(tree, settings.state)
     history, found = History(), [NO_ACTION] * len(steps)
     done: list[list[Act]] = [[] for _ in steps]
     for visit in visits(seen):
         if visit < 0:
             history.leave(done[~visit])
             continue
-        acts, c_width, refused = _acts(steps[visit], history, release)
+        acts, c_width, refused = _acts(steps[visit], states[visit], history, release)
         if acts:
             found[visit] = _weight(acts, c_width, refused, history, settings)
         done[visit] = acts
@@ -141,13 +146,13 @@ def step_rewards(tree: Tree, seen: Survey, settings: DpepoSettings) -> list[floa
     return found
 
 
-def _acts(step: Step, history: History, release: bool) -> tuple[list[Act], int, int]:
+def _acts(step: Step, states: dict[int, str], history: History, release: bool) -> tuple[list[Act], int, int]:
     """What the step did in copies that are there, C_width, and how many were inadmissible. A step in one environment acts in copy
-    1."""
+    1. `states`: where each copy stands."""
     if not step.moves:
         if step.action is None or step.validity is Validity.MALFORMED:
             return [], 0, 0
-        before = history.last(1) if release else step.state
+        before = history.last(1) if release else states[1]
         return [(1, step.action, before)], 0, int(step.validity is Validity.INADMISSIBLE)
     there = [move for move in step.moves if move.validity is not Validity.MALFORMED]
     refused = sum([move.validity is Validity.INADMISSIBLE for move in there])
@@ -156,7 +161,7 @@ def _acts(step: Step, history: History, release: bool) -> tuple[list[Act], int, 
         acts: list[Act] = [(move.copy, move.action, history.last(move.copy)) for move in there]
     else:
         named = [move.action for move in there]
-        acts = [(move.copy, move.action, move.state) for move in there]
+        acts = [(move.copy, move.action, states[move.copy]) for move in there]
     return acts, len(named) - len(set(named)), refused
 
 
@@ -214,10 +219,11 @@ def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
 def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSettings, step: int) -> None:
     """The number R_step (W in the release), from the counts along the path."""
     release, history = settings.form == "release", History()
-    *before, _ = path = seen.path(step)
+    states = standing_states(tree, settings.state)
+    *before, last = seen.path(step)
     for earlier in before:
-        history.enter(_acts(tree.steps[earlier], history, release)[0])
-    acts, c_width, refused = _acts(tree.steps[path[-1]], history, release)
+        history.enter(_acts(tree.steps[earlier], states[earlier], history, release)[0])
+    acts, c_width, refused = _acts(tree.steps[last], states[last], history, release)
     if not acts:
         sheet.given("R_step", NO_ACTION, "a step without a readable action")
         return

@@ -1,11 +1,13 @@
 """The state graph of a tree: states as nodes, what led from one to the other as edges, and how far success is.
 
-RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it, `assign-credit --graph` draws it. Nodes are exact state
-keys; a trajectory that succeeded ends in a node of kind success, one that failed in a node of kind failure, one that was
-truncated in an ordinary state. Steps that change nothing are pruned: malformed and inadmissible ones, those the engine answers
-with "Nothing happens", self-loops, and pure looking. After a pruned step the walk goes on from the state before it. Steps
-that lead only to errored leaves are left out. Plain dictionaries and one breadth-first search: linear in the steps
-(`distance: mean`: times the number of success nodes), no networkx, no recursion.
+RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it, `assign-credit --graph` draws it. Nodes are states as
+`credit.state` says (states.py). A trajectory that succeeded ends in a node of kind success, one that failed in a node of kind
+failure, one that was truncated in an ordinary state. Steps that change nothing are pruned: malformed and inadmissible ones,
+those the engine answers with "Nothing happens", self-loops, and pure looking. After a pruned step the walk goes on from the
+state before it. Steps that lead only to errored leaves are left out.
+
+Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`: times the number of success nodes), no
+networkx, no recursion.
 """
 
 import math
@@ -15,6 +17,7 @@ from dataclasses import dataclass, field
 
 from agentcli.credit.common import Switches
 from agentcli.credit.group import ROOT, Survey, survey
+from agentcli.credit.states import StatePair, state_pairs
 from agentcli.records.types import Outcome, Tree
 
 NOISE_ACTIONS = ("look", "inventory", "examine *")
@@ -109,6 +112,7 @@ def build(
     pruning: bool = True,
     noise_actions: Sequence[str] = NOISE_ACTIONS,
     noise_observations: Sequence[str] = NOISE_OBSERVATIONS,
+    pairs: Sequence[StatePair] | None = None,
     clusters: Mapping[str, str] | None = None,
     pool: str = "max",
     seen: Survey | None = None,
@@ -116,7 +120,8 @@ def build(
     """The state graph of `tree` with values in [0, 1]. A step that ends in success or failure is never pruned: the terminal
     node comes from the last step's result. Only validated trees (parents before children).
 
-    `clusters` maps a state key to its cluster's representative: one node per cluster, whose value is that of its best member
+    `pairs` are the states of the steps by id, those of the papers where it is left out. `clusters` maps a state
+    to its cluster's representative: one node per cluster, whose value is that of its best member
     (`pool` max: the search on the merged graph) or the mean over its members, each by its own transitions. `seen`: the tree's
     survey, where there is one.
     """
@@ -125,21 +130,24 @@ def build(
     looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
     sources, targets, nodes, counts = graph.sources, graph.targets, graph.nodes, graph.counts
     seen = seen or survey(tree, Switches())
+    pairs = state_pairs(tree, "paper") if pairs is None else pairs
     reached: list[str] = []
     pooled = pool == "mean"
     node = _numbering(nodes, clusters, members if pooled else None)
-    for step, parent, alive, bad in zip(tree.steps, seen.parents, seen.live, seen.invalid, strict=False):
+    for step, (leaving, following), parent, alive, bad in zip(
+        tree.steps, pairs, seen.parents, seen.live, seen.invalid, strict=False
+    ):
         source, target, pruned = -1, -1, False
-        before = after = step.state if parent == ROOT else reached[parent]
+        before = after = leaving if parent == ROOT else reached[parent]
         if alive:
             if parent == ROOT:
                 source = node(STATE, before)
                 nodes[source].visits += 1
             else:
                 source = targets[parent]
-            kind, following = KINDS[step.outcome], step.next_state
+            kind = KINDS[step.outcome]
             if kind == STATE and pruning:
-                pruned = bad or step.state == following or looks(step.action) or nothing(step.next_observation)
+                pruned = bad or leaving == following or looks(step.action) or nothing(step.next_observation)
             target = source if pruned else node(kind, following)
             pruned = pruned or (pruning and target == source)
             if not pruned:

@@ -19,6 +19,7 @@ from agentcli.credit.graph import NOISE_ACTIONS, NOISE_OBSERVATIONS, SUCCESS, St
 from agentcli.credit.group import Survey, rows, scale_for, scales_within, survey
 from agentcli.credit.rewardflow_release import Moves, release_moves
 from agentcli.credit.similarity import representatives, require_states
+from agentcli.credit.states import state_pairs, texts
 from agentcli.credit.terms import alike, among_leaves, told
 from agentcli.records.types import Credit, StepCredit, Tree
 
@@ -108,9 +109,9 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
 
 def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> StateGraph:
     """The graph whose values the paper's form takes."""
-    clusters = None
+    pairs, clusters = state_pairs(tree, settings.state), None
     if settings.similarity != "exact":
-        clusters = representatives([key for step in tree.steps for key in (step.state, step.next_state)], settings)
+        clusters = representatives(texts(pairs), settings)
     return build(
         tree,
         gamma=settings.gamma,
@@ -118,6 +119,7 @@ def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> State
         pruning=settings.pruning,
         noise_actions=settings.noise_actions,
         noise_observations=settings.noise_observations,
+        pairs=pairs,
         clusters=clusters,
         pool=settings.pool or "max",
         seen=seen,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.credit.graph import Patterns, hops_to
 from agentcli.credit.group import Survey
+from agentcli.credit.states import state_pairs
 from agentcli.records.types import Outcome, Tree
 
 if TYPE_CHECKING:
@@ -45,11 +46,11 @@ def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> M
     """By raw state keys."""
     targets, transitions = release_walk(tree, seen, settings)
     known = propagated(transitions, settings.gamma)
-    states = [step.state for step in tree.steps]
+    states = [pair.before for pair in state_pairs(tree, settings.state)]
     values, next_values = [], []
-    for step, target in zip(tree.steps, targets, strict=True):
+    for step, state, target in zip(tree.steps, states, targets, strict=True):
         raw = settings.success_reward * (step.outcome is Outcome.SUCCESS)
-        values.append(0.0 if target is None else known.get(step.state, 0.0))
+        values.append(0.0 if target is None else known.get(state, 0.0))
         next_values.append(raw if target is None else known.get(target, 0.0))
     return Moves(states, values, next_values, [False] * len(states), informed=True)
 
@@ -57,20 +58,21 @@ def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> M
 def release_walk(
     tree: Tree, seen: Survey, settings: "RewardFlowSettings"
 ) -> tuple[list[str | None], list[tuple[str, str, float]]]:
-    """Per step the raw key of the state it leads to (None: a last step without a terminal), and the cleaned transitions
+    """Per step the raw state it leads to (None: a last step without a terminal), and the cleaned transitions
     (source, target, reward of the target). Steps that lead only to errored leaves add no transition."""
     actions, observations = Patterns(settings.noise_actions), Patterns(settings.noise_observations)
     depth: list[int] = []
     reached: list[str] = []
     targets: list[str | None] = []
     transitions: list[tuple[str, str, float]] = []
-    for step, alive in zip(tree.steps, seen.live, strict=False):
+    pairs = state_pairs(tree, settings.state)
+    for step, pair, alive in zip(tree.steps, pairs, seen.live, strict=False):
         above = step.parent
         depth.append(1 if above is None else depth[above] + 1)
-        reached.append(step.state if above is None else reached[above])
+        reached.append(pair.before if above is None else reached[above])
         lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
         last = step.outcome is not None
-        target = None if last and lost else TERMINAL if last else step.next_state
+        target = None if last and lost else TERMINAL if last else pair.after
         targets.append(target)
         nothing = target != TERMINAL and observations.match(step.next_observation)
         if not alive or target is None or nothing or actions.match(step.action) or target == reached[-1]:

@@ -6,8 +6,8 @@ copy 1, as for credit.dpepo. What is repetitive or inadmissible is a move, what 
 
 from collections.abc import Iterable, Iterator
 
-from agentcli.records.trees import paths
-from agentcli.records.types import Episode, Move, Outcome, Step, Tree, Validity
+from agentcli.records.trees import acts_by_copy, paths
+from agentcli.records.types import Episode, Outcome, Step, Tree, Validity
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
@@ -21,13 +21,13 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             outcome=last.outcome or Outcome.ERRORED,
             score=sum(step.reward for step in trajectory),
             steps=len(trajectory),
-            moves=sum(len(_acts(step)) for step in trajectory),
+            moves=sum(len(acts_by_copy(step)) for step in trajectory),
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),
             explore_steps=sum(step.tag == "explore" for step in trajectory),
             malformed_steps=sum(step.validity is Validity.MALFORMED for step in trajectory),
             inadmissible_steps=sum(
-                act.validity is Validity.INADMISSIBLE for step in trajectory for _, act in _acts(step)
+                act.validity is Validity.INADMISSIBLE for step in trajectory for _, act in acts_by_copy(step)
             ),
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
@@ -35,20 +35,16 @@ def episodes(tree: Tree) -> Iterator[Episode]:
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:
-    """Moves whose action already occurred in this episode from the same state (000 Table 6) in the same copy: those of M_depth > 0
-    (004 eq. 4). A malformed one has no action to repeat."""
+    """Moves whose action already occurred in this episode from the same true state, in the same copy (000 Table 6). What was read
+    last is not part of a state, so an action that was tried in vain and is tried again is repeated. A malformed move has no action
+    to repeat."""
     seen: set[tuple[int, str, str]] = set()
     repeated = 0
     for step in trajectory:
-        for copy, act in _acts(step):
+        for copy, act in acts_by_copy(step):
             if act.action is None or act.validity is Validity.MALFORMED:
                 continue
             transition = (copy, act.state, act.action)
             repeated += transition in seen
             seen.add(transition)
     return repeated
-
-
-def _acts(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step and their copies; a copy moves at most once in a step."""
-    return [(move.copy, move) for move in step.moves] or [(1, step)]

@@ -259,6 +259,8 @@ class Actor:
             validity=validity,
             state=node.state.observation.state if node.state else "",
             next_state=after.observation.state if after else "",
+            canonical=node.state.observation.canonical if node.state else None,
+            next_canonical=after.observation.canonical if after else None,
             next_observation=text,
             reward=state.observation.reward if state else 0.0,
             outcome=self._outcome(state, len(lineage)) if error is None else Outcome.ERRORED,

@@ -34,8 +34,15 @@ class Copies:
 
     @property
     def keys(self) -> str:
-        """The joined state keys."""
+        """The joined exact state keys."""
         return joined({number: state.observation.state for number, state in enumerate(self.states, 1)})
+
+    @property
+    def canonical(self) -> str | None:
+        """The joined canonical states; None in a world that has none."""
+        known = [state.observation.canonical for state in self.states]
+        texts = {number: text for number, text in enumerate(known, 1) if text is not None}
+        return joined(texts) if texts else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +128,8 @@ def _record(
         validity=_validity(moves) if actions or error else Validity.MALFORMED,
         state=node.keys,
         next_state=reached.keys,
+        canonical=node.canonical,
+        next_canonical=reached.canonical,
         next_observation=following.observations[-1] if error is None else "",
         reward=max((move.reward for move in moves), default=0.0),
         outcome=_outcome(actor, reached, moves) if error is None else Outcome.ERRORED,
@@ -143,6 +152,8 @@ def _as_move(node: Copies, number: int, action: str, state: State) -> Move:
         admissible=list(before.admissible),
         state=node.states[number - 1].observation.state,
         next_state=seen.state,
+        canonical=node.states[number - 1].observation.canonical,
+        next_canonical=seen.canonical,
         next_observation=seen.text,
         reward=seen.reward,
         outcome=ended,

@@ -4,7 +4,7 @@ import math
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.types import LARGEST_LOGPROB, LARGEST_REWARD, LEAST_LOGPROB, Credit, Step, Tree
+from agentcli.records.types import LARGEST_LOGPROB, LARGEST_REWARD, LEAST_LOGPROB, Credit, Move, Step, Tree
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
@@ -94,3 +94,10 @@ def _damaged(step: Step, inner: bool) -> str | None:
 def _are_logprobs(values: list[float]) -> bool:
     """A NaN survives min and max, but not a sum."""
     return min(values) >= LEAST_LOGPROB and max(values) <= LARGEST_LOGPROB and math.isfinite(sum(values))
+
+
+def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
+    """The moves of a step with their copies; a step in one environment is one move in copy 1. A copy moves at most once a step."""
+    if step.moves:
+        return [(move.copy, move) for move in step.moves]
+    return [(1, step)]

@@ -1,7 +1,11 @@
-"""Exact state keys: one readable text per true state, so that equal keys mean an equal future.
+"""Two texts per state: the exact key of the true state, and the papers' canonical state.
 
-A key is what the agent last read, what it holds, what was done to things, and a hash over every fact that can still
-change and still matter. A fact matters if an action's precondition, the goal or the text grammar asks for its
+The exact key is what the agent holds, what was done to things, and a hash over every fact that can still change and
+still matter: equal keys mean an equal future. What was read last is not in it, so an action that changed nothing leaves the
+key as it was. The canonical state is f(s) of RewardFlow (002 B.1, Fig. 11): the observation, the inventory, and what was
+cleaned, heated or cooled. It is what the agent knows of its situation, so it merges what only looks the same.
+
+ A fact matters if an action's precondition, the goal or the text grammar asks for its
 predicate. Facts that nothing asks for (which receptacle was ever examined, say) would only split equal states, and so
 would the number of steps: neither is in a key.
 
@@ -37,6 +41,8 @@ LABELS = {
 """Persistent properties -> the word a key shows for them."""
 READABLE = frozenset({"holds", *LABELS})
 """Predicates that a key spells out."""
+TREATMENTS = ("isclean", "ishot", "iscool")
+"""Properties that a canonical state names (002 B.1: clean, heat, cool)."""
 LOOSE = "not_inreceptacle"
 
 
@@ -110,16 +116,39 @@ def fingerprint(fact: Fact) -> int:
 
 
 def describe(shown: Iterable[Fact], mark: int) -> str:
-    """All of a key but the observation. `mark` is the fingerprint of all facts that matter; `shown` are those of them
+    """The exact key. `mark` is the fingerprint of all facts that matter; `shown` are those of them
     that are in READABLE, in any order."""
     ordered = sorted(shown)
     held = ", ".join(fact[2] for fact in ordered if fact[0] == "holds") or "nothing"
     done = ", ".join(f"{LABELS[fact[0]]} {fact[1]}" for fact in ordered if fact[0] in LABELS) or "none"
-    return f"\n[inventory] {held}\n[properties] {done}\n[facts] {mark:016x}"
+    return f"[inventory] {held}\n[properties] {done}\n[facts] {mark:016x}"
 
 
-def state_key(observation: str, facts: Iterable[Fact]) -> str:
-    """The key of a state: what the agent read on arriving there, and the facts that matter (see matters())."""
+def state_key(facts: Iterable[Fact]) -> str:
+    """The exact key of a state, from the facts that matter (see matters())."""
     matter = list(facts)
     mark = reduce(operator.xor, map(fingerprint, matter), 0)
-    return observation + describe((fact for fact in matter if fact[0] in READABLE), mark)
+    return describe((fact for fact in matter if fact[0] in READABLE), mark)
+
+
+def inventory(shown: Iterable[Fact]) -> str:
+    """What a canonical state adds to the observation: " You are carrying: a mug 1 [cleaned]." or that nothing is carried, then what
+    else was treated, wherever it lies now."""
+    facts = sorted(shown)
+    treated: dict[str, list[str]] = {}
+    for name, *arguments in facts:
+        if name in TREATMENTS:
+            treated.setdefault(arguments[0], []).append(LABELS[name])
+    held = [fact[2] for fact in facts if fact[0] == "holds"]
+    listed = ", ".join(_with_article(_marked(thing, treated.pop(thing, []))) for thing in held)
+    carried = f" You are carrying: {listed}." if held else " You are not carrying anything."
+    elsewhere = ", ".join(_marked(thing, words) for thing, words in sorted(treated.items()))
+    return f"{carried} Elsewhere: {elsewhere}." if elsewhere else carried
+
+
+def _marked(thing: str, words: list[str]) -> str:
+    return " ".join([thing, *(f"[{word}]" for word in words)])
+
+
+def _with_article(thing: str) -> str:
+    return f"an {thing}" if thing[0] in "aeiou" else f"a {thing}"

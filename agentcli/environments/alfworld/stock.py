@@ -102,7 +102,8 @@ class StockBackend:
         return Observation(
             text=state.feedback,
             admissible=tuple(command for command in state.admissible_commands if command != "help"),
-            state=statekey.state_key(state.feedback, matter),
+            state=statekey.state_key(matter),
+            canonical=state.feedback + statekey.inventory(fact for fact in matter if fact[0] in statekey.READABLE),
             reward=reward,
             done=bool(state.won),
             won=bool(state.won),

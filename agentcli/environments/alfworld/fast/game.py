@@ -50,7 +50,19 @@ class Operation:
 class State:
     """One true state of a game and what was found out about it so far."""
 
-    __slots__ = ("admissible", "commands", "edges", "facts", "game", "key", "mark", "number", "stuck", "won")
+    __slots__ = (
+        "admissible",
+        "commands",
+        "edges",
+        "facts",
+        "game",
+        "inventory",
+        "key",
+        "mark",
+        "number",
+        "stuck",
+        "won",
+    )
 
     def __init__(self, game: "Game", number: int, facts: int, mark: int) -> None:
         self.game = game
@@ -59,8 +71,8 @@ class State:
         self.facts = facts
         self.mark = mark
         """statekey.fingerprint of the facts that matter."""
-        self.key = game.describe(facts, mark)
-        """State key without the observation."""
+        self.key, self.inventory = game.describe(facts, mark)
+        """Exact state key; what the canonical state adds to the observation."""
         self.won = game.planner.won()
         self.commands, self.admissible = game.menu(tuple(game.planner.operators()), facts)
         """What can be typed -> operator (the first where several are typed alike); what is worth listing."""
@@ -126,9 +138,10 @@ class Game:
         """All facts of a state under display names, sorted."""
         return sorted(self.table.listed(state.facts))
 
-    def describe(self, facts: int, mark: int) -> str:
-        """The key of a state without the observation."""
-        return statekey.describe(self.table.listed(facts & self._readable), mark)
+    def describe(self, facts: int, mark: int) -> tuple[str, str]:
+        """The exact key of a state, and what its canonical state adds to the observation."""
+        shown = self.table.listed(facts & self._readable)
+        return statekey.describe(shown, mark), statekey.inventory(shown)
 
     def menu(self, operators: tuple[int, ...], facts: int) -> tuple[dict[str, int], tuple[str, ...]]:
         """Commands of the applicable operators, and those worth listing. Most states share theirs with others."""
@@ -202,7 +215,8 @@ def _observe(state: State, text: str) -> Observation:
     return Observation(
         text=text,
         admissible=state.admissible,
-        state=text + state.key,
+        state=state.key,
+        canonical=text + state.inventory,
         reward=float(state.won),
         done=state.won,
         won=state.won,
