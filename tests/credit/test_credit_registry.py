@@ -33,15 +33,15 @@ VOCABULARY = {
     "grpo": "form over prefix normalise",
     "spark": "form over prefix normalise",
     "rloo": "form over prefix",
-    "gigpo": "form over prefix normalise similarity embedding_model scale gamma w rewards",
-    "rewardflow": "form over prefix normalise similarity embedding_model scale gamma distance alpha_action alpha_traj gain "
+    "gigpo": "form over prefix normalise state similarity embedding_model scale gamma w rewards",
+    "rewardflow": "form over prefix normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj gain "
     "no_op_penalty pruning noise_actions noise_observations pool loop_steps",
     "carl": "update",
     "treerl": "",
     "treerpo": "normalise",
     "arpo": "normalise",
     "rlvmr": "form over prefix normalise scale w",
-    "dpepo": "form over prefix normalise alpha omega gamma beta invalid_factor",
+    "dpepo": "form over prefix normalise state alpha omega gamma beta invalid_factor",
     "ppo": "prefix gamma gae_lambda rewards",
 }
 
