@@ -251,6 +251,8 @@ class Actor:
             response=reply.text,
             token_ids=list(reply.token_ids),
             logprobs=list(reply.logprobs),
+            temperature=reply.temperature,
+            logprob_temperature=reply.logprob_temperature,
             stop=reply.stop,
             observation=node.context.observations[-1],
             admissible=list(node.context.admissible),

@@ -122,6 +122,8 @@ def _record(
         response=reply.text,
         token_ids=list(reply.token_ids),
         logprobs=list(reply.logprobs),
+        temperature=reply.temperature,
+        logprob_temperature=reply.logprob_temperature,
         stop=reply.stop,
         observation=node.context.observations[-1],
         tag="think" if actions else None,

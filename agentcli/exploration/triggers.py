@@ -1,7 +1,7 @@
 """Where a trajectory branches: by what the policy says, by a coin, or by its entropy.
 
 A trigger looks at the state that a step led to, once, parents first. Entropies come from the log-probabilities that were
-stored when the step was sampled; nothing is computed a second time.
+stored when the step was sampled; nothing is computed a second time. They must be those of the distribution it was sampled from.
 """
 
 import math
@@ -20,11 +20,21 @@ Trigger = Callable[[Node], bool]
 def surprise(step: Step, instead: str) -> float:
     """-log pi(Y | s) / |Y|, nats per token, of the sampled response: one draw of the action entropy (003 eq. 7-8).
 
-    Raises UsageError, saying what to use `instead`, where the policy gives no log-probabilities.
+    Raises UsageError, saying what to use `instead`, where the policy gives no log-probabilities, or those of another distribution
+    than the one it samples from.
     """
     if not step.logprobs:
         raise UsageError(
             f"entropies need log-probabilities and this policy gives none; use one that does (--policy transformers) or {instead}"
+        )
+    if step.temperature == 0:
+        raise UsageError(f"a greedy response has no entropy; sample with --temperature above 0, or use {instead}")
+    stored = step.logprob_temperature
+    if stored != step.temperature:
+        raise UsageError(
+            f"entropies are those of the sampled distribution, at temperature {step.temperature:g}, and this policy's "
+            f"log-probabilities are those at {stored:g}; use --temperature {stored:g}, or a server that returns processed ones "
+            f"(policy.endpoint.logprobs=processed), or {instead}"
         )
     return -math.fsum(step.logprobs) / len(step.logprobs)
 

@@ -130,6 +130,8 @@ class TransformersPolicy:
                 text=text,
                 token_ids=tuple(response),
                 logprobs=tuple(logprob[: len(response)]),
+                temperature=item.temperature,
+                logprob_temperature=item.temperature or 1.0,
                 prompt_tokens=len(item.prompt),
                 stop=StopReason.STOP if stop else StopReason.LENGTH,
             )

@@ -4,9 +4,9 @@ The prompt is sent as text and the server applies its chat template. Sampling is
 (top_p 1, top_k -1, ...), because servers otherwise apply what the model's generation_config.json says. Fields beyond the
 protocol are dropped one by one where the server refuses them by name, until it has answered once; what is lost is said once.
 
-Token ids and log-probabilities come from servers that give both (vLLM: return_token_ids). Log-probabilities are taken as
-those at temperature 1, which is vLLM's default (--logprobs-mode raw_logprobs); of a server that reports processed ones,
-train.recompute_logprobs makes them right. Whether equal seeds give equal responses is up to the server.
+Token ids and log-probabilities come from servers that give both (vLLM: return_token_ids). Log-probabilities are taken as those
+before tempering, which is what vLLM (--logprobs-mode raw_logprobs) and OpenAI return; `policy.endpoint.logprobs` says where a
+server returns those of the sampled distribution. Whether equal seeds give equal responses is up to the server.
 
 Two ends of a failing request: once the endpoint has answered, it is a PolicyError (an errored leaf, which --resume redoes).
 Before that, and after FAILURES_IN_A_ROW of them with no answer between, it is a MissingError that ends the command.
@@ -83,8 +83,8 @@ class OpenAIPolicy:
             if not self._answered:
                 async with self._first:
                     if not self._answered:
-                        return self._accepted(await self._begin(request))
-            return self._accepted(await self._go_on(request))
+                        return self._accepted(await self._begin(request), request)
+            return self._accepted(await self._go_on(request), request)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -134,7 +134,7 @@ class OpenAIPolicy:
             **extras,
         }
 
-    def _accepted(self, answer: Answer) -> Reply:
+    def _accepted(self, answer: Answer, request: Request) -> Reply:
         """The reply, unless the settings or a filter forbid it; says once what the server does not give."""
         reply, limit = answer.reply, self._settings.max_prompt_tokens
         if reply.prompt_tokens > limit:
@@ -152,7 +152,9 @@ class OpenAIPolicy:
                 "takes reasoning out of the text, <think> included; start it without a reasoning parser, or responses will be "
                 "malformed"
             )
-        return reply
+        tempered = self._settings.endpoint.logprobs == "processed" and reply.logprobs and request.temperature > 0
+        stored = request.temperature if tempered else 1.0
+        return msgspec.structs.replace(reply, temperature=request.temperature, logprob_temperature=stored)
 
     async def _only_model(self) -> str:
         url = f"{self._endpoint.url}{MODELS}"

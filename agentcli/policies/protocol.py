@@ -33,7 +33,12 @@ class Reply(msgspec.Struct, kw_only=True, frozen=True):
     text: str
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
-    """Natural log of the untempered softmax at the sampled ids, rounded to 6 decimals."""
+    """Natural log of softmax(logits / logprob_temperature) at the sampled ids, rounded to 6 decimals."""
+    temperature: float = 1.0
+    """T that the response was sampled at, as the request asked; 1 where no model was asked."""
+    logprob_temperature: float = 1.0
+    """T of the distribution that `logprobs` are of: `temperature`, except for greedy responses (1) and for endpoints that
+    return log-probabilities before tempering (1)."""
     prompt_tokens: int = 0
     shared_prompt_tokens: int = 0
     """With how many of the tokens of `parent_prompt` the prompt begins, where the policy knows them."""

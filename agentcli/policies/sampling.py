@@ -10,6 +10,9 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor
 
+SMALLEST = 1e-30
+"""A temperature below it is taken as it: logits stay finite, and either leaves nothing but the largest."""
+
 
 def gumbel(seeds_B: torch.Tensor, position: int, vocabulary: int) -> torch.Tensor:
     """Standard Gumbel noise, float32 [B, vocabulary], for int64 seeds [B] at one position of the response.
@@ -43,17 +46,22 @@ def _signed(value: int) -> int:
 
 
 class Sampler(LogitsProcessor):
-    """Chooses the tokens of one batch and keeps their untempered log-probabilities.
+    """Chooses the tokens of one batch and keeps their log-probabilities under the distribution they are drawn from.
 
-    `seeds` and `temperatures` have one entry per real row; temperature 0 is greedy. Rows beyond them are padding and end
-    at once with `end`.
+    `seeds` and `temperatures` have one entry per real row. Temperature 0 is greedy; its log-probabilities are those at 1.
+    Rows beyond them are padding and end at once with `end`.
     """
 
     def __init__(self, seeds: Sequence[int], temperatures: Sequence[float], end: int, device: torch.device) -> None:
         self._rows, self._end = len(seeds), end
         self._seeds_B = torch.tensor([_signed(seed) for seed in seeds], dtype=torch.int64, device=device)
-        self._temperatures_B1 = torch.tensor(temperatures, dtype=torch.float32, device=device)[:, None]
+        self._drawn_B1 = torch.tensor([value > 0 for value in temperatures], device=device)[:, None]
         self._greedy = not any(temperatures)
+        self._divisors_B1: torch.Tensor | None = None
+        """None where every row's is 1: dividing would give the same bits."""
+        divisors = [max(value, SMALLEST) if value > 0 else 1.0 for value in temperatures]
+        if any(value != 1 for value in divisors):
+            self._divisors_B1 = torch.tensor(divisors, dtype=torch.float32, device=device)[:, None]
         self._logprobs: list[torch.Tensor] = []
         self._pending_BV: torch.Tensor | None = None
 
@@ -61,11 +69,11 @@ class Sampler(LogitsProcessor):
         """scores [B, V]: raw float32 logits in, the same or perturbed logits out; `generate` takes the argmax."""
         self._settle(input_ids)
         logits_BV = scores[: self._rows]
-        self._pending_BV = torch.log_softmax(logits_BV, dim=-1)
+        tempered_BV = logits_BV if self._divisors_B1 is None else logits_BV / self._divisors_B1
+        self._pending_BV = torch.log_softmax(tempered_BV, dim=-1)
         if not self._greedy:
             noise_BV = gumbel(self._seeds_B, len(self._logprobs), scores.shape[-1])
-            drawn_BV = logits_BV / self._temperatures_B1 + noise_BV
-            scores[: self._rows] = torch.where(self._temperatures_B1 > 0, drawn_BV, logits_BV)
+            scores[: self._rows] = torch.where(self._drawn_B1, tempered_BV + noise_BV, logits_BV)
         scores[self._rows :] = 0.0
         scores[self._rows :, self._end] = 1.0
         return scores

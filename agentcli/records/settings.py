@@ -58,6 +58,9 @@ class EndpointSettings(Section, kw_only=True):
     """Further attempts after a refusal that may pass (429, 5xx, a cut connection, a deadline), each after a longer pause."""
     requests_per_minute: Positive | None = None
     """Most requests started in a minute; None: as many as rollout.concurrency allows."""
+    logprobs: Literal["raw", "processed"] = "raw"
+    """What the server's log-probabilities are of. raw: softmax(logits), as vLLM and OpenAI return. processed: the distribution that
+    was sampled from, softmax(logits / temperature), as vLLM returns when started with --logprobs-mode processed_logprobs."""
 
 
 class PolicySettings(Section, kw_only=True):

@@ -139,6 +139,7 @@ def _key(tree: Tree) -> str:
     """What annotation leaves alone, hashed: it tells which tree of the input an annotated tree is."""
     blank: dict[str, Any] = {"prompt": "", "response": "", "tag": None, "mask": None}
     tokens: dict[str, Any] = {"token_ids": [], "logprobs": [], "stop": StopReason.NONE}
+    tokens |= {"temperature": 1.0, "logprob_temperature": 1.0}
     steps = [msgspec.structs.replace(step, **blank, **tokens) for step in tree.steps]
     bare = msgspec.structs.replace(tree, steps=steps, ledger=Ledger())
     return hashlib.blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()

@@ -28,6 +28,9 @@ class Tally:
         self.counts: dict[str, int] = {"trees": 0, "leaves": 0, **{outcome.value: 0 for outcome in Outcome}}
         self.counts |= dict.fromkeys(("responses", "malformed_responses", "cut_responses", "inadmissible_responses"), 0)
         self.ledger = Ledger()
+        self.temperatures: dict[str, float] = {}
+        """Of a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
+        `logprob_temperature` of the distribution that their log-probabilities are of, where it gives any."""
         self._errored_trees, self._error = 0, ""
         self._malformed_and_cut = 0
         self._firsts: dict[bool, str] = {}
@@ -47,6 +50,10 @@ class Tally:
         self.ledger += tree.ledger
 
     def _add_response(self, step: Step) -> None:
+        if step.stop is not StopReason.NONE:
+            self.temperatures["temperature"] = step.temperature
+        if step.logprobs:
+            self.temperatures["logprob_temperature"] = step.logprob_temperature
         malformed, cut = step.validity is Validity.MALFORMED, step.stop is StopReason.LENGTH
         self.counts["responses"] += 1
         self.counts["malformed_responses"] += malformed

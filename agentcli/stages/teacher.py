@@ -76,9 +76,8 @@ class Teacher:
 
 
 def _with_response(step: Step, prompt: str, response: str, tag: str) -> Step:
-    return msgspec.structs.replace(
-        step, prompt=prompt, response=response, tag=tag, mask=None, token_ids=[], logprobs=[], stop=StopReason.NONE
-    )
+    step = msgspec.structs.replace(step, token_ids=[], logprobs=[], temperature=1.0, logprob_temperature=1.0)
+    return msgspec.structs.replace(step, prompt=prompt, response=response, tag=tag, mask=None, stop=StopReason.NONE)
 
 
 def imitable(step: Step) -> bool:

@@ -93,15 +93,17 @@ def test_seeds_make_the_difference(policy: TransformersPolicy) -> None:
     assert len({reply.token_ids for reply in replies}) == 16
 
 
-def test_logprobs_are_those_of_teacher_forcing_at_temperature_one(
-    policy: TransformersPolicy, model: Any, tokenizer: Any
+@pytest.mark.parametrize(("temperature", "stored"), [(0.4, 0.4), (1.0, 1.0), (0.0, 1.0)])
+def test_logprobs_are_those_of_teacher_forcing_at_the_temperature_of_sampling(
+    policy: TransformersPolicy, model: Any, tokenizer: Any, temperature: float, stored: float
 ) -> None:
-    requests = make_requests(12, seed=8, temperature=0.4)
+    requests = make_requests(12, seed=8, temperature=temperature)
     for request, reply in zip(requests, ask(policy, requests), strict=True):
         prompt = prompt_ids(tokenizer, request.prompt)
         with torch.inference_mode():
             logits = model(torch.tensor([[*prompt, *reply.token_ids]])).logits[0, len(prompt) - 1 : -1]
-        expected = torch.log_softmax(logits, -1).gather(-1, torch.tensor(reply.token_ids)[:, None])[:, 0]
+        assert (reply.temperature, reply.logprob_temperature) == (temperature, stored)
+        expected = torch.log_softmax(logits / stored, -1).gather(-1, torch.tensor(reply.token_ids)[:, None])[:, 0]
         assert torch.tensor(reply.logprobs) == pytest.approx(expected, abs=1e-5)
         assert all(value == round(value, 6) for value in reply.logprobs)
         assert reply.prompt_tokens == len(prompt)

@@ -44,6 +44,26 @@ def test_a_request_says_all_that_decides_the_answer() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("logprobs", "asked", "stored"),
+    [("raw", 0.4, 1.0), ("processed", 0.4, 0.4), ("processed", 0.0, 1.0), ("raw", 1.0, 1.0)],
+)
+def test_a_reply_says_of_which_distribution_its_log_probabilities_are(
+    logprobs: str, asked: float, stored: float
+) -> None:
+    """Also without any: then only the temperature of sampling means something."""
+
+    async def work(policy: OpenAIPolicy) -> Reply:
+        return await policy.respond(make_request(temperature=asked))
+
+    with ChatServer([completion()]) as server:
+        reply = with_policy(server.url, work, logprobs=logprobs)
+    assert (reply.temperature, reply.logprob_temperature) == (asked, stored)
+    with ChatServer([completion(token_ids=None, logprobs=None)]) as server:
+        reply = with_policy(server.url, work, logprobs=logprobs)
+    assert (reply.temperature, reply.logprob_temperature) == (asked, 1.0)
+
+
 def test_without_a_key_nothing_is_sent_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", " ")
     assert key_from_environment("MY_KEY") is None

@@ -113,6 +113,18 @@ def test_demonstrations_of_a_served_model_are_recorded() -> None:
     assert all(step.token_ids == [5, 6, 7] for tree in trees for step in tree.steps)
 
 
+@pytest.mark.parametrize(("logprobs", "stored"), [("raw", 1.0), ("processed", 0.5)])
+def test_the_manifest_says_of_which_distribution_log_probabilities_are(logprobs: str, stored: float) -> None:
+    with ChatServer(play) as server:
+        words = ("--base-url", server.url, "--temperature", "0.5", "--set", f"policy.endpoint.logprobs={logprobs}")
+        result = agentcli("rollout", "--policy", "openai", "-o", "x", *words)
+    assert result.exit_code == 0, result.output
+    statistics = read_json(Path("x/manifest.json"), Manifest).stages["rollout"].statistics
+    assert statistics == {"temperature": 0.5, "logprob_temperature": stored}
+    steps = [step for tree in read_records(Path("x/trees.jsonl"), Tree) for step in tree.steps]
+    assert {(step.temperature, step.logprob_temperature) for step in steps} == {(0.5, stored)}
+
+
 @pytest.mark.parametrize("command", ["rollout", "demos", "eval"])
 def test_the_served_model_is_the_one_that_is_named(command: str) -> None:
     with ChatServer(play) as server:

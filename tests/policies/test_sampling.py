@@ -42,12 +42,35 @@ def test_draws_follow_the_tempered_softmax(temperature: float) -> None:
     assert stats.chisquare(torch.bincount(drawn, minlength=5).numpy(), expected.numpy()).pvalue > 1e-3
 
 
-def test_logprobs_are_untempered_and_padding_rows_end_at_once() -> None:
-    logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(3, 1)
-    sampler = Sampler([2**64 - 1, 5], [0.1, 0.0], 1, torch.device("cpu"))
-    scores = sampler(torch.zeros(3, 1, dtype=torch.int64), logits.clone())
+def test_logprobs_are_of_the_sampled_distribution_and_padding_rows_end_at_once() -> None:
+    """Each row at its own temperature; greedy at 1."""
+    logits = torch.tensor([[0.0, 1.0, 2.0]]).repeat(4, 1)
+    sampler = Sampler([2**64 - 1, 5, 6], [0.4, 0.0, 3.0], 1, torch.device("cpu"))
+    scores = sampler(torch.zeros(4, 1, dtype=torch.int64), logits.clone())
     chosen = scores.argmax(-1)
-    assert chosen[1:].tolist() == [2, 1]
+    assert chosen[1::2].tolist() == [2, 1]
     rows = sampler.logprobs(chosen[:, None])
-    expected = torch.log_softmax(logits[0], -1)
-    assert rows == [[round(float(expected[chosen[0]]), 6)], [round(float(expected[2]), 6)]]
+    divided = [torch.log_softmax(logits[0] / divisor, -1) for divisor in (0.4, 1.0, 3.0)]
+    assert rows == [[round(float(row[token]), 6)] for row, token in zip(divided, chosen, strict=False)]
+
+
+def test_temperature_one_is_not_divided_by() -> None:
+    """The same bits as log_softmax of the logits, alone and beside rows of other temperatures."""
+    logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
+    noise = gumbel(seeds(1), 0, 50)
+    for temperatures in ([1.0], [1.0, 0.4], [1.0, 0.0]):
+        count = len(temperatures)
+        sampler = Sampler(range(count), temperatures, 0, torch.device("cpu"))
+        scores = sampler(torch.zeros(count, 1, dtype=torch.int64), logits[:count].clone())
+        assert torch.equal(scores[:1], logits[:1] + noise)
+        assert sampler._pending_BV is not None
+        assert torch.equal(sampler._pending_BV[:1], torch.log_softmax(logits[:1], -1))
+    assert Sampler([1, 2], [1.0, 0.0], 0, torch.device("cpu"))._divisors_B1 is None
+
+
+def test_a_temperature_next_to_nothing_leaves_the_largest() -> None:
+    logits = torch.tensor([[1.0, 300.0, -2.0]])
+    sampler = Sampler([3], [1e-300], 0, torch.device("cpu"))
+    chosen = sampler(torch.zeros(1, 1, dtype=torch.int64), logits.clone()).argmax(-1)
+    assert chosen.tolist() == [1]
+    assert sampler.logprobs(chosen[:, None]) == [[0.0]]
