@@ -26,7 +26,7 @@ def run(call: Call) -> None:
     """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET names method and world."""
     from agentcli.exploration.registry import check
     from agentcli.records.runs import RunDirectory
-    from agentcli.stages.train import refuse_adapter_beside_model
+    from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy
 
     settings = call.settings
     check(settings)
@@ -39,6 +39,7 @@ def run(call: Call) -> None:
     def counts() -> dict[str, int]:
         check_credit(settings)
         refuse_adapter_beside_model(settings)
+        refuse_greedy(settings)
         iterations, tasks = settings.run.iterations, iteration_size(settings, 0)
         return {
             "iterations": iterations,

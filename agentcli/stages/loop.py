@@ -20,7 +20,7 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.resources import Engines, open_engines
 from agentcli.stages.rollout import roll, sampling_inputs
 from agentcli.stages.session import Invocation, Session
-from agentcli.stages.train import refuse_adapter_beside_model, train
+from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, train
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "credit", "train", "threads")
 
@@ -35,6 +35,7 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
             f"run trains a policy that it loads itself, not {settings.policy.kind}; name one with --model DIR|ID"
         )
     refuse_adapter_beside_model(settings)
+    refuse_greedy(settings)
     make_credit(settings.credit)
     _try(model)
     with Session(

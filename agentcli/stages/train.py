@@ -28,6 +28,14 @@ def refuse_adapter_beside_model(settings: Settings) -> None:
         )
 
 
+def refuse_greedy(settings: Settings) -> None:
+    """Raises UsageError for a loop that samples greedily: its trainer would refuse every step."""
+    if settings.policy.temperature == 0 and settings.train.objective == "policy-gradient":
+        raise UsageError(
+            "policy.temperature: 0: a greedy response has no behaviour policy to take a ratio to; use --temperature above 0"
+        )
+
+
 def train(
     settings: Settings,
     run: Path,

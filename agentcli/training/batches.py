@@ -35,6 +35,10 @@ class Tokens:
     reference: Tensor | None = None
     sampled: Tensor | None = None
     """The sampler's log-probabilities where `old` are not; None: they are."""
+    temperature: Tensor | None = None
+    """T of softmax(logits / T), the distribution that tokens were sampled from; None: 1 everywhere."""
+    sampled_temperature: Tensor | None = None
+    """T of the distribution that the sampler's log-probabilities are of; None: `temperature`."""
 
     def pad(self, rows: Sequence[int], pad: int) -> tuple[Tensor, Tensor]:
         """Input ids and response mask (B, T) of these rows."""
@@ -43,6 +47,10 @@ class Tokens:
     def gather(self, flat: Tensor, rows: Sequence[int]) -> Tensor:
         """The response tokens' values (N,) of these rows."""
         return torch.cat([flat[self.offsets[row] : self.offsets[row + 1]] for row in rows])
+
+    def gathered(self, flats: Sequence[Tensor | None], rows: Sequence[int]) -> list[Tensor | None]:
+        """`gather` of each; None stays None."""
+        return [None if flat is None else self.gather(flat, rows) for flat in flats]
 
     def scatter(self, flat: Tensor, rows: Sequence[int], values_N: Tensor) -> None:
         """The reverse of gather: put the values of these rows' response tokens into `flat`."""
@@ -129,7 +137,8 @@ class Microbatches(Dataset[dict[str, Tensor]]):
 
     An item holds ids_BT, response_BT (bool) and, for the N response tokens in row-major order, old_N, advantages_N, weights_N,
     counted_N (1, or 0 in the filler of an empty microbatch, which repeats one row with weight 0), reference_N when there is
-    a reference, sampled_N when `old` is not the sampler's, and rows_1, the number of rows.
+    a reference, sampled_N when `old` is not the sampler's, temperature_N when not all are 1, sampled_temperature_N when the
+    sampler's log-probabilities are at another, and rows_1, the number of rows.
     """
 
     def __init__(self, plan: Plan, pad: int, done: int = 0) -> None:
@@ -156,7 +165,7 @@ class Microbatches(Dataset[dict[str, Tensor]]):
             "counted_N": torch.full((int(lengths.sum()),), counted),
             "rows_1": torch.tensor([len(part)]),
         }
-        for name in ("reference", "sampled"):
+        for name in ("reference", "sampled", "temperature", "sampled_temperature"):
             if (flat := getattr(self._tokens, name)) is not None:
                 item[f"{name}_N"] = self._tokens.gather(flat, members)
         return item

@@ -1,8 +1,9 @@
 """`train` with objective dpo: preference pairs of a rollout through TRL's DPOTrainer (ETO, Song et al. 2024).
 
 Loss: mean over pairs of -log sigmoid(beta * ((log pi - log ref)(success) - (log pi - log ref)(failure))), where the log-probability
-of a trajectory is the sum over its response tokens. No credit is needed: outcomes decide. Pairs come from `pairs.py`, batches and
-their order from `dpo_batches.py`, the loop from `dpo_trainer.py`. The checkpoint and the optimiser state are written last.
+of a trajectory is the sum over its response tokens, at temperature 1 whatever it was sampled at: DPO takes no ratio to the policy
+that sampled, and ETO has no temperature in its loss. No credit is needed: outcomes decide. Pairs come from `pairs.py`, batches
+and their order from `dpo_batches.py`, the loop from `dpo_trainer.py`. The checkpoint and the optimiser state are written last.
 """
 
 from pathlib import Path

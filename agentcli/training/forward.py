@@ -8,7 +8,7 @@ Shape suffixes: B rows, T padded length, K kept columns, N response tokens in ro
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,9 +35,18 @@ def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
     return logits_BKV[predicted_BS[:, columns_K]]
 
 
+class Scoring(NamedTuple):
+    """Rows whose log-probabilities are asked for."""
+
+    ids_BT: Tensor
+    response_BT: Tensor
+    temperatures: Sequence[Tensor | None] = (None,)
+    """Log-probabilities at each of these, all from one forward pass: (N,), or None for 1."""
+
+
 @torch.no_grad()
-def response_logprobs(model: Any, batches: Iterable[tuple[Tensor, Tensor]], device: torch.device) -> list[Tensor]:
-    """Log-probabilities (N,) of the response tokens of each (ids_BT, response_BT) batch, on the CPU, dropout off.
+def response_logprobs(model: Any, batches: Iterable[Scoring], device: torch.device) -> list[list[Tensor]]:
+    """For each batch the log-probabilities (N,) of its response tokens at each of its temperatures, on the CPU, dropout off.
 
     Computed in the precision that training computes in: bfloat16 autocast on CUDA, float32 elsewhere.
     """
@@ -45,8 +54,10 @@ def response_logprobs(model: Any, batches: Iterable[tuple[Tensor, Tensor]], devi
     model.eval()
     found = []
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        for ids_BT, response_BT in batches:
-            ids_BT, response_BT = ids_BT.to(device), response_BT.to(device)
-            found.append(token_logprobs(target_logits(model, ids_BT, response_BT), ids_BT[response_BT]).cpu())
+        for batch in batches:
+            ids_BT, response_BT = batch.ids_BT.to(device), batch.response_BT.to(device)
+            logits_NV, targets_N = target_logits(model, ids_BT, response_BT), ids_BT[response_BT]
+            divisors = [None if values_N is None else values_N.to(device) for values_N in batch.temperatures]
+            found.append([token_logprobs(logits_NV, targets_N, values_N).cpu() for values_N in divisors])
     model.train(was_training)
     return found

@@ -4,6 +4,9 @@ Every aggregation is a weight per token: the loss of an update is sum(weight * t
 (all microbatches, all ranks, rows that are skipped because they cannot have a gradient included) are normalised
 together, before any of them is run. Accumulation therefore changes nothing but the order of a float sum.
 
+Probabilities are those of the sampled distribution: the ratio of 002 eq. 10 is taken to the behaviour policy, which at
+temperature T is softmax(logits / T). Entropy and KL are of the same distribution.
+
 Shape suffixes: N response tokens of a microbatch, R rows of an update, V vocabulary.
 """
 
@@ -30,16 +33,22 @@ class TokenLosses(NamedTuple):
     """bool: clipping took this token's policy gradient away."""
 
 
-def token_logprobs(logits_NV: Tensor, targets_N: Tensor) -> Tensor:
-    """Natural-log probabilities (N,) of the targets at temperature 1, in float32."""
-    return -torch.nn.functional.cross_entropy(logits_NV.float(), targets_N, reduction="none")
+def token_logprobs(logits_NV: Tensor, targets_N: Tensor, temperatures_N: Tensor | None = None) -> Tensor:
+    """Natural-log probabilities (N,) of the targets under softmax(logits / temperature), in float32. None: at temperature 1."""
+    return -torch.nn.functional.cross_entropy(tempered(logits_NV, temperatures_N), targets_N, reduction="none")
 
 
 @torch.no_grad()
-def token_entropies(logits_NV: Tensor) -> Tensor:
-    """Entropies (N,) of the next-token distributions in nats, in float32, without a gradient."""
-    logprobs_NV = torch.log_softmax(logits_NV.float(), dim=-1)
+def token_entropies(logits_NV: Tensor, temperatures_N: Tensor | None = None) -> Tensor:
+    """Entropies (N,) of softmax(logits / temperature) in nats, in float32, without a gradient. None: at temperature 1."""
+    logprobs_NV = torch.log_softmax(tempered(logits_NV, temperatures_N), dim=-1)
     return -(logprobs_NV.exp() * logprobs_NV).sum(-1)
+
+
+def tempered(logits_NV: Tensor, temperatures_N: Tensor | None) -> Tensor:
+    """logits / temperature in float32, each token with its own; all temperatures above 0. None: the logits themselves."""
+    logits_NV = logits_NV.float()
+    return logits_NV if temperatures_N is None else logits_NV / temperatures_N[:, None]
 
 
 def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:

@@ -23,12 +23,13 @@ class TrainMetrics(Record, kw_only=True):
     kl: float
     """k3 against the reference, weighted as the loss; 0 without one."""
     entropy: float
-    """Nats per token."""
+    """Nats per token. Log-probabilities, kl and entropy are of softmax(logits / T), T the temperature that a row was sampled at."""
     clip_fraction: float
     ratio_mean: float
     ratio_max: float
     gap_mean: float
-    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, the trainer's from this update's own forward pass:
+    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, the trainer's from this update's own forward pass,
+    both at the temperature of the sampler's:
     before the first update it is what sampler and trainer disagree by, later it also holds what was learned."""
     gap_max: float
     gap_k3: float

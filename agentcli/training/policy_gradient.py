@@ -71,7 +71,7 @@ def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row]
     for name in ("clip", "beta", "learning_rate", "warmup_updates"):
         if not getattr(settings, name) >= 0:
             raise UsageError(f"train.{name}: {getattr(settings, name)}, must not be negative")
-    rows, counts = read_rows(trees, credit, settings.update)
+    rows, counts = read_rows(trees, credit, settings.update, settings.recompute_logprobs)
     if not rows:
         left = f"{counts.unassigned} unassigned, {counts.not_critical} without a sibling"
         raise DataError(f"{credit}: no step has both an advantage and sampled tokens ({left})")
@@ -92,7 +92,7 @@ def _arguments(settings: TrainSettings, seed: int, plan: Plan) -> TrainingArgume
 
 def _facts(plan: Plan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
     tokens = plan.tokens
-    numbers = [(row.advantage, row.weight, row.share) for row in plan.rows]
+    numbers = [(row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature) for row in plan.rows]
     order = [(update.rows, update.microbatches) for update in plan.updates]
     return {
         "updates": len(plan.updates),
@@ -119,6 +119,7 @@ def _statistics(
         "updates_skipped": plan.skipped,
         "updates_before": done,
         "tokens": sum(line.tokens for line in written),
+        "temperatures": sorted({row.temperature for row in plan.rows}),
         "logprob_gap": gap,
         "means": {name: fmean(getattr(line, name) for line in written) for name in averaged} if written else {},
         "ratio_max": max((line.ratio_max for line in written), default=1.0),

@@ -11,6 +11,9 @@ parts. Shares sum to the number of trajectories; dividing by their sum (`losses.
 
 CARL's selective update (003 eq. 13) is a choice of rows, whatever assigned the credit: `update: critical` keeps steps whose
 state was left by another step too, errored trajectories aside.
+
+A row keeps the temperature it was sampled at: every probability of the loss is one of softmax(logits / T). A greedy response has no
+such distribution. Stored log-probabilities of another temperature serve only where the trainer computes them anew.
 """
 
 import math
@@ -25,7 +28,7 @@ import msgspec
 from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
 from agentcli.records.trees import leaves, path, validate_credit, validate_tree
-from agentcli.records.types import INHERITED, Credit, Outcome, StepCredit, Tree
+from agentcli.records.types import INHERITED, Credit, Outcome, Step, StepCredit, Tree
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +43,10 @@ class Row:
     advantage: float
     weight: float
     share: float
+    temperature: float = 1.0
+    """T that the response was sampled at; above 0."""
+    logprob_temperature: float = 1.0
+    """T of the distribution that `logprobs` are of."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -59,12 +66,15 @@ class RowCounts(msgspec.Struct, kw_only=True):
     """Left out: no model was asked (an error before sampling)."""
 
 
-def read_rows(trees: Path, credit: Path, update: str = "assigned") -> tuple[list[Row], RowCounts]:
+def read_rows(
+    trees: Path, credit: Path, update: str = "assigned", recompute: bool = False
+) -> tuple[list[Row], RowCounts]:
     """All rows that `update` (TrainSettings.update) chooses and that have sampled tokens, in file order, and the count of what
     was left out.
 
     Raises DataError with file and line when the two files do not belong together, when an advantage or weight is not
-    finite, and when a tree was not sampled from a model.
+    finite, when a tree was not sampled from a model, when a response is greedy, and when its log-probabilities are not those of the
+    distribution that it was sampled from, unless the trainer is to `recompute` them.
     """
     rows: list[Row] = []
     counts = RowCounts()
@@ -80,6 +90,7 @@ def read_rows(trees: Path, credit: Path, update: str = "assigned") -> tuple[list
         counts.trajectories += sum(leaf.outcome != Outcome.ERRORED for leaf in leaves(tree))
         for entry in entries:
             step = tree.steps[entry.step]
+            _check_distribution(step, f"{place}: steps[{step.id}]", recompute)
             rows.append(
                 Row(
                     place=f"{place}: steps[{step.id}]",
@@ -89,6 +100,8 @@ def read_rows(trees: Path, credit: Path, update: str = "assigned") -> tuple[list
                     advantage=float(entry.advantage or 0.0),
                     weight=entry.weight,
                     share=shares.get(step.id, 0.0) / repeats[step.id],
+                    temperature=step.temperature,
+                    logprob_temperature=step.logprob_temperature,
                 )
             )
     counts.rows = len(rows)
@@ -112,6 +125,20 @@ def _check_sampled(tree: Tree, place: str) -> None:
             f"{place}: task {tree.task.id}: no step has token_ids: its policy gave none (an endpoint must return token ids and "
             "log-probabilities, as vLLM does; expert, search and random have none); sample with --policy transformers or such an "
             "endpoint, or use `agentcli sft` for demonstrations"
+        )
+
+
+def _check_distribution(step: Step, place: str, recompute: bool) -> None:
+    if step.temperature == 0:
+        raise DataError(
+            f"{place}.temperature: 0: a greedy response has no behaviour policy to take a ratio to; sample with --temperature "
+            "above 0"
+        )
+    if step.logprob_temperature != step.temperature and not recompute:
+        raise DataError(
+            f"{place}.logprob_temperature: sampled at temperature {step.temperature:g}, but its log-probabilities are those at "
+            f"{step.logprob_temperature:g}; compute them anew with --set train.recompute_logprobs=true, or sample from a server "
+            "that returns processed log-probabilities (policy.endpoint.logprobs=processed)"
         )
 
 

@@ -88,7 +88,7 @@ def pad(values, filler, side="right"):
     )
 
 
-def given_rows(trees, credit, tokenizer, reference):
+def given_rows(trees, credit, tokenizer, reference, temperature):
     """One dictionary per step of each tree, in file order; every step is credited once."""
     rows = []
     for tree, given in zip(read_records(trees, Tree), read_records(credit, Credit), strict=True):
@@ -106,7 +106,7 @@ def given_rows(trees, credit, tokenizer, reference):
                     "prompt": prompt,
                     "tokens": step.token_ids,
                     "old": step.logprobs,
-                    "reference": logprobs_alone(reference, prompt, step.token_ids),
+                    "reference": logprobs_alone(reference, prompt, step.token_ids, temperature),
                     "advantage": entry.advantage,
                     "share": share,
                 }
@@ -114,8 +114,8 @@ def given_rows(trees, credit, tokenizer, reference):
     return rows
 
 
-def train_trl(trees, credit, model, adapter, reference, settings, updates, microbatch):
-    """Train `model`, or `adapter` on it, on `updates` (row indices of each) as TRL does.
+def train_trl(trees, credit, model, adapter, reference, settings, updates, microbatch, temperature):
+    """Train `model`, or `adapter` on it, on `updates` (row indices of each) as TRL does; it divides all logits by `temperature`.
 
     `microbatch` is the number of rows per rank and pass. Gives the lines that Trainer logs, one per update.
     """
@@ -132,6 +132,7 @@ def train_trl(trees, credit, model, adapter, reference, settings, updates, micro
             loss_type=LOSS_TYPES[settings.aggregate],
             beta=settings.beta,
             epsilon=settings.clip,
+            temperature=temperature,
             use_bias_correction_kl=False,
             learning_rate=settings.learning_rate,
             lr_scheduler_type="constant",
@@ -155,7 +156,7 @@ def train_trl(trees, credit, model, adapter, reference, settings, updates, micro
             report_to="none",
             disable_tqdm=True,
         )
-        rows = given_rows(trees, credit, tokenizer, frozen)
+        rows = given_rows(trees, credit, tokenizer, frozen, temperature)
         trainer = GivenRowsTrainer(policy, arguments, tokenizer, rows, updates, settings.aggregate == "step")
         trainer.train()
     assert trainer.accelerator.num_processes == ranks

@@ -2,7 +2,8 @@
 
     torchrun --nproc-per-node 2 parity_worker.py FOLDER 2
 
-FOLDER holds trees.jsonl, credit.jsonl, pairs.jsonl, model/, reference/ and adapter/; FOLDER/<processes>-<rank>.json is written.
+FOLDER holds trees.jsonl, cool.jsonl (the same at temperature 0.4), credit.jsonl, pairs.jsonl, model/, reference/ and adapter/;
+FOLDER/<processes>-<rank>.json is written.
 """
 
 import json
@@ -26,7 +27,8 @@ from agentcli.training.policy_gradient import train_policy
 
 SEED = 3
 RANK = 4
-CASES = [(aggregate, kind) for kind in ("full", "lora") for aggregate in ("token", "step", "sequence")]
+COOL = 0.4
+CASES = [(aggregate, kind) for kind in ("full", "lora", "cool") for aggregate in ("token", "step", "sequence")]
 COMMON = {
     "learning_rate": 2e-3,
     "clip": 0.2,
@@ -62,7 +64,7 @@ def ours(folder, settings, kind, name):
     out = folder / name
     start, reference = (folder / "adapter", None) if kind == "lora" else (folder / "model", str(folder / "reference"))
     job = Job(
-        folder / "trees.jsonl",
+        trees_of(folder, kind),
         str(start),
         out,
         settings,
@@ -77,11 +79,16 @@ def ours(folder, settings, kind, name):
     ]
 
 
+def trees_of(folder, kind):
+    return folder / ("cool.jsonl" if kind == "cool" else "trees.jsonl")
+
+
 def theirs(folder, settings, kind, world):
-    trees, credit, model = folder / "trees.jsonl", folder / "credit.jsonl", folder / "model"
+    trees, credit, model = trees_of(folder, kind), folder / "credit.jsonl", folder / "model"
     adapter, reference = (folder / "adapter", model) if kind == "lora" else (None, folder / "reference")
     updates = membership(sum(len(tree.steps) for tree in read_records(trees, Tree)), settings)
-    lines = train_trl(trees, credit, model, adapter, reference, settings, updates, microbatch=2 // world.size)
+    temperature = COOL if kind == "cool" else 1.0
+    lines = train_trl(trees, credit, model, adapter, reference, settings, updates, 2 // world.size, temperature)
     return [
         {
             "loss": line["loss"],

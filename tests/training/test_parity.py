@@ -1,7 +1,7 @@
 """The policy-gradient trainer against TRL's GRPOTrainer on the same rows, update by update.
 
-Every aggregation, full and LoRA, with accumulation, KL and clipping at work, in one process and in two; each update starts from
-the weights that the ones before it left, so that the optimisers agree too. `parity_trl.py` says what is TRL's.
+Every aggregation, full, LoRA and at temperature 0.4, with accumulation, KL and clipping at work, in one process and in two; each
+update starts from the weights that the ones before it left, so that the optimisers agree too. `parity_trl.py` says what is TRL's.
 """
 
 import json
@@ -11,13 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from pair_trees import FORKED, GROUP, pair_tree
-from parity_worker import CASES, COMMON, RANK, run_cases
+from parity_worker import CASES, COMMON, COOL, RANK, run_cases
 from safetensors.torch import load_file
-from tiny_rollout import write
+from tiny_rollout import at_temperatures, write
 from transformers import AutoModelForCausalLM
 
 from agentcli.records.settings import LoraSettings
@@ -40,12 +39,13 @@ def folder(rollout, tmp_path_factory):
         folder / "pairs.jsonl",
         [pair_tree(number, shape, policy, rollout.tokenizer) for number, shape in enumerate(shapes)],
     )
-    rng = random.Random(1)
-    trees = [msgspec.convert(msgspec.to_builtins(tree), type(tree)) for tree in rollout.tree_list]
-    for tree in trees:
-        for step in tree.steps:
-            step.logprobs = [min(0.0, value + rng.gauss(0, 0.3)) for value in step.logprobs]
-    write(folder / "trees.jsonl", trees)
+    for name, temperature in (("trees", 1.0), ("cool", COOL)):
+        rng = random.Random(1)
+        trees = at_temperatures(rollout.tree_list, [temperature], policy, rollout.tokenizer)
+        for tree in trees:
+            for step in tree.steps:
+                step.logprobs = [min(0.0, value + rng.gauss(0, 0.3)) for value in step.logprobs]
+        write(folder / f"{name}.jsonl", trees)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         reference = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
@@ -94,7 +94,9 @@ def test_losses_and_gradient_norms_are_trls(found, case):
     ours, trl = found[case]["ours"], found[case]["trl"]
     assert len(ours) == len(trl) == UPDATES
     assert [line["loss"] for line in ours] == pytest.approx([line["loss"] for line in trl], abs=1e-6, rel=0)
-    assert [line["grad_norm"] for line in ours] == pytest.approx([line["grad_norm"] for line in trl], abs=1e-5, rel=0)
+    assert [line["grad_norm"] for line in ours] == pytest.approx(
+        [line["grad_norm"] for line in trl], abs=1e-5, rel=4e-6
+    )
 
 
 @pytest.mark.parametrize("case", NAMES)
@@ -111,17 +113,17 @@ def test_kl_clipping_and_the_optimiser_are_at_work(found, case):
 
 def test_aggregations_differ(one_process):
     """What agrees per aggregation is not one and the same figure."""
-    for kind in ("full", "lora"):
+    for kind in ("full", "lora", "cool"):
         losses = [one_process[f"{aggregate} {kind}"]["ours"][1]["loss"] for aggregate in ("token", "step", "sequence")]
         assert min(abs(one - other) for one, other in zip(losses, losses[1:] + losses[:1], strict=True)) > 1e-3
 
 
 @pytest.mark.parametrize("case", NAMES)
 def test_two_processes_are_one(one_process, two_processes, case):
-    for name, tolerance in (("loss", 1e-6), ("grad_norm", 1e-5), ("kl", 1e-6)):
+    for name, tolerance, relative in (("loss", 1e-6, 0), ("grad_norm", 1e-5, 4e-6), ("kl", 1e-6, 0)):
         alone = [line[name] for line in one_process[case]["ours"]]
         for rank in two_processes:
-            assert [line[name] for line in rank[case]["ours"]] == pytest.approx(alone, abs=tolerance, rel=0)
+            assert [line[name] for line in rank[case]["ours"]] == pytest.approx(alone, abs=tolerance, rel=relative)
 
 
 def test_two_processes_are_one_for_dpo(one_process, two_processes, folder):

@@ -1,6 +1,9 @@
 """Small trees of a policy: shared prefixes, responses drawn at random, and log-probabilities computed one row at a time with
 plain transformers calls."""
 
+import copy
+from itertools import cycle
+
 import torch
 
 from agentcli.policies.chat import prompt_ids
@@ -12,12 +15,12 @@ SHAPES = [[None, 0, 0, 1, 2], [None, 0, 1, None, 3, 4], [None, 0, 1, 2]]
 """Parents of the steps of each tree."""
 
 
-def logprobs_alone(model, prompt, response):
-    """Log-probabilities of one response, from the full logits of that row alone."""
+def logprobs_alone(model, prompt, response, temperature=1.0):
+    """Log-probabilities of one response at a temperature, from the full logits of that row alone."""
     with torch.no_grad():
         logits = model(torch.tensor([prompt + response])).logits[0]
     return [
-        torch.log_softmax(logits[len(prompt) - 1 + index].double(), -1)[token].item()
+        torch.log_softmax(logits[len(prompt) - 1 + index].double() / temperature, -1)[token].item()
         for index, token in enumerate(response)
     ]
 
@@ -48,6 +51,17 @@ def make_tree(number, parents, model, tokenizer, rng):
         )
     task = Task(id=f"task-{number}", world="test", split="train", kind="any")
     return Tree(task=task, instruction="", method="spark", seed=0, steps=steps, ledger=Ledger())
+
+
+def at_temperatures(trees, temperatures, model, tokenizer):
+    """Copies of the trees, their steps sampled at these temperatures in turn, with the log-probabilities of that."""
+    trees = copy.deepcopy(trees)
+    for tree in trees:
+        for step, temperature in zip(tree.steps, cycle(temperatures)):
+            step.temperature = step.logprob_temperature = temperature
+            prompt = prompt_ids(tokenizer, step.prompt)
+            step.logprobs = [round(value, 6) for value in logprobs_alone(model, prompt, step.token_ids, temperature)]
+    return trees
 
 
 def write(path, records):
