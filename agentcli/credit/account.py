@@ -144,8 +144,10 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
 
 def why_nothing(group: Group) -> str:
     """Why nobody in it is told from another."""
-    if len(group.members) <= 1 or group.std is None:
+    if group.std is None:
         return "it has nobody to be compared with"
+    if len(group.members) == 1:
+        return "its own rows, which score the same, are the whole group"
     if group.std < SMALLEST_STD:
         return f"all of its group score the same (std below {SMALLEST_STD:g})"
     return "a single trajectory has nobody to be compared with"

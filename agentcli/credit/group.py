@@ -141,10 +141,11 @@ def outcome_scale(
     so the weighted sum of all advantages is 0 even where nobody succeeded, and without invalid steps over = trajectories is
     GRPO (002 eq. 8) to the letter. A merged step has the mean of its leaves' A_it. One trajectory alone: 0.
     The release takes R_i less the penalty of the *first* step once per trajectory (over = trajectories), and leaves a group of
-    one such row as it is (mean 0, std 1).
+    one row as it is (mean 0, std 1). It counts rows: over steps a single trajectory of T steps is a group of T rows.
     """
     found = entries(seen, form, over, prefix)
-    if form == "release" and len(found) == 1:
+    if form == "release" and sum(weight for _, weight in found) == 1:
+        # Here weights are whole rows. Several rows of one trajectory are a group: they lose their mean.
         return Scale(0.0, 1.0 / (1.0 + EPSILON) if normalise == "std" else 1.0)
     if form == "paper" and seen.live[ROOT] <= 1:
         return Scale(0.0, 0.0)

@@ -103,6 +103,26 @@ def test_group_of_one() -> None:
     assert advantages(grpo.assign(single, GRPO(form="release"))) == pytest.approx([1.0], abs=1e-5)
 
 
+@pytest.mark.parametrize("normalise", ["std", "mean"])
+def test_the_release_counts_rows_so_one_trajectory_of_several_is_a_group(normalise: str) -> None:
+    """Its torch.mean and torch.std run over the list of a group's rows, and only a list of one keeps its score."""
+    release = GRPO(form="release", normalise=normalise)
+    # Rows 1 1: mean 1, std 0. Both forms of the account say why.
+    for grown in (outcomes([2], [SUCCESS]), outcomes([3], [FAILURE])):
+        assert set(advantages(grpo.assign(grown, release))) == {0.0}
+    # Rows 1 .9: mean .95, std sqrt(2 * .05^2 / 1).
+    found = advantages(grpo.assign(outcomes([2], [SUCCESS], invalid={(0, 1)}), release))
+    divisor = math.sqrt(2 * 0.05**2) + 1e-6 if normalise == "std" else 1.0
+    assert found == pytest.approx([0.05 / divisor, -0.05 / divisor], abs=1e-12)
+    # One row keeps its score, an invalid one with its penalty.
+    divisor = 1 + 1e-6 if normalise == "std" else 1.0
+    lonely = outcomes([1], [SUCCESS], invalid={(0, 0)})
+    assert advantages(grpo.assign(lonely, release)) == pytest.approx([0.9 / divisor], abs=1e-12)
+    # Over trajectories a trajectory is one row, however long.
+    once = GRPO(form="release", normalise=normalise, over="trajectories")
+    assert advantages(grpo.assign(outcomes([2], [SUCCESS]), once)) == pytest.approx([1 / divisor] * 2, abs=1e-12)
+
+
 @pytest.mark.parametrize("reward", [0.1, 0.3, 1.0, 10.0])
 @pytest.mark.parametrize("end", [SUCCESS, FAILURE])
 @pytest.mark.parametrize("normalise", ["std", "mean"])
