@@ -63,22 +63,24 @@ def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, s
 
 
 def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
-    """Clusters of distinct keys by difflib's ratio; its two upper bounds are asked first."""
+    """Clusters of distinct keys by difflib's ratio; its two upper bounds are asked first.
+
+    The ratio is not symmetric. As in the releases the new key is the first argument and the representative the second, of which
+    difflib keeps an index: one matcher per representative builds it once.
+    """
     found: dict[str, str] = {}
-    first: list[str] = []
+    matchers: dict[str, difflib.SequenceMatcher[str]] = {}
     for key in keys:
-        matcher = difflib.SequenceMatcher(None)
-        matcher.set_seq2(key)
-        for other in first:
-            matcher.set_seq1(other)
+        for first, matcher in matchers.items():
+            matcher.set_seq1(key)
             if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < threshold:
                 continue
             if matcher.ratio() >= threshold:
-                found[key] = other
+                found[key] = first
                 break
         else:
             found[key] = key
-            first.append(key)
+            matchers[key] = difflib.SequenceMatcher(None, b=key)
     return found
 
 

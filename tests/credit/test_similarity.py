@@ -1,5 +1,6 @@
 """States aggregated by similarity: difflib, a real (tiny, random) embedding model, and what the methods make of it."""
 
+import difflib
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -134,6 +135,15 @@ def test_difflib_by_hand() -> None:
     assert difflib_clusters(["abcd", "abcx", "abxx"], 0.75) == {"abcd": "abcd", "abcx": "abcd", "abxx": "abxx"}
     assert difflib_clusters(["abcx", "abcd", "abxx"], 0.75) == {"abcx": "abcx", "abcd": "abcx", "abxx": "abcx"}
     assert difflib_clusters(["abcd", "abcx"], 0.76) == {"abcd": "abcd", "abcx": "abcx"}
+
+
+def test_difflib_compares_the_new_key_with_the_representative_as_the_releases_do() -> None:
+    # SequenceMatcher(None, "aba", "bca") matches the first "a" of its longest block only, ratio 2/6; the other way round "b" and
+    # "a", ratio 4/6. The release's are_similar(new, representative) has the new key first.
+    assert difflib.SequenceMatcher(None, "aba", "bca").ratio() == pytest.approx(1 / 3)
+    assert difflib.SequenceMatcher(None, "bca", "aba").ratio() == pytest.approx(2 / 3)
+    assert difflib_clusters(["bca", "aba"], 0.5) == {"bca": "bca", "aba": "aba"}
+    assert difflib_clusters(["aba", "bca"], 0.5) == {"aba": "aba", "bca": "aba"}
 
 
 def alike() -> Tree:
