@@ -6,11 +6,11 @@ Merging the prefix is what defines the method, and every leaf counts once: there
 that this is biased where a state's continuations are unevenly forked; carl is not.
 """
 
-from agentcli.credit.account import ADVANTAGE, Sheet
-from agentcli.credit.common import Normalise, Switches
+from agentcli.credit.account import Sheet
+from agentcli.credit.common import Normalise, PenaltySwitches
 from agentcli.credit.group import outcome_scale, survey
 from agentcli.credit.grpo import terminal_credit
-from agentcli.credit.terms import among_leaves, told
+from agentcli.credit.terms import among_leaves, charge, end_line, told
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
@@ -20,7 +20,7 @@ WITHOUT = {
 }
 
 
-class ArpoSettings(Switches, kw_only=True):
+class ArpoSettings(PenaltySwitches, kw_only=True):
     """Raises UsageError naming the field."""
 
     normalise: Normalise = "std"
@@ -38,5 +38,7 @@ def explain(tree: Tree, settings: ArpoSettings, row: int) -> Sheet:
     sheet, seen = Sheet(), survey(tree, settings)
     scale, about = outcome_scale(seen, normalise=settings.normalise), told(seen, "merge", row)
     what = "how the mean outcome of its leaves compares within the group of leaves"
-    among_leaves(sheet, tree, seen, about, settings, scale, settings.normalise, ADVANTAGE, what, "003 App. C.5, eq. 22")
-    return sheet
+    among_leaves(
+        sheet, tree, seen, about, settings, scale, settings.normalise, end_line(seen), what, "003 App. C.5, eq. 22"
+    )
+    return charge(sheet, seen, about.step)

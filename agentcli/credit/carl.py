@@ -26,6 +26,7 @@ from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
 
 WITHOUT = {
     "normalise": "a difference of expectations is divided by nothing",
+    "penalty": "it divides by no std: a penalty costs at most itself, and is baselined among siblings",
     "over": "its baseline is the mean over siblings, not over a group",
     "prefix": "a shared step has one expectation",
     "form": "there is one form",

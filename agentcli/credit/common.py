@@ -30,14 +30,24 @@ class Switches(Section, kw_only=True):
     success_reward: float = 1.0
     """Outcome reward R of a success; every other outcome has 0."""
     invalid_penalty: float = 0.1
-    """Taken from a malformed or inadmissible step's own score, inside the baseline where the method has one."""
+    """Taken from a malformed or inadmissible step's own score, inside the baseline where the method has one (unless `penalty` is
+    outside)."""
 
     def __post_init__(self) -> None:
         in_range(self, "success_reward", above=0)
         in_range(self, "invalid_penalty", least=0)
 
 
-class RowSwitches(Switches, kw_only=True):
+class PenaltySwitches(Switches, kw_only=True):
+    """Of methods whose scores are compared within a group, where a penalty can stand before or after the comparison."""
+
+    penalty: Literal["inside", "outside"] = "inside"
+    """inside: invalid_penalty lowers the score before it is normalised (the releases). A group of equal outcomes then has the
+    penalties for its only spread, and one invalid step of many gets an advantage of several stds. outside: scores are normalised
+    without it, and the advantage of an invalid step is lowered by invalid_penalty itself, once: no penalty costs more."""
+
+
+class RowSwitches(PenaltySwitches, kw_only=True):
     """Of methods whose authors' code is another algorithm than their paper. `over` and `prefix` follow `form` unless set."""
 
     form: Literal["paper", "release"] = "paper"
@@ -50,6 +60,7 @@ class RowSwitches(Switches, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         release = self.form == "release"
+        require(not release or self.penalty == "inside", "penalty", self.penalty, "'inside' where form is release")
         self.over = self.over or ("steps" if release else "trajectories")
         self.prefix = self.prefix or ("duplicate" if release else "merge")
 

@@ -24,12 +24,12 @@ M_width counts occurrences, `look` is left out of C_width, and omega is 0.80.
 
 from collections.abc import Sequence
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, in_range, unassigned
 from agentcli.credit.group import Survey, rows, scale_for, survey, visits
 from agentcli.credit.states import StateForm, standing_states
-from agentcli.credit.terms import GRPO, leaf_group, row_outcome, told
-from agentcli.records.types import Credit, Step, StepCredit, Tree, Validity
+from agentcli.credit.terms import GRPO, charge, end_line, leaf_group, row_outcome, told
+from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is one state and one action"}
 NO_ACTION = 0.5
@@ -88,7 +88,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
             else:
                 loss += advantage
         parts = {"trajectory": gain + loss, "step": weight, "penalty": penalty}
-        credits.append(StepCredit(step=step, advantage=weight * gain + (2.0 - weight) * loss, parts=parts))
+        credits.append(seen.credited(step, weight * gain + (2.0 - weight) * loss, parts))
     return Credit(task=tree.task.id, method="dpepo", steps=credits)
 
 
@@ -212,8 +212,8 @@ def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
             factor, what = ("R_step", "more gain") if value > 0 else ("2 - R_step", "less loss")
             sheet.line(f"factor_{name}", factor, f"{what} for what is new", "004 eq. 8")
             summands.append(f"{name} / leaves * factor_{name} * phi_{name}")
-    sheet.line(ADVANTAGE, " + ".join(summands), "mean over its leaves", "004 eq. 9")
-    return sheet
+    sheet.line(end_line(seen), " + ".join(summands), "mean over its leaves", "004 eq. 9")
+    return charge(sheet, seen, about.step)
 
 
 def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSettings, step: int) -> None:

@@ -13,13 +13,13 @@ The penalty is charged to its own step, after discounting. States are exact keys
 from collections.abc import Hashable
 from typing import Literal
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import StateSwitches, in_range, unassigned
 from agentcli.credit.group import SMALLEST_STD, Scale, Survey, scale_for, scales_within, survey
 from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.terms import alike, among_leaves, following, told
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.credit.terms import alike, among_leaves, charge, end_line, following, told
+from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"distance": "it knows no graph", "pruning": "it groups every step by its state"}
 
@@ -62,7 +62,7 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
         trajectory = trajectory_scale(reward - penalty)
         action = settings.w * scale(value + advantage - penalty)
         parts = {"trajectory": trajectory, "step": action, "return": value + advantage, "group": scale.center}
-        credits.append(StepCredit(step=step, advantage=trajectory + action, parts=parts))
+        credits.append(seen.credited(step, trajectory + action, parts))
     return Credit(task=tree.task.id, method="gigpo", steps=credits)
 
 
@@ -107,5 +107,5 @@ def explain(tree: Tree, settings: GigpoSettings, row: int) -> Sheet:
     scale, how = _scales(rows, keys, seen, settings)[keys[step]], "std" if settings.scale == "std" else "mean"
     sheet.compare("compared", "y", state, scale, how, "how its return compares with theirs", paper)
     sheet.line("step", "w * compared", "its part of the advantage")
-    sheet.line(ADVANTAGE, "trajectory + step", "both parts", paper)
-    return sheet
+    sheet.line(end_line(seen), "trajectory + step", "both parts", paper)
+    return charge(sheet, seen, step)

@@ -10,8 +10,8 @@ import math
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
-from agentcli.credit.common import ERRORED, RowSwitches, Switches
-from agentcli.records.types import Outcome, Tree, Validity
+from agentcli.credit.common import ERRORED, PenaltySwitches, RowSwitches, Switches
+from agentcli.records.types import Outcome, StepCredit, Tree, Validity
 
 EPSILON = 1e-6
 """Added to every standard deviation before dividing by it."""
@@ -73,9 +73,18 @@ class Survey:
     invalid: list[bool]
     """Malformed or inadmissible."""
     penalties: list[float]
-    """The step's own penalty, 0 or invalid_penalty."""
+    """The step's own penalty inside its score, 0 or invalid_penalty; all 0 where there are `charges`."""
     masked: list[str | None]
     """Why the step cannot have an advantage: it leads only to errored leaves, or must not be imitated (Step.mask)."""
+    charges: list[float] | None = None
+    """The step's penalty outside the normalisation (`penalty: outside`), which `credited` takes from its advantage."""
+
+    def credited(self, step: int, advantage: float, parts: dict[str, float]) -> StepCredit:
+        """The row of a step that has an advantage; one more part, `charge`, where penalties are outside."""
+        if self.charges is None:
+            return StepCredit(step=step, advantage=advantage, parts=parts)
+        charge = self.charges[step]
+        return StepCredit(step=step, advantage=advantage - charge, parts={**parts, "charge": charge})
 
     def children(self) -> list[list[int]]:
         """Per step, and the root as last element, the children that count: those with a live leaf."""
@@ -115,9 +124,12 @@ def survey(tree: Tree, switches: Switches) -> Survey:
             won[parents[number]] += won[number]
         else:
             masked[number] = ERRORED
-    reward, penalty = switches.success_reward, switches.invalid_penalty
+    reward = switches.success_reward
     rewards = [reward * good / (all_ or 1) for good, all_ in zip(won, live, strict=True)]
-    return Survey(parents, ends, live, won, rewards, invalid, [penalty * bad for bad in invalid], masked)
+    penalties = [switches.invalid_penalty * bad for bad in invalid]
+    if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
+        return Survey(parents, ends, live, won, rewards, invalid, [0.0] * size, masked, penalties)
+    return Survey(parents, ends, live, won, rewards, invalid, penalties, masked)
 
 
 def outcome_scale(
@@ -142,6 +154,7 @@ def outcome_scale(
     GRPO (002 eq. 8) to the letter. A merged step has the mean of its leaves' A_it. One trajectory alone: 0.
     The release takes R_i less the penalty of the *first* step once per trajectory (over = trajectories), and leaves a group of
     one row as it is (mean 0, std 1). It counts rows: over steps a single trajectory of T steps is a group of T rows.
+    With `penalty: outside` p is 0 here, and Survey.credited takes it from the advantage.
     """
     found = entries(seen, form, over, prefix)
     if form == "release" and sum(weight for _, weight in found) == 1:

@@ -5,11 +5,11 @@ penalty of an invalid step is inside the baseline: group.outcome_scale has the f
 its own penalty; for that see rewardflow.
 """
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, unassigned
 from agentcli.credit.group import Scale, Survey, rows, scale_for, survey
-from agentcli.credit.terms import GRPO, among_leaves, told
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.credit.terms import GRPO, among_leaves, charge, end_line, told
+from agentcli.records.types import Credit, Tree
 
 
 class GrpoSettings(GroupSwitches, kw_only=True):
@@ -37,7 +37,7 @@ def terminal_credit(tree: Tree, seen: Survey, scale: Scale, prefix: str | None, 
             continue
         penalty = seen.penalties[step]
         parts = {"reward": reward, "penalty": penalty, "baseline": scale.center}
-        credits.append(StepCredit(step=step, advantage=scale(reward - penalty), parts=parts))
+        credits.append(seen.credited(step, scale(reward - penalty), parts))
     return Credit(task=tree.task.id, method=method, steps=credits)
 
 
@@ -45,5 +45,5 @@ def explain(tree: Tree, settings: GroupSwitches, row: int, source: str = GRPO) -
     """The account of one row; also spark's."""
     sheet, seen = Sheet(), survey(tree, settings)
     about, scale = told(seen, settings.prefix, row), scale_for(seen, settings, settings.normalise)
-    among_leaves(sheet, tree, seen, about, settings, scale, settings.normalise, ADVANTAGE, source=source)
-    return sheet
+    among_leaves(sheet, tree, seen, about, settings, scale, settings.normalise, end_line(seen), source=source)
+    return charge(sheet, seen, about.step)

@@ -21,6 +21,7 @@ from agentcli.records.types import Credit, StepCredit, Tree
 
 WITHOUT = {
     "normalise": "its baseline is the critic's value, and whitening a batch is the trainer's matter",
+    "penalty": "it is charged to its own step after everything else",
     "over": "there is no group",
     "form": "there is one form",
     "similarity": "it groups no states",

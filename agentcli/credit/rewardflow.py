@@ -13,15 +13,15 @@ from typing import Literal
 
 import msgspec
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import StateSwitches, in_range, require, unassigned
 from agentcli.credit.graph import NOISE_ACTIONS, NOISE_OBSERVATIONS, SUCCESS, StateGraph, build
 from agentcli.credit.group import Survey, rows, scale_for, scales_within, survey
 from agentcli.credit.rewardflow_release import Moves, release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import state_pairs, texts
-from agentcli.credit.terms import alike, among_leaves, told
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.credit.terms import alike, among_leaves, charge, end_line, told
+from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"rewards": "its rewards are differences of state values", "w": "its weights are alpha_action and alpha_traj"}
 NOISE = ("noise_actions", "noise_observations")
@@ -103,7 +103,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             "value": moves.values[step],
             "next_value": moves.next_values[step],
         }
-        credits.append(StepCredit(step=step, advantage=action + trajectory, parts=parts))
+        credits.append(seen.credited(step, action + trajectory, parts))
     return Credit(task=tree.task.id, method="rewardflow", steps=credits)
 
 
@@ -191,8 +191,8 @@ def explain(tree: Tree, settings: RewardFlowSettings, row: int) -> Sheet:
     sheet.given("alpha_traj", settings.alpha_traj, "setting")
     sheet.line("action", "alpha_action * closer", "its part of the advantage")
     sheet.line("trajectory", "alpha_traj * compared", "its part of the advantage")
-    sheet.line(ADVANTAGE, "action + trajectory", "both parts", "002 eq. 9")
-    return sheet
+    sheet.line(end_line(seen), "action + trajectory", "both parts", "002 eq. 9")
+    return charge(sheet, seen, about.step)
 
 
 def _explain_values(

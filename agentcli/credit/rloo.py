@@ -9,11 +9,11 @@ group's weight: G over trajectories, the number of rows over steps (what the rel
 leaves it its score.
 """
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import RowSwitches
 from agentcli.credit.group import Scale, Survey, scale_for, survey
 from agentcli.credit.grpo import terminal_credit
-from agentcli.credit.terms import among_leaves, told
+from agentcli.credit.terms import among_leaves, charge, end_line, told
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"normalise": "it leaves one out instead of dividing by a std"}
@@ -41,5 +41,5 @@ def explain(tree: Tree, settings: RlooSettings, row: int) -> Sheet:
     sheet, seen = Sheet(), survey(tree, settings)
     about, what = told(seen, settings.prefix, row), "the outcome less the mean of the other trajectories' outcomes"
     how, source = "leave-one-out", "Kool et al. 2019"
-    among_leaves(sheet, tree, seen, about, settings, _scale(seen, settings), how, ADVANTAGE, what, source)
-    return sheet
+    among_leaves(sheet, tree, seen, about, settings, _scale(seen, settings), how, end_line(seen), what, source)
+    return charge(sheet, seen, about.step)

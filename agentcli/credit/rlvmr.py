@@ -15,7 +15,7 @@ penalised; a first step counts as following an invalid one; a tag's only row kee
 
 from typing import Literal
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, in_range, unassigned
 from agentcli.credit.group import (
     EPSILON,
@@ -29,8 +29,8 @@ from agentcli.credit.group import (
     survey,
     visits,
 )
-from agentcli.credit.terms import alike, among_leaves, told
-from agentcli.records.types import Credit, Step, StepCredit, Tree, Validity
+from agentcli.credit.terms import alike, among_leaves, charge, end_line, told
+from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {"gamma": "a tag's reward is not discounted", "similarity": "it groups by tag, not by state"}
 TAGS = ("planning", "explore", "reflection")
@@ -67,7 +67,7 @@ def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
         trajectory = trajectory_scale(reward - seen.penalties[step])
         tag = settings.w * scale(meant)
         parts = {"trajectory": trajectory, "tag": tag, "tag_reward": meant, "tag_mean": scale.center}
-        credits.append(StepCredit(step=step, advantage=trajectory + tag, parts=parts))
+        credits.append(seen.credited(step, trajectory + tag, parts))
     return Credit(task=tree.task.id, method="rlvmr", steps=credits)
 
 
@@ -159,5 +159,5 @@ def explain(tree: Tree, settings: RlvmrSettings, row: int) -> Sheet:
     how = "std" if settings.scale == "std" else "mean"
     sheet.compare("compared", "m", group, scales[tag], how, "how it compares among the steps with its tag", source)
     sheet.line("tag", "w * compared", "its part of the advantage")
-    sheet.line(ADVANTAGE, "trajectory + tag", "both parts", source)
-    return sheet
+    sheet.line(end_line(seen), "trajectory + tag", "both parts", source)
+    return charge(sheet, seen, about.step)

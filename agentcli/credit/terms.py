@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from agentcli.credit.account import Group, Sheet
+from agentcli.credit.account import ADVANTAGE, Group, Sheet
 from agentcli.credit.common import Switches
 from agentcli.credit.group import ROOT, Scale, Survey, entries, path_counts, rows
 from agentcli.records.types import Outcome, Tree
@@ -47,7 +47,25 @@ def row_outcome(sheet: Sheet, tree: Tree, seen: Survey, about: Told, switches: S
     sheet.given("won", won, "of its leaves that succeeded")
     sheet.given("leaves", len(about.ends), "leaves below it that did not error, whose outcomes the row holds")
     sheet.line("R", "success_reward * won / leaves", "outcome reward of the row")
-    sheet.given("p", seen.penalties[about.step], "penalty, of an invalid step only")
+    sheet.given("p", seen.penalties[about.step], penalty_of(seen))
+
+
+def penalty_of(seen: Survey) -> str:
+    """What the number p of a score is."""
+    return "penalty, of an invalid step only" if seen.charges is None else "penalty: charged below, outside the score"
+
+
+def end_line(seen: Survey) -> str:
+    """The name of the line before `charge`: the last one where nothing is charged."""
+    return ADVANTAGE if seen.charges is None else "uncharged"
+
+
+def charge(sheet: Sheet, seen: Survey, step: int) -> Sheet:
+    """The account with its last lines where penalties are outside the normalisation: Survey.credited."""
+    if seen.charges is not None:
+        sheet.given("charge", seen.charges[step], "penalty outside the normalisation, of an invalid step only")
+        sheet.line(ADVANTAGE, f"{end_line(seen)} - charge", "the penalty is charged to its own step, once")
+    return sheet
 
 
 def among_leaves(

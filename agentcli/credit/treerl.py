@@ -16,6 +16,7 @@ from agentcli.records.types import Credit, StepCredit, Tree
 
 WITHOUT = {
     "normalise": "eq. 27 weighs by |L(s)|^-1/2 and divides by no std",
+    "penalty": "it divides by no std: a penalty costs at most twice itself",
     "over": "its values are means over leaves",
     "prefix": "a shared step has one value",
     "form": "there is one form",

@@ -6,11 +6,12 @@ Steps with one parent were sampled from one state and are the group; an only chi
 penalty of an invalid step lowers its own score and no expectation. Errored children are left out.
 """
 
-from agentcli.credit.account import ADVANTAGE, Sheet
+from agentcli.credit.account import Sheet
 from agentcli.credit.carl import expected_rewards
-from agentcli.credit.common import Normalise, Switches, unassigned
+from agentcli.credit.common import Normalise, PenaltySwitches, unassigned
 from agentcli.credit.group import scale_of, survey
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.credit.terms import charge, end_line, penalty_of
+from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
     "over": "its groups are siblings: every child counts once",
@@ -19,7 +20,7 @@ WITHOUT = {
 }
 
 
-class TreerpoSettings(Switches, kw_only=True):
+class TreerpoSettings(PenaltySwitches, kw_only=True):
     """Raises UsageError naming the field."""
 
     normalise: Normalise = "std"
@@ -41,7 +42,7 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
             continue
         scale = scales[parent]
         parts = {"expected": expected[step], "penalty": seen.penalties[step], "baseline": scale.center}
-        credits.append(StepCredit(step=step, advantage=scale(scores[step]), parts=parts))
+        credits.append(seen.credited(step, scale(scores[step]), parts))
     return Credit(task=tree.task.id, method="treerpo", steps=credits)
 
 
@@ -51,7 +52,7 @@ def explain(tree: Tree, settings: TreerpoSettings, row: int) -> Sheet:
     children = seen.children()
     siblings, expected = children[seen.parents[row]], expected_rewards(seen, children)
     sheet.given("E", expected[row], "expected reward after the step: mean over its children, up to the leaves")
-    sheet.given("p", seen.penalties[row], "penalty, of an invalid step only")
+    sheet.given("p", seen.penalties[row], penalty_of(seen))
     sheet.line("x", "E - p", "score of the step", "003 eq. 10")
     members = [(step, expected[step] - seen.penalties[step], 1.0) for step in siblings]
     group = sheet.group(
@@ -59,5 +60,5 @@ def explain(tree: Tree, settings: TreerpoSettings, row: int) -> Sheet:
     )
     scale = scale_of([entry[1:] for entry in members], settings.normalise)
     what = "how its expected reward compares among its siblings"
-    sheet.compare(ADVANTAGE, "x", group, scale, settings.normalise, what, "003 App. C.5")
-    return sheet
+    sheet.compare(end_line(seen), "x", group, scale, settings.normalise, what, "003 App. C.5")
+    return charge(sheet, seen, row)

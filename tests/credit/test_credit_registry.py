@@ -30,18 +30,18 @@ def test_defaults_are_complete_and_stable(name: str) -> None:
 
 
 VOCABULARY = {
-    "grpo": "form over prefix normalise",
-    "spark": "form over prefix normalise",
-    "rloo": "form over prefix",
-    "gigpo": "form over prefix normalise state similarity embedding_model scale gamma w rewards",
-    "rewardflow": "form over prefix normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj gain "
+    "grpo": "form over prefix penalty normalise",
+    "spark": "form over prefix penalty normalise",
+    "rloo": "form over prefix penalty",
+    "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
+    "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj gain "
     "no_op_penalty pruning noise_actions noise_observations pool loop_steps",
     "carl": "update",
     "treerl": "",
-    "treerpo": "normalise",
-    "arpo": "normalise",
-    "rlvmr": "form over prefix normalise scale w",
-    "dpepo": "form over prefix normalise state alpha omega gamma beta invalid_factor",
+    "treerpo": "penalty normalise",
+    "arpo": "penalty normalise",
+    "rlvmr": "form over prefix penalty normalise scale w",
+    "dpepo": "form over prefix penalty normalise state alpha omega gamma beta invalid_factor",
     "ppo": "prefix gamma gae_lambda rewards",
 }
 
@@ -142,6 +142,12 @@ def test_the_settings_given_are_not_changed() -> None:
         ({"method": "ppo", "gae_lambda": 1.01}, ["credit.gae_lambda", "at most 1"]),
         ({"method": "ppo", "rewards": "environment", "success_reward": 10}, ["credit.success_reward", "environment"]),
         ({"method": "ppo", "normalise": "std"}, ["credit.normalise", "critic", "gae_lambda"]),
+        (
+            {"method": "grpo", "penalty": "outside", "form": "release"},
+            ["credit.penalty", "'inside' where form is release"],
+        ),
+        ({"method": "rloo", "penalty": "none"}, ["credit.penalty", "none"]),
+        ({"method": "treerl", "penalty": "outside"}, ["credit.penalty", "divides by no std"]),
         ({"method": "carl", "prefix": "merge"}, ["credit.prefix", "one expectation", "update"]),
     ],
 )
