@@ -14,6 +14,9 @@ Phi_traj is grpo's advantage (eq. 7), the outcome being a success as soon as any
 over its leaves. `invalid_factor` f multiplies R_step by f^(inadmissible moves) (ScienceWorld: 0.5). A step in one environment is
 one move.
 
+The ablations of 004 Tables 2 and 4 leave a reward out: R_step is then the other one, still in (0, 2]; without both, A = Phi_traj.
+Coefficients of 1 are not that ablation: they make every term 1, R_step 2 and the factor of all failures 0.
+
 `form: release` has, in the place of R_step,
 
     W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2 in (0, 1]
@@ -25,7 +28,7 @@ M_width counts occurrences, `look` is left out of C_width, and omega is 0.80.
 from collections.abc import Sequence
 
 from agentcli.credit.account import Sheet
-from agentcli.credit.common import GroupSwitches, in_range, unassigned
+from agentcli.credit.common import GroupSwitches, in_range, require, unassigned
 from agentcli.credit.group import Survey, rows, scale_for, survey, visits
 from agentcli.credit.states import StateForm, standing_states
 from agentcli.credit.terms import GRPO, charge, end_line, leaf_group, row_outcome, told
@@ -34,6 +37,8 @@ from agentcli.records.types import Credit, Step, Tree, Validity
 WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is one state and one action"}
 NO_ACTION = 0.5
 """R_step of a step without a readable action (release; the paper does not say)."""
+PLAIN = 1.0
+"""R_step where neither reward is part of it: both factors of eq. 8 are 1."""
 Act = tuple[int, str, str | None]
 """A move in short: copy, action, and the other half of its transition: the state before, in the release the copy's action before
 (None for its first)."""
@@ -57,11 +62,30 @@ class DpepoSettings(GroupSwitches, kw_only=True):
     """Factor per other selected copy that has seen the transition."""
     invalid_factor: float | None = None
     """Factor per inadmissible move; unset: none (ALFWorld). ScienceWorld: 0.5."""
+    action_reward: bool = True
+    """Whether R_action is part of R_step (DAR of 004 Tables 2 and 4). Coefficients of 1 do not leave it out: see above."""
+    transition_reward: bool = True
+    """Whether R_transition is (DTR). Without both, R_step is 1: grpo."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.omega is None:
-            self.omega = RELEASE_OMEGA if self.form == "release" else PAPER_OMEGA
+        usual_omega = RELEASE_OMEGA if self.form == "release" else PAPER_OMEGA
+        self.omega = usual_omega if self.omega is None else self.omega
+        for name, coefficients in (
+            ("action_reward", {"alpha": 0.8, "omega": usual_omega}),
+            ("transition_reward", {"gamma": 0.95, "beta": 0.95}),
+        ):
+            on = getattr(self, name)
+            require(on or self.form == "paper", name, on, "true where form is release, which has no such variant")
+            for coefficient, usual in coefficients.items():
+                value = getattr(self, coefficient)
+                require(on or value == usual, coefficient, value, f"left alone where {name} is off")
+        require(
+            self.action_reward or self.transition_reward or self.invalid_factor is None,
+            "invalid_factor",
+            self.invalid_factor,
+            "unset where action_reward and transition_reward are off: there is no R_step to multiply",
+        )
         in_range(self, "alpha", "omega", "gamma", "beta", above=0, most=1)
         if self.invalid_factor is not None:
             in_range(self, "invalid_factor", above=0, most=1)
@@ -131,6 +155,8 @@ class History:
 def step_rewards(tree: Tree, seen: Survey, settings: DpepoSettings) -> list[float]:
     """R_step, or the release's W, of every step that counts."""
     release, steps = settings.form == "release", tree.steps
+    if not (settings.action_reward or settings.transition_reward):
+        return [PLAIN] * len(steps)
     states = standing_states(tree, settings.state)
     history, found = History(), [NO_ACTION] * len(steps)
     done: list[list[Act]] = [[] for _ in steps]
@@ -187,12 +213,18 @@ def _weight(acts: Sequence[Act], c_width: int, refused: int, history: History, s
         transitions += settings.gamma ** history.transitions(copy, action, before)
         width += settings.beta ** _m_width(act, acts, history, release)
     count, factor = len(acts), settings.invalid_factor
-    charge = 1.0 if factor is None else factor**refused
+    charged = 1.0 if factor is None else factor**refused
     if release:
         terms = [omega**c_width, (depth + transitions + width) / 3 / count]
-        terms += [] if factor is None else [charge]
+        terms += [] if factor is None else [charged]
         return sum(terms) / len(terms)
-    return charge * (depth / count + omega**c_width + (transitions + width) / count) / 2
+    r_action = depth / count + omega**c_width
+    r_transition = (transitions + width) / count
+    if not settings.transition_reward:
+        return charged * r_action
+    if not settings.action_reward:
+        return charged * r_transition
+    return charged * (r_action + r_transition) / 2
 
 
 def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
@@ -218,6 +250,9 @@ def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
 
 def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSettings, step: int) -> None:
     """The number R_step (W in the release), from the counts along the path."""
+    if not (settings.action_reward or settings.transition_reward):
+        sheet.given("R_step", PLAIN, "neither reward is part of it (action_reward, transition_reward)")
+        return
     release, history = settings.form == "release", History()
     states = standing_states(tree, settings.state)
     *before, last = seen.path(step)
@@ -251,5 +286,9 @@ def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSett
         return
     sheet.line("R_action", "mean_depth + omega ** C_width", "new actions", "004 eq. 3")
     sheet.line("R_transition", "mean_transitions + mean_width", "new transitions", "004 eq. 4")
-    both = "(R_action + R_transition) / 2"
-    sheet.line("R_step", f"charge * {both}" if charged else both, "in (0, 2]: both", "004 eq. 5")
+    part, what = "(R_action + R_transition) / 2", "in (0, 2]: both"
+    if not settings.transition_reward:
+        part, what = "R_action", "in (0, 2]: new actions alone (transition_reward is off)"
+    elif not settings.action_reward:
+        part, what = "R_transition", "in (0, 2]: new transitions alone (action_reward is off)"
+    sheet.line("R_step", f"charge * {part}" if charged else part, what, "004 eq. 5")

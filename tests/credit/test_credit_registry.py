@@ -34,14 +34,14 @@ VOCABULARY = {
     "spark": "form over prefix penalty normalise",
     "rloo": "form over prefix penalty",
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
-    "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj gain "
-    "no_op_penalty pruning noise_actions noise_observations pool loop_steps",
+    "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj "
+    "gain no_op_penalty pruning noise_actions noise_observations pool loop_steps",
     "carl": "update",
     "treerl": "",
     "treerpo": "penalty normalise",
     "arpo": "penalty normalise",
     "rlvmr": "form over prefix penalty normalise scale w",
-    "dpepo": "form over prefix penalty normalise state alpha omega gamma beta invalid_factor",
+    "dpepo": "form over prefix penalty normalise state alpha omega gamma beta invalid_factor action_reward transition_reward",
     "ppo": "prefix gamma gae_lambda rewards",
 }
 
@@ -139,6 +139,14 @@ def test_the_settings_given_are_not_changed() -> None:
         ({"method": "dpepo", "alpha": 0}, ["credit.alpha", "above 0"]),
         ({"method": "dpepo", "omega": 1.1}, ["credit.omega", "at most 1"]),
         ({"method": "dpepo", "invalid_factor": 0}, ["credit.invalid_factor", "above 0"]),
+        ({"method": "dpepo", "action_reward": False, "form": "release"}, ["credit.action_reward", "form is release"]),
+        ({"method": "dpepo", "transition_reward": False, "form": "release"}, ["credit.transition_reward", "release"]),
+        ({"method": "dpepo", "action_reward": False, "omega": 0.5}, ["credit.omega", "action_reward is off"]),
+        ({"method": "dpepo", "transition_reward": False, "gamma": 0.5}, ["credit.gamma", "transition_reward is off"]),
+        (
+            {"method": "dpepo", "action_reward": False, "transition_reward": False, "invalid_factor": 0.5},
+            ["credit.invalid_factor", "unset"],
+        ),
         ({"method": "ppo", "gae_lambda": 1.01}, ["credit.gae_lambda", "at most 1"]),
         ({"method": "ppo", "rewards": "environment", "success_reward": 10}, ["credit.success_reward", "environment"]),
         ({"method": "ppo", "normalise": "std"}, ["credit.normalise", "critic", "gae_lambda"]),

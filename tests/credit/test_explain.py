@@ -33,7 +33,13 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
         {"alpha_action": 0.5, "alpha_traj": 2.0, "scale": "none", "pruning": False},
         {"form": "release", "loop_steps": 3},
     ],
-    "dpepo": [{"invalid_factor": 0.5}, {"invalid_factor": 0.5, "form": "release"}],
+    "dpepo": [
+        {"invalid_factor": 0.5},
+        {"invalid_factor": 0.5, "form": "release"},
+        {"action_reward": False, "form": "paper"},
+        {"transition_reward": False, "invalid_factor": 0.5, "form": "paper"},
+        {"action_reward": False, "transition_reward": False, "form": "paper"},
+    ],
     "gigpo": [{"scale": "none", "form": "release"}, {"w": 2.0, "similarity": "difflib:0.9"}],
     "rlvmr": [{"w": 2.0, "scale": "none"}],
 }

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, chains, move, step, tree
 
-from agentcli.credit import dpepo, rlvmr
+from agentcli.credit import dpepo, grpo, rlvmr
 from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.rlvmr import RlvmrSettings
 from agentcli.records.types import Credit, Move, Outcome, Tree, Validity
@@ -120,6 +120,33 @@ def test_a_transition_another_selected_copy_has_seen() -> None:
     assert alone == 2.0
     both = weights(*before, [move(1, "look", "t"), move(2, "go", "s")])[2]
     assert both == pytest.approx((1 + 1 + 1 + (1 + 0.95) / 2) / 2)
+
+
+def test_one_reward_or_the_other_left_out() -> None:
+    """004 Tables 2 and 4. go again in copy 1 from the same state: alpha .8 and gamma .95; go in two copies from one state at once:
+    omega .95 and beta .95 each."""
+    again = [move(1, "go", "s")], [move(1, "go", "s")]
+    assert weights(*again, transition_reward=False) == pytest.approx([2.0, 0.8 + 1])
+    assert weights(*again, action_reward=False) == pytest.approx([2.0, 0.95 + 1])
+    both = [move(1, "go", "s"), move(2, "go", "s")]
+    assert weights(both, transition_reward=False) == pytest.approx([1 + 0.95])
+    assert weights(both, action_reward=False) == pytest.approx([1 + 0.95])
+    refused = [move(1, "zap", validity=Validity.INADMISSIBLE)]
+    assert weights(refused, transition_reward=False, invalid_factor=0.5) == [1.0]
+    assert weights([], action_reward=False) == [0.5]
+
+
+def test_without_both_rewards_it_is_grpo_and_with_coefficients_of_one_it_is_not() -> None:
+    steps = [[move(1, "go")], [move(1, "go")], []]
+    grown = parallel((SUCCESS, steps), (FAILURE, steps), (FAILURE, steps[:1]))
+    plain = dpepo.assign(grown, DpepoSettings(action_reward=False, transition_reward=False))
+    assert advantages(plain) == advantages(grpo.assign(grown, grpo.GrpoSettings(invalid_penalty=0.0)))
+    assert part(plain, "step") == [1.0] * 7
+    # The trap: R_step 2 everywhere, so successes count twice and failures not at all.
+    ones = dpepo.assign(grown, DpepoSettings(alpha=1.0, omega=1.0, gamma=1.0, beta=1.0))
+    doubled = [2 * (value or 0.0) for value in advantages(plain)[:2]]
+    assert advantages(ones)[:2] == pytest.approx(doubled)
+    assert advantages(ones)[3:5] == [0.0, 0.0]
 
 
 def test_no_readable_action_and_refused_ones() -> None:
