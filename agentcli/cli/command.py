@@ -249,22 +249,33 @@ class Call:
             raise UsageError(f"{existing} exists; {go_on}replace it with --overwrite")
 
     def preview(
-        self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]], outputs: Sequence[Path] = ()
+        self,
+        inputs: dict[str, Any],
+        counts: Callable[[], dict[str, int]],
+        outputs: Sequence[Path] = (),
+        resolved: "Callable[[], Settings] | None" = None,
     ) -> bool:
         """With --dry-run, print resolved settings, inputs, outputs and counts to stdout and return True; with --resume too, do so
-        after the stage has been rehearsed, for which the body must go on to it.
+        after the stage has been rehearsed, for which the body must go on to it. `resolved` gives the settings where the inputs
+        decide what one that is not set comes to.
 
         Raises what the command itself would raise at once: for output that exists, and for inputs that `counts` checks.
         """
         if not self.dry:
             return False
-        self._plan = partial(self._show_plan, inputs, counts, outputs)
+        self._plan = partial(self._show_plan, inputs, counts, outputs, resolved or (lambda: self.settings))
         if self.values.get("resume"):
             return False
         self._plan()
         return True
 
-    def _show_plan(self, inputs: dict[str, Any], counts: Callable[[], dict[str, int]], outputs: Sequence[Path]) -> None:
+    def _show_plan(
+        self,
+        inputs: dict[str, Any],
+        counts: Callable[[], dict[str, int]],
+        outputs: Sequence[Path],
+        resolved: "Callable[[], Settings]",
+    ) -> None:
         import msgspec
 
         from agentcli.cli.dry_run import check_model, check_tracking
@@ -276,7 +287,7 @@ class Call:
             check_tracking(self.settings, self._out, bool(self.values.get("overwrite")))
         plan = {
             "command": self.stage.name,
-            "settings": msgspec.to_builtins(self.settings),
+            "settings": msgspec.to_builtins(resolved()),
             "inputs": {name: None if value is None else str(value) for name, value in inputs.items()},
             "outputs": [str(path) for path in outputs],
             "counts": counts(),

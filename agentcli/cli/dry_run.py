@@ -75,10 +75,3 @@ def check_policy(settings: "Settings", kind: str) -> None:
         policy = msgspec.structs.replace(settings.policy, kind=kind)
         settings = msgspec.structs.replace(settings, policy=policy)
         make_policy(settings, make_world(settings.environment), None, None)
-
-
-def check_credit(settings: "Settings") -> None:
-    """Raises UsageError for an unknown credit method or a switch it does not have."""
-    from agentcli.credit.registry import make
-
-    make(settings.credit)

@@ -1,7 +1,7 @@
 """agentcli run"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_credit, iteration_size, panel_size
+from agentcli.cli.dry_run import iteration_size, panel_size
 from agentcli.cli.options import (
     CONFIG,
     GROWTH,
@@ -26,7 +26,8 @@ def run(call: Call) -> None:
     """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET names method and world."""
     from agentcli.exploration.registry import check
     from agentcli.records.runs import RunDirectory
-    from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy
+    from agentcli.stages.loop import credit_of
+    from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, with_aggregate
 
     settings = call.settings
     check(settings)
@@ -37,7 +38,7 @@ def run(call: Call) -> None:
         )
 
     def counts() -> dict[str, int]:
-        check_credit(settings)
+        credit_of(settings)
         refuse_adapter_beside_model(settings)
         refuse_greedy(settings)
         iterations, tasks = settings.run.iterations, iteration_size(settings, 0)
@@ -49,7 +50,8 @@ def run(call: Call) -> None:
         }
 
     out = call.new_run()
-    if call.preview({"model": model}, counts, [out / "iteration_000", RunDirectory(out).checkpoint]):
+    outputs = [out / "iteration_000", RunDirectory(out).checkpoint]
+    if call.preview({"model": model}, counts, outputs, lambda: with_aggregate(settings, credit_of(settings))):
         return
     from agentcli.stages.loop import run_loop as stage
 

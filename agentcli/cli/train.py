@@ -41,7 +41,7 @@ RECOMPUTE = Option(
 def train(call: Call) -> None:
     """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that of -o."""
     from agentcli.records.runs import RunDirectory
-    from agentcli.stages.train import refuse_adapter_beside_model
+    from agentcli.stages.train import method_of, refuse_adapter_beside_model, with_aggregate
 
     settings, run = call.settings, call.run
     directory = RunDirectory(run)
@@ -58,7 +58,12 @@ def train(call: Call) -> None:
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
     refuse_adapter_beside_model(settings)
     inputs = {"trees": trees, "credit": credit, "model": model}
-    if call.preview(inputs, lambda: {"trees": count_trees(trees)}, target.trained):
+    if call.preview(
+        inputs,
+        lambda: {"trees": count_trees(trees)},
+        target.trained,
+        lambda: with_aggregate(settings, method_of(credit) if credit else None),
+    ):
         return
     from agentcli.stages.train import train as stage
 

@@ -1,9 +1,9 @@
 """All credit methods by name, imported when asked for.
 
 A method is a module with `assign(tree, settings) -> Credit`; the class its `settings` is annotated with is the method's
-settings: exactly the switches that can matter for it. `WITHOUT`, where a module has it, says of switches that other methods have
-why this one does not; `explain(tree, settings, row) -> Sheet`, where it has one, accounts for an advantage (account.py). An
-installed package adds such modules under the entry-point group `agentcli.credit`.
+settings: exactly the switches that can matter for it. What its name alone says stands in METHODS. `WITHOUT`, where a module has
+it, says of switches that other methods have why this one does not; `explain(tree, settings, row) -> Sheet`, where it has one,
+accounts for an advantage (account.py). An installed package adds such modules under the entry-point group `agentcli.credit`.
 """
 
 import difflib
@@ -14,24 +14,37 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.records.settings import Aggregate
 from agentcli.records.types import Credit, Tree
 
 if TYPE_CHECKING:
     from agentcli.credit.account import Sheet
 
+
+class Method(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a method before it is imported."""
+
+    module: str
+    aggregate: Aggregate = "step"
+    """How the loss of its paper weighs tokens (train.aggregate). step: 002 eq. 11. token: 003 eq. 2, a mean over the tokens of
+    all that is trained."""
+    needs_values: bool = False
+    """Every step must hold a critic's value (Step.value)."""
+
+
 METHODS = {
-    "grpo": "agentcli.credit.grpo",
-    "rloo": "agentcli.credit.rloo",
-    "gigpo": "agentcli.credit.gigpo",
-    "rewardflow": "agentcli.credit.rewardflow",
-    "spark": "agentcli.credit.spark",
-    "carl": "agentcli.credit.carl",
-    "treerl": "agentcli.credit.treerl",
-    "treerpo": "agentcli.credit.treerpo",
-    "arpo": "agentcli.credit.arpo",
-    "rlvmr": "agentcli.credit.rlvmr",
-    "dpepo": "agentcli.credit.dpepo",
-    "ppo": "agentcli.credit.ppo",
+    "grpo": Method(module="agentcli.credit.grpo"),
+    "rloo": Method(module="agentcli.credit.rloo"),
+    "gigpo": Method(module="agentcli.credit.gigpo"),
+    "rewardflow": Method(module="agentcli.credit.rewardflow"),
+    "spark": Method(module="agentcli.credit.spark"),
+    "carl": Method(module="agentcli.credit.carl", aggregate="token"),
+    "treerl": Method(module="agentcli.credit.treerl", aggregate="token"),
+    "treerpo": Method(module="agentcli.credit.treerpo", aggregate="token"),
+    "arpo": Method(module="agentcli.credit.arpo", aggregate="token"),
+    "rlvmr": Method(module="agentcli.credit.rlvmr"),
+    "dpepo": Method(module="agentcli.credit.dpepo"),
+    "ppo": Method(module="agentcli.credit.ppo", needs_values=True),
 }
 
 Assign = Callable[[Tree, Any], Credit]
@@ -52,7 +65,7 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
     module = _load(name)
     assign = module.assign
     kind = get_type_hints(assign)["settings"]
-    fields = [field.name for field in msgspec.structs.fields(kind)]
+    fields = switches_of(name)
     for switch in switches:
         if switch not in fields:
             reason = getattr(module, "WITHOUT", {}).get(switch)
@@ -62,6 +75,16 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         return name, assign, msgspec.convert(switches, kind)
     except msgspec.ValidationError as error:
         raise UsageError(f"credit.{_place(error)}") from error
+
+
+def known(name: str) -> Method:
+    """What is known of a method by its name alone; the defaults for an installed one, and for a name in a file of elsewhere."""
+    return METHODS.get(name) or Method(module="")
+
+
+def switches_of(name: str) -> list[str]:
+    """The switches of a method, in their order. Raises UsageError for an unknown method."""
+    return [field.name for field in msgspec.structs.fields(get_type_hints(_load(name).assign)["settings"])]
 
 
 def changed(own: msgspec.Struct) -> dict[str, Any]:
@@ -82,7 +105,7 @@ def explainer(name: str) -> "Callable[[Tree, Any, int], Sheet] | None":
 
 def _load(name: str) -> Any:
     if name in METHODS:
-        return import_module(METHODS[name])
+        return import_module(METHODS[name].module)
     for point in metadata.entry_points(group="agentcli.credit", name=name):
         return point.load()
     raise UsageError(f"credit.method: no credit method {name!r}; {_hint(name, method_names())}")

@@ -14,6 +14,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Finite = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Aggregate = Literal["step", "token", "sequence"]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 CountFromZero = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
@@ -227,7 +228,10 @@ class TrainSettings(Section, kw_only=True):
     """Weight of the KL penalty (k3) against `reference`."""
     reference: str | None = None
     """Model directory; None: the model that training starts from."""
-    aggregate: Literal["step", "token", "sequence"] = "step"
+    aggregate: Aggregate | None = None
+    """What the loss is a mean of. step: trajectories, of the mean over their steps of the mean over tokens (002 eq. 11). token:
+    all tokens trained (003 eq. 2). sequence: responses, of the mean over tokens. None: the one that the credit's method comes
+    with (credit/registry.py): token for carl, arpo, treerl and treerpo, else step."""
     epochs: Count = 1
     rows_per_update: Count = 256
     """Rows, or pairs for dpo."""

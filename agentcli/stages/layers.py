@@ -260,7 +260,8 @@ def _choices(path: str) -> tuple[str, ...]:
         )
     if "[" in path and get_origin(kind) is list:
         (kind,) = get_args(kind)
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    kind = next((one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None)
+    return get_args(kind)
 
 
 class _Loader(yaml.SafeLoader):

@@ -20,7 +20,7 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.resources import Engines, open_engines
 from agentcli.stages.rollout import roll, sampling_inputs
 from agentcli.stages.session import Invocation, Session
-from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, train
+from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, train, with_aggregate
 
 SECTIONS = ("environment", "policy", "prompt", "rollout", "credit", "train", "threads")
 
@@ -36,7 +36,7 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
         )
     refuse_adapter_beside_model(settings)
     refuse_greedy(settings)
-    make_credit(settings.credit)
+    used = with_aggregate(settings, credit_of(settings)).train.aggregate
     _try(model)
     with Session(
         "run", RunDirectory(out), settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)
@@ -53,8 +53,20 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
                 f"--overwrite would delete {model}, the model to start from; name another --model, or another -o"
             )
         session.start()
+        if used != settings.train.aggregate:
+            session.progress.note(
+                f"train.aggregate: {used}, which credit.method {settings.credit['method']} comes with"
+            )
         history = asyncio.run(_iterate(session, model))
-        return session.finish(latest=True, statistics={"success": history}, counts={"iterations": len(history)})
+        statistics = {"success": history, **({"aggregate": used} if used else {})}
+        return session.finish(latest=True, statistics=statistics, counts={"iterations": len(history)})
+
+
+def credit_of(settings: Settings) -> str | None:
+    """The credit method of every iteration, None where the objective reads no credit. Raises UsageError for a method or switch that
+    there is not."""
+    name = make_credit(settings.credit)[0]
+    return name if settings.train.objective == "policy-gradient" else None
 
 
 def _try(model: str) -> None:
@@ -99,7 +111,7 @@ async def _iteration(
             session.progress.note(f"{folder.name}: {text}")
 
         record = await roll(own, folder, invocation, engines, model=model, warn=warn)
-    name = make_credit(own.credit)[0] if settings.train.objective == "policy-gradient" else None
+    name = credit_of(own)
     if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
         assign_credit(own, folder, invocation)
     if not _finished(run, "train", "checkpoint"):

@@ -1,4 +1,5 @@
-"""train: trees and credit in, an updated checkpoint out. Which method gave the credit does not matter here.
+"""train: trees and credit in, an updated checkpoint out. Which method gave the credit matters only where train.aggregate is not
+set: then the loss is averaged as that method's paper says. The trainer is told how, and knows no method.
 
 With train.objective dpo the pairs of successes and failures of the trees are learned from instead, and no credit is read.
 """
@@ -6,10 +7,14 @@ With train.objective dpo the pairs of successes and failures of the trees are le
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.errors import UsageError
+import msgspec
+
+from agentcli.credit.registry import known
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import StageRecord
+from agentcli.records.types import Credit, StageRecord
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import model_inputs, with_model
 from agentcli.stages.session import Invocation, Session
@@ -36,6 +41,21 @@ def refuse_greedy(settings: Settings) -> None:
         )
 
 
+def with_aggregate(settings: Settings, method: str | None) -> Settings:
+    """Settings with the train.aggregate of the credit's `method` where none is set; None: an objective that reads no credit."""
+    if method is None or settings.train.aggregate is not None:
+        return settings
+    chosen = msgspec.structs.replace(settings.train, aggregate=known(method).aggregate)
+    return msgspec.structs.replace(settings, train=chosen)
+
+
+def method_of(credit: Path) -> str:
+    """The method that a credit file names. Raises DataError for a file that is empty or damaged."""
+    for _, given in read_numbered(credit, Credit):
+        return given.method
+    raise DataError(f"{credit}: holds no credit; write it again with: agentcli assign-credit --overwrite")
+
+
 def train(
     settings: Settings,
     run: Path,
@@ -50,7 +70,8 @@ def train(
     (default: the same run directory).
 
     The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one; the
-    manifest says which happened. Raises UsageError when the output would replace the starting model.
+    manifest's statistics say which happened, and which train.aggregate was used; its settings are as they were asked for, so that
+    credit of another method, later, is averaged as that one's. Raises UsageError when the output would replace the starting model.
     """
     source, target = RunDirectory(run), RunDirectory(out or run)
     trees, credit = source.existing_trees(), None
@@ -62,8 +83,10 @@ def train(
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
+    used = with_aggregate(settings, method_of(credit) if credit else None).train
     inputs = [trees, *([credit] if credit else []), *model_inputs(model), *([carried] if carry else [])]
-    with Session("train", target, settings, invocation, SECTIONS, inputs=inputs, more={"model": model}) as session:
+    more = {"model": model, "aggregate": used.aggregate}
+    with Session("train", target, settings, invocation, SECTIONS, inputs=inputs, more=more) as session:
         session.check(target.trained)
         if session.done and target.checkpoint.exists():
             return session.nothing_owed(session.done)
@@ -78,7 +101,7 @@ def train(
             trees=trees,
             model_dir=model,
             out=target.checkpoint,
-            settings=settings.train,
+            settings=used,
             seed=settings.seed,
             metrics=target.metrics,
             reference=settings.train.reference,
@@ -91,8 +114,8 @@ def train(
             run_name=settings.tracking.name or target.path.resolve().name,
             tracking_dir=tracking_dir or target.tracking,
         )
-        statistics = _update(job, credit)
-        record = session.finish(latest=latest, statistics={"optimizer_carried": carry, **statistics})
+        told = {"optimizer_carried": carry, **({"aggregate": used.aggregate} if credit else {})}
+        record = session.finish(latest=latest, statistics={**told, **_update(job, credit)})
         target.forget_snapshot()
     return record
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import TrainSettings
 from agentcli.training.distributed import World
@@ -114,6 +115,8 @@ def plan_updates(rows: Sequence[Row], tokens: Tokens, settings: TrainSettings, s
 
 
 def _weights(rows: Sequence[Row], members: list[int], settings: TrainSettings) -> dict[int, float]:
+    if settings.aggregate is None:
+        raise UsageError("train.aggregate: names none here, where no method is known; set step, token or sequence")
     found = token_weights(
         settings.aggregate,
         torch.tensor([len(rows[row].token_ids) for row in members]),

@@ -10,12 +10,12 @@ temperature T is softmax(logits / T). Entropy and KL are of the same distributio
 Shape suffixes: N response tokens of a microbatch, R rows of an update, V vocabulary.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-Aggregate = Literal["step", "token", "sequence"]
+from agentcli.records.settings import Aggregate
 
 
 class TokenLosses(NamedTuple):

@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.errors import DataError
+from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered
 from agentcli.records.trees import leaves, path, validate_credit, validate_tree
 from agentcli.records.types import INHERITED, Credit, Outcome, Step, StepCredit, Tree
@@ -72,17 +73,24 @@ def read_rows(
     """All rows that `update` (TrainSettings.update) chooses and that have sampled tokens, in file order, and the count of what
     was left out.
 
-    Raises DataError with file and line when the two files do not belong together, when an advantage or weight is not
-    finite, when a tree was not sampled from a model, when a response is greedy, and when its log-probabilities are not those of the
-    distribution that it was sampled from, unless the trainer is to `recompute` them.
+    Raises DataError with file and line when the two files do not belong together, when the credit is not all of one method,
+    when an advantage or weight is not finite, when a tree was not sampled from a model, when a response is greedy, and when its
+    log-probabilities are not those of the distribution that it was sampled from, unless the trainer is to `recompute` them.
     """
     rows: list[Row] = []
+    method: str | None = None
     counts = RowCounts()
     for (line, tree), (credit_line, given) in _aligned(trees, credit):
         place = f"{trees}:{line}"
         validate_tree(tree, place)
         validate_credit(given, tree, f"{credit}:{credit_line}")
         _check_sampled(tree, place)
+        method = method or given.method
+        if given.method != method:
+            raise DataError(
+                f"{credit}:{credit_line}: method: is {shown(given.method)}, of the lines before {shown(method)}; "
+                "run assign-credit again"
+            )
         entries = _trained_entries(tree, given, f"{credit}:{credit_line}", counts, update)
         shares = _shares(tree, {entry.step for entry in entries})
         repeats = Counter(entry.step for entry in entries)

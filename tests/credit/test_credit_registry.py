@@ -34,8 +34,8 @@ VOCABULARY = {
     "spark": "form over prefix penalty normalise",
     "rloo": "form over prefix penalty",
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
-    "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance alpha_action alpha_traj "
-    "gain no_op_penalty pruning noise_actions noise_observations pool loop_steps",
+    "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance "
+    "alpha_action alpha_traj gain no_op_penalty pruning noise_actions noise_observations pool loop_steps",
     "carl": "update",
     "treerl": "",
     "treerpo": "penalty normalise",

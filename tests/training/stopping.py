@@ -23,6 +23,7 @@ def stop_after(update):
 
 
 TRAIN = {
+    "aggregate": "step",
     "learning_rate": 1e-3,
     "beta": 0.05,
     "rows_per_update": 8,

@@ -20,7 +20,7 @@ from agentcli.training.metrics import TrainMetrics
 from agentcli.training.optimizer_state import load_optimizer, save_optimizer
 from agentcli.training.policy_gradient import train_policy
 
-FAST = {"learning_rate": 1e-3, "beta": 0.0, "rows_per_update": 16, "adam_betas": (0.9, 0.98)}
+FAST = {"aggregate": "step", "learning_rate": 1e-3, "beta": 0.0, "rows_per_update": 16, "adam_betas": (0.9, 0.98)}
 
 
 @pytest.fixture

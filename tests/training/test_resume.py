@@ -218,7 +218,7 @@ def test_random_states_come_back():
 
 
 def test_without_a_snapshot_folder_nothing_is_kept(rollout, tmp_path):
-    settings = TrainSettings(save_every_updates=1, rows_per_update=8)
+    settings = TrainSettings(aggregate="step", save_every_updates=1, rows_per_update=8)
     train_policy(
         Job(rollout.trees, str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl"), rollout.credit
     )
