@@ -109,6 +109,49 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     return min(1.0, 2 * sum(ways[: smaller + 1]) / 2 ** len(sizes))
 
 
+def least_signed_rank_p(pairs: int) -> float:
+    """The smallest p that `wilcoxon_exact` can give for so many differences: all of one sign. Five give 1/16, never 0.05."""
+    return min(1.0, 2 / 2**pairs)
+
+
+def paired_t(differences: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """(mean, low, high) of paired differences, by Student's t with n - 1 degrees of freedom.
+
+    One difference says nothing about others: its interval is infinite. Raises ValueError without any.
+    """
+    if not differences:
+        raise ValueError("paired differences: there are none")
+    count, centre = len(differences), math.fsum(differences) / len(differences)
+    if count == 1:
+        return centre, -math.inf, math.inf
+    from scipy import stats
+
+    variance = math.fsum((value - centre) ** 2 for value in differences) / (count - 1)
+    half = float(stats.t.ppf(0.5 + confidence / 2, count - 1)) * math.sqrt(variance / count)
+    return centre, centre - half, centre + half
+
+
+def area_under(rates: Sequence[float]) -> float:
+    """Area under a curve over iterations, divided by their number: the mean rate. Raises ValueError without any."""
+    if not rates:
+        raise ValueError("area under a curve: it has no values")
+    return math.fsum(rates) / len(rates)
+
+
+def steps_to_level(rates: Sequence[float], steps: Sequence[int], level: float, window: int = 5) -> int | None:
+    """Steps paid up to the end of the first `window` consecutive iterations whose mean rate is at least `level`; None: never.
+
+    rates, steps: one for each iteration. The window is never shortened: single iterations scatter too much to count. Raises
+    ValueError on unlike lengths.
+    """
+    if len(rates) != len(steps):
+        raise ValueError(f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps")
+    for end in range(window, len(rates) + 1):
+        if math.fsum(rates[end - window : end]) / window >= level - TIE:
+            return sum(steps[:end])
+    return None
+
+
 def _normal_quantile(probability: float) -> float:
     from statistics import NormalDist
 

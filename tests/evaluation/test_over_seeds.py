@@ -1,0 +1,74 @@
+"""What is tested over seeds: paired t against scipy and by hand, the least signed-rank p, curves and levels by hand."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from agentcli.evaluation.statistics import area_under, least_signed_rank_p, paired_t, steps_to_level, wilcoxon_exact
+
+
+@given(st.lists(st.floats(-50, 50), min_size=2, max_size=12))
+def test_paired_t_is_scipys(differences: list[float]) -> None:
+    mean, low, high = paired_t(differences)
+    expected = (
+        stats.ttest_1samp(differences, 0).confidence_interval(0.95) if len(set(differences)) > 1 else (mean, mean)
+    )
+    assert (low, high) == pytest.approx(tuple(expected), rel=1e-6, abs=1e-9)
+
+
+def test_paired_t_by_hand() -> None:
+    """1, 2, 3: mean 2, deviation 1, t of two degrees of freedom 4.3027: 2 -+ 4.3027 / sqrt(3)."""
+    half = 4.302653 / math.sqrt(3)
+    assert paired_t([1, 2, 3]) == pytest.approx((2, 2 - half, 2 + half))
+
+
+def test_one_seed_says_nothing_of_others() -> None:
+    assert paired_t([3.0]) == (3.0, -math.inf, math.inf)
+    with pytest.raises(ValueError, match="none"):
+        paired_t([])
+
+
+@pytest.mark.parametrize("pairs", range(1, 9))
+def test_no_signed_rank_test_gives_less(pairs: int) -> None:
+    assert least_signed_rank_p(pairs) == wilcoxon_exact([1.0 + place for place in range(pairs)])
+
+
+def test_five_seeds_cannot_reach_one_in_twenty() -> None:
+    assert least_signed_rank_p(5) == 1 / 16
+    assert least_signed_rank_p(0) == 1.0
+
+
+def test_area_is_the_mean_rate() -> None:
+    assert area_under([0.2, 0.4, 0.9]) == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="no values"):
+        area_under([])
+
+
+def test_a_level_is_reached_at_the_end_of_its_window() -> None:
+    """Means of two: .15, .25, .35; the third iteration ends after 60 steps."""
+    rates, steps = [0.1, 0.2, 0.3, 0.4], [10, 20, 30, 40]
+    assert steps_to_level(rates, steps, 0.25, window=2) == 60
+    assert steps_to_level(rates, steps, 0.15, window=2) == 30
+    assert steps_to_level(rates, steps, 0.36, window=2) is None
+
+
+def test_one_lucky_iteration_is_no_level() -> None:
+    assert steps_to_level([0.1, 0.9, 0.1, 0.1, 0.1], [10] * 5, 0.5) is None
+
+
+def test_a_loop_shorter_than_the_window_reaches_nothing() -> None:
+    assert steps_to_level([1.0] * 4, [10] * 4, 0.5) is None
+    with pytest.raises(ValueError, match="4 rates and 3"):
+        steps_to_level([1.0] * 4, [10] * 3, 0.5)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.integers(1, 100)), min_size=5, max_size=30), st.floats(0, 1), st.floats(0, 1)
+)
+def test_a_higher_level_is_never_reached_sooner(course: list[tuple[float, int]], first: float, second: float) -> None:
+    rates, steps = zip(*course, strict=True)
+    lower, higher = (steps_to_level(rates, steps, level) for level in sorted((first, second)))
+    assert higher is None or (lower is not None and lower <= higher)
