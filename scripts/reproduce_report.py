@@ -1,151 +1,273 @@
-"""The tables that reproduce_small.sh ends with, as Markdown on stdout: what each method brought and what it cost, against grpo.
+"""The tables of reproduce_small.sh as Markdown on stdout, from results.json alone: what each method brought and what it cost.
 
-usage: reproduce_report.py OUT SEED... --methods NAME...      the first method is the reference
-Reads OUT/SEED/{sft,METHOD}; a game of one seed is another task than that of another seed, so that all tests are paired by both.
+usage: reproduce_report.py --from RESULTS.json... [--reference grpo]
+Several files are merged: other seeds, methods or regimes, from other sessions or machines.
 """
 
 import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 import msgspec
+from reproduce_measures import (
+    LEVELS,
+    STARTS,
+    WINDOW,
+    Comparison,
+    Measure,
+    Regime,
+    by_seed,
+    compare,
+    games,
+    measures,
+    over_games,
+    quarters,
+    rate,
+    regimes,
+)
+from reproduce_results import Run, load
 
-from agentcli.errors import AgentCliError, DataError
-from agentcli.evaluation.compare import over_benchmarks, side_by_side
-from agentcli.evaluation.training import PARTS, course, training_cost
-from agentcli.records.files import read_records
-from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode
-from agentcli.stages.compare_training import loop_folders, read_iteration
+from agentcli.errors import AgentCliError
+from agentcli.evaluation.statistics import least_signed_rank_p
+from agentcli.evaluation.training import PARTS
 
-STARTS = {"sft": "", "sft, in several copies": "dpepo-"}
-"""The policy before training, in its two forms, by the prefix of its labels."""
-
-
-class Runs:
-    """The runs of all seeds."""
-
-    def __init__(self, out: Path, seeds: Sequence[str], methods: Sequence[str]) -> None:
-        self.out, self.seeds, self.methods = out, seeds, methods
-
-    def episodes(self, name: str, label: str, seeds: Iterable[str] | None = None) -> list[Episode]:
-        """Of one row of the tables; task ids carry the seed."""
-        prefix, folder = STARTS.get(name, ""), "sft" if name in STARTS else name
-        return [
-            msgspec.structs.replace(row, task=f"{seed}/{row.task}")
-            for seed in seeds or self.seeds
-            for row in read_records(RunDirectory(self.out / seed / folder).evaluation(prefix + label), Episode)
-        ]
-
-    def compared(self, label: str) -> dict[str, dict[str, Any]]:
-        """Every row beside the reference."""
-        return side_by_side({name: self.episodes(name, label) for name in (*self.methods, *STARTS)})
-
-    def iterations(self, name: str) -> list[list[Path]]:
-        """By seed, in order. Raises DataError where there is none."""
-        found = [loop_folders(self.out / seed / name) for seed in self.seeds]
-        if not all(found):
-            raise DataError(f"{self.out}: no iterations of {name}; type the command again, it goes on")
-        return found
-
-
-def main(runs: Runs) -> None:
-    """Print everything."""
-    panels = {label: runs.compared(label) for label in ("L0", "L0-greedy", "L2")}
-    games = panels["L0-greedy"][runs.methods[0]]["tasks"] // len(runs.seeds)
-    print(f"Seeds {', '.join(runs.seeds)}; {games} games of L0. Reference: {runs.methods[0]}.\n")
-    print("### Success in %, all seeds together\n")
-    heads = ("L0 at T = 1", "gain", "L0 greedy", "gain", "McNemar p", "L2 at T = 1", "gain")
-    table(("", *heads), [(name, *success(name, panels)) for name in (*STARTS, *runs.methods)])
-    print("\n### L0 at T = 1 by seed, in %\n")
-    by_seed(runs)
-    print("\n### What training cost, all seeds together\n")
-    cost(runs)
-    print("\n### L0 at T = 1 by task type, in %\n")
-    kinds = sorted(panels["L0"][runs.methods[0]]["kinds"])
-    table(("", *kinds), [(name, *(of_kind(panels["L0"][name], kind) for kind in kinds)) for name in panels["L0"]])
-    print(f"\n### Success of the sampled leaves over the loop, in %: means of {PARTS} equal parts\n")
-    curves(runs)
+LABELS = ("L0", "L0-greedy", "L2")
+NONE = "-"
+OVER_SEEDS = f"""Difference: mean of the paired differences, with the 95 % interval of a paired t test.
+p: exact signed-rank test; with {{seeds}} seeds it cannot fall below {{least}}.
+Leaves of a branching method share prefixes and are correlated, and the curve is that of the training policy on training games: it
+says how fast loops rise, not what they end with.
+A level is reached when the mean of {WINDOW} consecutive iterations is there. Levels are fixed for each seed: the start's success
+on L0 at T = 1 plus {", ".join(map(str, LEVELS))} points. Nothing is put in for what was not reached.
+"""
+OVER_GAMES = """Gains are paired by game and seed. They say whether these policies differ on more games, not what another
+training of the same method would give.
+"""
+QUARTERS = """Entropy in nats per token. Advantages: the least and the greatest of the whole loop.
+Repetitive and inadmissible: shares of the moves of the sampled leaves, in %.
+"""
 
 
-def success(name: str, panels: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
-    """One row's cells of the first table."""
-    cells = []
-    for label, rows in panels.items():
-        row = rows[name]
-        against = row.get("against")
-        cells += [rate(row["success"]), gain(against["success"]) if against else ""]
-        if label == "L0-greedy":
-            cells.append(f"{against['mcnemar']:.2g}" if against else "")
-    return cells
+def report(regime: Regime) -> None:
+    """Everything of one regime."""
+    seeds = ", ".join(map(str, regime.seeds))
+    print(f"## Regime {regime.name}\n\nSeeds {seeds}. Reference: {regime.reference}. ", end="")
+    print("A seed means the same start and the same order of tasks for all methods.\n")
+    missing = [
+        f"{method} {seed}" for method in regime.methods for seed in regime.seeds if (method, seed) not in regime.runs
+    ]
+    if missing:
+        print(f"Not there: {', '.join(missing)}.\n")
+    seed_tables(regime)
+    success_over_games(regime)
+    by_kind(regime)
+    cost(regime)
+    courses(regime)
+    diagnosis(regime)
+    settings(regime)
 
 
-def by_seed(runs: Runs) -> None:
-    """Rates per seed, their mean, and the signed-rank test of the seeds against the reference."""
-    rates = {}
-    for name in (*runs.methods, *STARTS):
-        own = [runs.episodes(name, "L0", [seed]) for seed in runs.seeds]
-        rates[name] = [sum(row.outcome == "success" for row in rows) / len(rows) for rows in own]
-    tests = over_benchmarks(rates)
-    table(
-        ("", *(f"seed {seed}" for seed in runs.seeds), "mean", "Wilcoxon p over seeds"),
-        [
-            (
-                name,
-                *map(percent, own),
-                percent(sum(own) / len(own)),
-                f"{tests[name]['p']:.2g}" if name in tests else "",
-            )
-            for name, own in rates.items()
-        ],
-    )
+def seed_tables(regime: Regime) -> None:
+    """One table for each measure: the value of every seed, and the test over seeds."""
+    count = len(regime.seeds)
+    print(f"### Over seeds, against {regime.reference}\n")
+    print(OVER_SEEDS.format(seeds=count, least=f"{least_signed_rank_p(count):.2g}"))
+    for measure in measures():
+        values = {method: by_seed(regime, measure, method) for method in regime.methods}
+        if all(value is None for own in values.values() for value in own) and measure.unit == "%":
+            continue
+        print(f"#### {measure.name}{', in %' if measure.unit == '%' else ''}\n")
+        heads = ("", *(f"seed {seed}" for seed in regime.seeds), "mean", "difference", "seeds", "p", "least p")
+        table(heads, [seed_row(regime, measure, method, values) for method in regime.methods])
+        print()
 
 
-def cost(runs: Runs) -> None:
-    """Sums over iterations and seeds. Updated: responses with an advantage other than 0, those that have a gradient."""
-    rows, reference = [], None
-    for name in runs.methods:
-        row = training_cost([read_iteration(folder) for own in runs.iterations(name) for folder in own])
-        share = row["responses"]["share"]
-        reference = reference or share
-        counts = (row["ledger"]["steps"], row["trees"], row["leaves"], row["ledger"]["generated_tokens"])
-        shares = [percent(row["shared"]), percent(share), f"{share / reference:.2f}"]
-        rows.append(
-            (name, *map("{:,}".format, counts), *shares, f"{row['updates']:,}", f"{row['seconds']['train']:.0f}")
-        )
-    heads = ("environment steps", "trees", "leaves", "generated tokens", "prompt tokens shared, %")
-    table(("", *heads, "responses updated, %", "of grpo's", "updates", "seconds in train"), rows)
+def seed_row(regime: Regime, measure: Measure, method: str, values: dict[str, list[float | None]]) -> list[str]:
+    """A method's row of one table."""
+    absent = [
+        "not reached" if (method, seed) in regime.runs and measure.unit == "steps" else NONE for seed in regime.seeds
+    ]
+    own = values[method]
+    cells = [nothing if value is None else number(value, measure) for value, nothing in zip(own, absent, strict=True)]
+    whole = [value for value in own if value is not None]
+    # A mean over those that reached a level would favour methods that seldom do.
+    mean = number(fmean(whole), measure) if len(whole) == len(own) else NONE
+    tested = None if method == regime.reference else compare(values[regime.reference], own)
+    return [method, *cells, mean, *test_cells(tested, measure)]
 
 
-def curves(runs: Runs) -> None:
-    """A leaf of a branching method is no independent sample: rows compare with themselves."""
+def test_cells(tested: Comparison | None, measure: Measure) -> list[str]:
+    """Difference, number of seeds, p and the least p of so many."""
+    if tested is None:
+        return [NONE] * 4
+    form = "+.1f" if measure.unit == "%" else "+,.0f"
+    interval = f" ({tested.low:{form}} to {tested.high:{form}})" if tested.pairs > 1 else ""
+    return [f"{tested.mean:{form}}{interval}", str(tested.pairs), f"{tested.p:.2g}", f"{tested.least_p:.2g}"]
+
+
+def success_over_games(regime: Regime) -> None:
+    """The rates of all seeds together, tested by game."""
+    print("### Over games, all seeds together, in %\n")
+    print(OVER_GAMES)
     rows = []
-    for name in runs.methods:
-        own = [[read_iteration(folder) for folder in folders] for folders in runs.iterations(name)]
-        rows.append((name, *map(percent, course(*([done.success / done.leaves for done in seed] for seed in own)))))
-    table(("", *(f"part {number}" for number in range(1, PARTS + 1))), rows)
+    for row in (*STARTS, *regime.methods):
+        cells = []
+        for label in LABELS:
+            own, reference = games(regime, row, label), games(regime, regime.reference, label)
+            cells.append(interval(rate(own)) if own else NONE)
+            tested = None if row == regime.reference else over_games(reference, own)
+            cells.append(NONE if tested is None else gain(tested[:3]))
+            if label == "L0-greedy":
+                cells.append(NONE if tested is None or tested[3] is None else f"{tested[3]:.2g}")
+        rows.append((row, *cells))
+    table(("", "L0 at T = 1", "gain", "L0 greedy", "gain", "McNemar p", "L2 at T = 1", "gain"), rows)
+    print()
 
 
-def of_kind(row: dict[str, Any], kind: str) -> str:
-    """Success in one task type."""
-    return rate(row["kinds"][kind]["success"])
+def by_kind(regime: Regime) -> None:
+    """L0 at T = 1 by task type."""
+    panels = [run.evaluations["L0"].panel for run in regime.runs.values() if "L0" in run.evaluations]
+    kinds = sorted({kind for panel in panels for kind in regime.results.panels[panel].kinds})
+    if not kinds:
+        return
+    print("### L0 at T = 1 by task type, in %\n")
+    rows = []
+    for row in (*STARTS, *regime.methods):
+        samples = [games(regime, row, "L0", kind) for kind in kinds]
+        rows.append((row, *(interval(rate(own)) if own else NONE for own in samples)))
+    table(("", *kinds), rows)
+    print()
 
 
-def rate(cell: dict[str, Any]) -> str:
+def cost(regime: Regime) -> None:
+    """Sums over iterations and seeds."""
+    print("### What training cost, all seeds together\n\nUpdated: responses with an advantage other than 0.\n")
+    rows = []
+    for method in regime.methods:
+        runs = regime.of(method)
+        ledger = {name: sum(run.ledger[name] for run in runs) for name in runs[0].ledger}
+        share = sum(run.updated for run in runs) / max(1, sum(run.given for run in runs))
+        siblings = ledger["siblings"]
+        rows.append(
+            (
+                method,
+                str(len(runs)),
+                f"{ledger['steps']:,}",
+                f"{sum(run.trees for run in runs):,}",
+                f"{ledger['leaves']:,}",
+                f"{ledger['generated_tokens']:,}",
+                f"{100 * ledger['shared_prompt_tokens'] / max(1, ledger['prompt_tokens']):.1f}",
+                f"{100 * ledger['distinct_siblings'] / siblings:.1f}" if siblings else NONE,
+                f"{100 * share:.1f}",
+                f"{sum(run.updates for run in runs):,}",
+                seconds(runs),
+            )
+        )
+    counts = ("runs", "environment steps", "trees", "leaves", "generated tokens")
+    shares = ("prompt tokens shared, %", "distinct among siblings, %", "responses updated, %")
+    table(("", *counts, *shares, "updates", "seconds in train"), rows)
+    print()
+
+
+def courses(regime: Regime) -> None:
+    """Success of the sampled leaves, means of equal parts of the loop over all seeds."""
+    print(f"### Success of the sampled leaves over the loop, in %: means of {PARTS} equal parts, all seeds\n")
+    rows = []
+    for method in regime.methods:
+        parts = [quarters(run.iterations.success, PARTS) for run in regime.of(method)]
+        rows.append((method, *(share(mean(part)) for part in zip(*parts, strict=True))))
+    table(("", *(f"part {part}" for part in range(1, len(rows[0])))), rows)
+    print()
+
+
+def diagnosis(regime: Regime) -> None:
+    """Why a run rises or stands still: means over seeds, then every run."""
+    print("### First and last quarter of the loop: entropy, advantages, moves\n")
+    print(QUARTERS)
+    pairs = ("entropy", "success, %", "repetitive, %", "inadmissible, %")
+    heads = ("", "seed", *(f"{name}: first, last" for name in pairs), "least advantage", "greatest")
+    rows = [(method, "all", *diagnosis_cells(regime.of(method))) for method in regime.methods]
+    rows += [
+        (run.method, str(run.seed), *diagnosis_cells([run])) for method in regime.methods for run in regime.of(method)
+    ]
+    table(heads, rows)
+    print()
+
+
+def diagnosis_cells(runs: Sequence[Run]) -> list[str]:
+    """Of one or several runs."""
+    cells = []
+    for name in ("entropy", "success", "repetitive", "inadmissible"):
+        ends = [quarters(getattr(run.iterations, name)) for run in runs]
+        first, last = mean(own[0] for own in ends), mean(own[-1] for own in ends)
+        if name == "entropy":
+            cells.append(f"{decimal(first, 3)}, {decimal(last, 3)}")
+        else:
+            cells.append(f"{share(first)}, {share(last)}")
+    least = [value for run in runs for value in run.iterations.advantage_min if value is not None]
+    greatest = [value for run in runs for value in run.iterations.advantage_max if value is not None]
+    return [*cells, decimal(min(least, default=None), 1), decimal(max(greatest, default=None), 1)]
+
+
+def settings(regime: Regime) -> None:
+    """What is not the same in all runs, and the commits that made them."""
+    print("### Settings that are not the same in all runs\n")
+    rows = []
+    for method in regime.methods:
+        variants = dict.fromkeys(written(run.settings) for run in regime.of(method))
+        commits = dict.fromkeys((run.git_commit or "unknown")[:7] for run in regime.of(method))
+        rows.append((method, "; or ".join(variants) or NONE, ", ".join(commits)))
+    table(("", "settings", "commit"), rows)
+    print()
+
+
+def written(values: dict[str, object]) -> str:
+    """As --set takes them."""
+    return " ".join(f"`{path}={plain(value)}`" for path, value in sorted(values.items()))
+
+
+def plain(value: object) -> str:
+    """A name as it is, else JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def seconds(runs: Sequence[Run]) -> str:
+    """In training, of all runs; unknown where one does not tell."""
+    known = [run.train_seconds for run in runs if run.train_seconds is not None]
+    return f"{sum(known):.0f}" if len(known) == len(runs) else NONE
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+def number(value: float, measure: Measure) -> str:
+    """In the measure's unit."""
+    return f"{value:.1f}" if measure.unit == "%" else f"{value:,.0f}"
+
+
+def share(value: float | None) -> str:
+    """In percent."""
+    return NONE if value is None else f"{100 * value:.1f}"
+
+
+def decimal(value: float | None, places: int) -> str:
+    """With so many decimals."""
+    return NONE if value is None else f"{value:.{places}f}"
+
+
+def interval(cell: tuple[float, float, float]) -> str:
     """A rate and its interval."""
-    return f"{percent(cell['rate'])} ({percent(cell['low'])}-{percent(cell['high'])})"
+    return f"{cell[0]:.1f} ({cell[1]:.1f}-{cell[2]:.1f})"
 
 
-def gain(cell: dict[str, Any]) -> str:
+def gain(cell: tuple[float, ...]) -> str:
     """A difference and its interval, in points."""
-    return f"{100 * cell['difference']:+.1f} ({100 * cell['low']:+.1f} to {100 * cell['high']:+.1f})"
-
-
-def percent(share: float) -> str:
-    """With one decimal."""
-    return f"{100 * share:.1f}"
+    return f"{cell[0]:+.1f} ({cell[1]:+.1f} to {cell[2]:+.1f})"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
@@ -156,12 +278,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("seeds", nargs="+")
-    parser.add_argument("--methods", nargs="+", required=True)
+    parser.add_argument("--from", dest="files", nargs="+", type=Path, required=True)
+    parser.add_argument("--reference", default="grpo")
     chosen = parser.parse_args()
     try:
-        main(Runs(chosen.out, chosen.seeds, chosen.methods))
+        for one in regimes(load(chosen.files), chosen.reference):
+            report(one)
     except AgentCliError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,0 +1,186 @@
+"""Reads the runs of reproduce_small.sh below one folder and writes FOLDER/results.json (reproduce_results.py says what is in it).
+
+usage: reproduce_collect.py FOLDER SEED... --regime NAME --methods NAME...
+Reads FOLDER/SEED/{sft,METHOD}. A loop that has not ended is left out, and named on stderr.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import reproduce_results as shape
+
+from agentcli.errors import AgentCliError, DataError
+from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.summary import successes_by_task, summarise
+from agentcli.evaluation.training import training_cost
+from agentcli.records.files import read_json, read_records, sha256_file
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Episode, StageRecord, Tree
+from agentcli.stages.compare_training import loop_folders, read_iteration
+from agentcli.training.metrics import TrainMetrics
+
+OF_PLACE = ("seed", "policy.model", "train.reference")
+"""Settings that say which seed and which folder, not how; `run.start` and `run.seed` say it."""
+
+
+def collect(folder: Path, regime: str, seeds: list[int], methods: list[str]) -> shape.Results:
+    """Everything that has ended. Raises DataError for damaged files and where there is no loop at all."""
+    found = shape.Results(panels={}, settings={}, starts=[], runs=[])
+    for seed in seeds:
+        sft = RunDirectory(folder / str(seed) / "sft")
+        if sft.finished("sft") is None:
+            print(f"{sft.path}: has not ended, left out", file=sys.stderr)
+            continue
+        scores = evaluations(sft, found.panels)
+        found.starts.append(shape.Start(regime=regime, seed=seed, policy=weights(sft.checkpoint), evaluations=scores))
+        for method in methods:
+            run = RunDirectory(folder / str(seed) / method)
+            record = run.finished("run")
+            if record is None:
+                print(f"{run.path}: has not ended, left out", file=sys.stderr)
+                continue
+            found.runs.append(loop(run, record, regime, method, seed, found.panels))
+    if not found.runs:
+        raise DataError(f"{folder}: no loop has ended; type the command that began it again, it goes on")
+    return found
+
+
+def loop(
+    run: RunDirectory,
+    record: StageRecord,
+    regime: str,
+    method: str,
+    seed: int,
+    panels: dict[str, shape.PanelGames],
+) -> shape.Run:
+    """One loop. `panels` get those that it was evaluated on."""
+    folders = loop_folders(run.path)
+    iterations = [read_iteration(folder) for folder in folders]
+    cost = training_cost(iterations)
+    responses = cost["responses"]
+    if responses is None or cost["updates"] is None:
+        raise DataError(f"{run.path}: an iteration does not tell what it trained on; go on with --resume")
+    settings = {path: value for path, value in flat(record.settings).items() if path not in OF_PLACE}
+    start = [sha256 for path, sha256 in record.inputs.items() if path.endswith("model.safetensors")]
+    if len(start) != 1:
+        raise DataError(f"{run.manifest_path}: run.inputs: names {len(start)} model.safetensors, not 1")
+    return shape.Run(
+        regime=regime,
+        method=method,
+        seed=seed,
+        start=start[0],
+        settings=settings,
+        git_commit=record.git_commit,
+        iterations=course(folders, [own.success / max(1, own.leaves) for own in iterations], iterations),
+        evaluations=evaluations(run, panels),
+        ledger=cost["ledger"],
+        trees=cost["trees"],
+        updated=responses["updated"],
+        given=responses["given"],
+        updates=cost["updates"],
+        train_seconds=cost["seconds"]["train"],
+    )
+
+
+def course(folders: list[Path], success: list[float], iterations: list[Any]) -> shape.Iterations:
+    """What the manifests, the metrics and the trees of the iterations tell."""
+    lines = [updates(folder) for folder in folders]
+    moves = [summarise(leaf for tree in trees(folder) for leaf in episodes(tree)) for folder in folders]
+    return shape.Iterations(
+        success=rounded(success),
+        leaves=[own.leaves for own in iterations],
+        steps=[own.ledger.steps for own in iterations],
+        entropy=rounded([entropy(own) for own in lines]),
+        advantage_min=rounded([min((line.advantage_min for line in own), default=None) for own in lines]),
+        advantage_max=rounded([max((line.advantage_max for line in own), default=None) for own in lines]),
+        repetitive=rounded([own["repetitive"] for own in moves]),
+        inadmissible=rounded([own["inadmissible"] for own in moves]),
+    )
+
+
+def trees(folder: Path) -> list[Tree]:
+    """Those of one iteration."""
+    return list(read_records(RunDirectory(folder).existing_trees(), Tree))
+
+
+def updates(folder: Path) -> list[TrainMetrics]:
+    """Those of one iteration; none where no response had a gradient."""
+    path = RunDirectory(folder).metrics
+    return list(read_records(path, TrainMetrics)) if path.exists() else []
+
+
+def entropy(lines: list[TrainMetrics]) -> float | None:
+    """Mean over tokens."""
+    tokens = sum(line.tokens for line in lines)
+    return sum(line.entropy * line.tokens for line in lines) / tokens if tokens else None
+
+
+def evaluations(run: RunDirectory, panels: dict[str, shape.PanelGames]) -> dict[str, shape.Scores]:
+    """All that have ended, by label."""
+    found = {}
+    for stage in run.load_manifest().stages:
+        section, _, label = stage.partition("/")
+        if section == "evaluation":
+            found[label] = scores_of(run.evaluation(label), panels)
+    return found
+
+
+def scores_of(path: Path, panels: dict[str, shape.PanelGames]) -> shape.Scores:
+    """One evaluation. Raises DataError unless each game has as many samples."""
+    summary = read_json(path.with_suffix(".json"), EvaluationSummary)
+    rows = list(read_records(path, Episode))
+    by_task, kinds = successes_by_task(rows), {row.task: row.kind for row in rows}
+    if len(rows) != summary.samples * summary.panel.tasks or len({*map(len, by_task.values())}) > 1:
+        raise DataError(f"{path}: not {summary.samples} episodes for each game; evaluate again with --resume")
+    games = sorted(by_task)
+    panels[summary.panel.sha256] = shape.PanelGames(name=summary.panel.name, kinds=[kinds[game] for game in games])
+    return shape.Scores(
+        panel=summary.panel.sha256,
+        samples=summary.samples,
+        n=len(rows),
+        rate=summary.success.rate,
+        low=summary.success.low,
+        high=summary.success.high,
+        successes=[sum(by_task[game]) for game in games],
+        repetitive=round(summary.repetitive, 6),
+        inadmissible=round(summary.inadmissible, 6),
+    )
+
+
+def weights(checkpoint: Path) -> str:
+    """sha256 of a model directory's weights."""
+    return sha256_file(checkpoint / "model.safetensors")
+
+
+def flat(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
+    """Settings by path; empty sections are left out."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            found |= flat(value, f"{path}{name}.")
+        else:
+            found[path + name] = value
+    return found
+
+
+def rounded(values: list[Any]) -> list[Any]:
+    """To 6 decimals."""
+    return [None if value is None else round(value, 6) for value in values]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("seeds", nargs="+", type=int)
+    parser.add_argument("--regime", required=True)
+    parser.add_argument("--methods", nargs="+", required=True)
+    chosen = parser.parse_args()
+    try:
+        everything = collect(chosen.folder, chosen.regime, chosen.seeds, chosen.methods)
+        shape.save(chosen.folder / "results.json", shape.merge([("results.json", everything)]))
+    except AgentCliError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
