@@ -1,61 +1,132 @@
 #!/usr/bin/env bash
-# Do the methods help a tiny policy? Seven ways to train one policy, each for the same number of environment steps, evaluated
-# on whole L0 and L2 panels. Ends with OUT/results.md (docs/results.md says what it showed).
-# usage: scripts/reproduce_small.sh OUT [SEED...]      resumable: type it again; ITERATIONS, STEPS, JOBS and METHODS change its size
+# Do the methods help a tiny policy? From one start per seed, loops of the same number of environment steps, evaluated on
+# whole panels. Ends with OUT/REGIME/{results.json,results.md,*.svg} (docs/results.md says what they showed).
+# usage: [REGIME=bathrooms|six] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
+#   ITERATIONS, STEPS (environment steps of one iteration), SFT_UPDATES: the size; JOBS: runs at a time
+#   METHODS: names of the table below, the first is the reference; PANELS: splits, -greedy behind one means one sample at T = 0
+#   COMMON: settings that all loops share, e.g. COMMON="credit.penalty=outside policy.temperature=1.0"; a line of the table wins
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-export out=${1:?usage: scripts/reproduce_small.sh OUT [SEED...]}
+usage='usage: [REGIME=bathrooms|six] scripts/reproduce_small.sh OUT [SEED...]'
+out=${1:?$usage}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1)
-export iterations=${ITERATIONS:-28} steps=${STEPS:-700}
+export regime=${REGIME:-bathrooms} common=${COMMON:-}
+case $regime in
+  bathrooms) size=(quickstart 28 700 4000) ;;
+  # Half of what the preset's 3000 updates on one kind of demonstrations would be for two: policies start weak, and there is room.
+  six) size=(quickstart-six 24 900 3600) ;;
+  *) printf 'error: REGIME: no regime %s; there are bathrooms and six\n' "$regime" >&2; exit 2 ;;
+esac
+export preset=${size[0]} iterations=${ITERATIONS:-${size[1]}} steps=${STEPS:-${size[2]}} sft_updates=${SFT_UPDATES:-${size[3]}}
+export panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime
 jobs=${JOBS:-2}
 read -ra methods <<<"${METHODS:-grpo gigpo rewardflow spark-grpo spark-rewardflow carl dpepo}"
 
-# start SEED: a policy that was shown both forms, one action a response and several in copies.
+# Every variant: its name, and all settings in which it differs from the preset. -PATH: COMMON's setting of PATH is not for it (carl
+# divides by no spread, so there is no inside and outside of it).
+export variants='
+grpo                    credit.method=grpo
+gigpo                   credit.method=gigpo
+rewardflow              credit.method=rewardflow
+spark-grpo              rollout.method=spark credit.method=grpo
+spark-rewardflow        rollout.method=spark credit.method=rewardflow
+carl                    -credit.penalty rollout.method=carl credit.method=carl
+dpepo                   rollout.method=dpepo credit.method=dpepo policy.max_tokens=72
+grpo-inside             credit.method=grpo credit.penalty=inside
+grpo-outside            credit.method=grpo credit.penalty=outside
+gigpo-observation       credit.method=gigpo credit.state=observation
+gigpo-exact             credit.method=gigpo credit.state=exact
+rewardflow-noprune      credit.method=rewardflow credit.pruning=false
+rewardflow-observation  credit.method=rewardflow credit.state=observation
+rewardflow-exact        credit.method=rewardflow credit.state=exact
+rewardflow-mean         credit.method=rewardflow credit.distance=mean
+spark-fixed             rollout.method=spark rollout.branch=fixed:0.3 credit.method=grpo
+spark-entropy           rollout.method=spark rollout.branch=entropy credit.method=grpo
+spark-distinct          rollout.method=spark rollout.distinct=4 credit.method=grpo
+carl-grpo               rollout.method=carl credit.method=grpo credit.prefix=duplicate train.update=critical train.aggregate=token
+carl-random             -credit.penalty rollout.method=carl rollout.criterion=random credit.method=carl
+carl-all                -credit.penalty rollout.method=carl credit.method=carl credit.update=all
+carl-often              -credit.penalty rollout.method=carl credit.method=carl train.rows_per_update=8
+dpepo-grpo              rollout.method=dpepo credit.method=grpo credit.invalid_penalty=0 policy.max_tokens=72
+dpepo-penalty           rollout.method=dpepo credit.method=dpepo credit.invalid_penalty=0.1 policy.max_tokens=72
+'
+# The settings of a variant; status 1 where there is no such name.
+settings_of() { awk -v name="$1" '$1 == name { $1 = ""; print; known = 1 } END { exit !known }' <<<"$variants"; }
+
+# once FOLDER STAGE WORDS...: an agentcli command that ends as STAGE of FOLDER/manifest.json. One that ended, typed as it is now, is passed
+# over without starting it.
+once() {
+  local folder=$1 stage=$2 words stamp
+  stamp=$folder/.ended-${stage//\//-}
+  shift 2
+  words=$(printf '%q ' "$@")
+  if [[ -e $stamp && $(<"$stamp") == "$words" ]] && grep -qs "^    \"$stage\": {" "$folder/manifest.json"; then return; fi
+  agentcli "$@" -o "$folder" --resume -q
+  printf '%s\n' "$words" >"$stamp"
+}
+
+# start SEED: a policy that was shown both forms, one action a response and several in copies; all methods start from it.
 start() {
-  local seed=$1 base=$out/$1
-  agentcli demos --preset quickstart --seed "$seed" -o "$base/demos" --resume -q
-  agentcli demos --preset quickstart --seed "$seed" --set rollout.method=dpepo -o "$base/demos-dpepo" --resume -q
-  agentcli sft "$base/demos" "$base/demos-dpepo" --preset quickstart --set sft.updates=4000 --seed "$seed" -o "$base/sft" --resume -q
-  panels "$seed" sft ''
-  panels "$seed" sft dpepo- --set rollout.method=dpepo --set policy.max_tokens=72
+  local seed=$1 own=$base/$1 copies=(--set rollout.method=dpepo --set policy.max_tokens=72)
+  once "$own/demos" demos demos --preset "$preset" --seed "$seed"
+  once "$own/demos-dpepo" demos demos --preset "$preset" --seed "$seed" --set rollout.method=dpepo
+  once "$own/sft" sft sft "$own/demos" "$own/demos-dpepo" --preset "$preset" --set sft.updates="$sft_updates" --seed "$seed"
+  evaluate "$own/sft" "$seed" ''
+  evaluate "$own/sft" "$seed" dpepo- "${copies[@]}"
 }
 
-# panels SEED RUN PREFIX OPTIONS...: three samples a game at temperature 1, and one greedy.
-panels() {
-  local seed=$1 run=$out/$1/$2 prefix=$3 split
+# evaluate RUN SEED PREFIX OPTIONS...: three samples a game at temperature 1, or one greedy.
+evaluate() {
+  local run=$1 seed=$2 prefix=$3 panel how
   shift 3
-  for split in L0 L2; do
-    agentcli eval "$run" --split $split --temperature 1 --samples 3 --seed "$seed" --label "$prefix$split" "$@" --resume -q
+  for panel in $panels; do
+    how=(--temperature 1 --samples 3)
+    [[ $panel == *-greedy ]] && how=(--temperature 0 --samples 1)
+    once "$run" "evaluation/$prefix$panel" \
+      eval "$run" --split "${panel%-greedy}" "${how[@]}" --seed "$seed" --label "$prefix$panel" "$@"
   done
-  agentcli eval "$run" --split L0 --temperature 0 --samples 1 --seed "$seed" --label "${prefix}L0-greedy" "$@" --resume -q
 }
 
-# train SEED NAME: the loop of a method from the shared start, then its panels.
+# train SEED NAME: the loop of a variant from the shared start, then its panels.
 train() {
-  local seed=$1 name=$2 how
-  case $name in
-    grpo | gigpo | rewardflow) how=(credit.method="$name") ;;
-    spark-*) how=(rollout.method=spark credit.method="${name#spark-}") ;;
-    carl) how=(rollout.method=carl credit.method=carl) ;;
-    carl-all) how=(rollout.method=carl credit.method=carl credit.update=all) ;;
-    carl-often) how=(rollout.method=carl credit.method=carl train.rows_per_update=8) ;;
-    dpepo) how=(rollout.method=dpepo credit.method=dpepo policy.max_tokens=72) ;;
-    dpepo-penalty) how=(rollout.method=dpepo credit.method=dpepo policy.max_tokens=72 credit.invalid_penalty=0.1) ;;
-    dpepo-grpo) how=(rollout.method=dpepo credit.method=grpo policy.max_tokens=72) ;;
-    *) printf 'error: METHODS: no method %s in this script\n' "$name" >&2; return 2 ;;
-  esac
-  agentcli run quickstart --model "$out/$seed/sft/checkpoint" --iterations "$iterations" --seed "$seed" \
-    --set rollout.tasks_per_step=64 --set rollout.budget="steps=$steps" "${how[@]/#/--set=}" -o "$out/$seed/$name" --resume -q
-  panels "$seed" "$name" ''
+  local seed=$1 name=$2 how=() word all
+  all=$(settings_of "$name")
+  for word in $common $all; do
+    [[ $word == -* || " $all " == *" -${word%%=*} "* ]] || how+=("$word")
+  done
+  once "$base/$seed/$name" run \
+    run "$preset" --model "$base/$seed/sft/checkpoint" --iterations "$iterations" --seed "$seed" \
+    --set rollout.tasks_per_step=64 --set rollout.budget="steps=$steps" "${how[@]/#/--set=}"
+  evaluate "$base/$seed/$name" "$seed" ''
 }
 
-# each FUNCTION WORDS...: for every line of stdin, JOBS at a time; fails when one of them does.
-each() { xargs -P "$jobs" -L 1 bash -c 'set -euo pipefail; "$@"' each "$1"; }
+# attempt WORDS...: a failure is noted, and stops nothing else.
+attempt() { bash -euo pipefail -c '"$@"' attempt "$@" || printf '%s\n' "$*" >>"$base/failed"; }
 
-export -f start panels train
-mkdir -p "$out"
+# each FUNCTION: with every line of stdin, JOBS at a time.
+each() { xargs -P "$jobs" -L 1 bash -c 'attempt "$@"' each "$1"; }
+
+export -f settings_of once start evaluate train attempt
+for name in "${methods[@]}"; do
+  settings_of "$name" >/dev/null || { printf 'error: METHODS: no method %s in this script\n' "$name" >&2; exit 2; }
+done
+mkdir -p "$base"
+: >"$base/failed"
 printf '%s\n' "${seeds[@]}" | each start
-for seed in "${seeds[@]}"; do printf "$seed %s\n" "${methods[@]}"; done | each train
-python "$root/scripts/reproduce_report.py" "$out" "${seeds[@]}" --methods "${methods[@]}" | tee "$out/results.md"
+for seed in "${seeds[@]}"; do
+  # Without its start a seed has no loops.
+  grep -qx "start $seed" "$base/failed" || printf "$seed %s\n" "${methods[@]}"
+done | each train
+report() {
+  python "$root/scripts/reproduce_collect.py" "$base" "${seeds[@]}" --regime "$regime" --methods "${methods[@]}"
+  python "$root/scripts/reproduce_report.py" --from "$base/results.json" >"$base/results.md"
+  cat "$base/results.md"
+}
+export root base regime
+report || echo report >>"$base/failed"
+python "$root/scripts/plot_results.py" --from "$base/results.json" -o "$base" || echo pictures >>"$base/failed"
+[[ -s $base/failed ]] || exit 0
+printf 'error: failed: %s; type the command again, it goes on\n' "$(paste -sd, "$base/failed" | sed 's/,/, /g')" >&2
+exit 1
