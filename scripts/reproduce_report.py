@@ -87,7 +87,11 @@ def seed_tables(regime: Regime) -> None:
 def seed_row(regime: Regime, measure: Measure, method: str, values: dict[str, list[float | None]]) -> list[str]:
     """A method's row of one table."""
     absent = [
-        "not reached" if (method, seed) in regime.runs and measure.unit == "steps" else NONE for seed in regime.seeds
+        # Without the start's score there is no level.
+        "not reached"
+        if measure.unit == "steps" and (method, seed) in regime.runs and regime.scores("start", "L0", seed)
+        else NONE
+        for seed in regime.seeds
     ]
     own = values[method]
     cells = [nothing if value is None else number(value, measure) for value, nothing in zip(own, absent, strict=True)]

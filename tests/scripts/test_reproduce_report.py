@@ -107,6 +107,15 @@ def test_a_measure_that_no_run_has_is_left_out(capsys: pytest.CaptureFixture[str
     assert "greedy" not in capsys.readouterr().out
 
 
+def test_without_the_start_s_score_no_level_is_missed(capsys: pytest.CaptureFixture[str]) -> None:
+    results = made()
+    for start in results.starts:
+        del start.evaluations["L0"]
+    (regime,) = regimes(results)
+    reproduce_report.seed_tables(regime)
+    assert "not reached |" not in capsys.readouterr().out
+
+
 def test_numbers_in_their_unit() -> None:
     steps = Measure("x", "steps", lambda regime, run: None)
     assert reproduce_report.number(12345.4, steps) == "12,345"
