@@ -1,28 +1,31 @@
 #!/usr/bin/env bash
 # Do the methods help a tiny policy? From one start per seed, loops of the same number of environment steps, evaluated on
 # whole panels. Ends with OUT/REGIME/{results.json,results.md,*.svg} (docs/results.md says what they showed).
-# usage: [REGIME=bathrooms|six] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
+# usage: [REGIME=bathrooms|six|six-copies] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is
+#   passed over. six: all task types. six-copies: the same from a start that was also shown DPEPO's copies of the environment.
 #   ITERATIONS, STEPS (environment steps of one iteration), SFT_UPDATES: the size; JOBS: runs at a time
 #   METHODS: names of the table below, the first is the reference; PANELS: splits, -greedy behind one means one sample at T = 0
 #   COMMON: settings that all loops share, e.g. COMMON="credit.penalty=outside policy.temperature=1.0"; a line of the table wins
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-usage='usage: [REGIME=bathrooms|six] scripts/reproduce_small.sh OUT [SEED...]'
+usage='usage: [REGIME=bathrooms|six|six-copies] scripts/reproduce_small.sh OUT [SEED...]'
 out=${1:?$usage}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1)
 export regime=${REGIME:-bathrooms} common=${COMMON:-}
+methods='grpo gigpo rewardflow spark-grpo spark-rewardflow carl'
 case $regime in
-  bathrooms) size=(quickstart 28 700 4000) ;;
-  # Half of what the preset's 3000 updates on one kind of demonstrations would be for two: policies start weak, and there is room.
-  six) size=(quickstart-six 24 900 3600) ;;
-  *) printf 'error: REGIME: no regime %s; there are bathrooms and six\n' "$regime" >&2; exit 2 ;;
+  bathrooms) size=(quickstart 28 700 4000) copies=true methods+=' dpepo' ;;
+  # 60 % of the preset's updates: policies start weak, and there is room.
+  six) size=(quickstart-six 24 900 1800) copies='' ;;
+  six-copies) size=(quickstart-six 24 900 3600) copies=true methods='grpo dpepo dpepo-grpo' ;;
+  *) printf 'error: REGIME: no regime %s; there are bathrooms, six and six-copies\n' "$regime" >&2; exit 2 ;;
 esac
 export preset=${size[0]} iterations=${ITERATIONS:-${size[1]}} steps=${STEPS:-${size[2]}} sft_updates=${SFT_UPDATES:-${size[3]}}
-export panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime
+export panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime copies
 jobs=${JOBS:-2}
-read -ra methods <<<"${METHODS:-grpo gigpo rewardflow spark-grpo spark-rewardflow carl dpepo}"
+read -ra methods <<<"${METHODS:-$methods}"
 
 # Every variant: its name, and all settings in which it differs from the preset. -PATH: COMMON's setting of PATH is not for it (carl
 # divides by no spread, so there is no inside and outside of it).
@@ -67,14 +70,18 @@ once() {
   printf '%s\n' "$words" >"$stamp"
 }
 
-# start SEED: a policy that was shown both forms, one action a response and several in copies; all methods start from it.
+# start SEED: the policy that all methods start from. Where there is dpepo it was shown both forms, one action a response and several
+# in copies.
 start() {
-  local seed=$1 own=$base/$1 copies=(--set rollout.method=dpepo --set policy.max_tokens=72)
+  local seed=$1 own=$base/$1 demos=("$base/$1/demos") acts=(--set rollout.method=dpepo)
   once "$own/demos" demos demos --preset "$preset" --seed "$seed"
-  once "$own/demos-dpepo" demos demos --preset "$preset" --seed "$seed" --set rollout.method=dpepo
-  once "$own/sft" sft sft "$own/demos" "$own/demos-dpepo" --preset "$preset" --set sft.updates="$sft_updates" --seed "$seed"
+  if [[ $copies ]]; then
+    demos+=("$own/demos-dpepo")
+    once "$own/demos-dpepo" demos demos --preset "$preset" --seed "$seed" "${acts[@]}"
+  fi
+  once "$own/sft" sft sft "${demos[@]}" --preset "$preset" --set sft.updates="$sft_updates" --seed "$seed"
   evaluate "$own/sft" "$seed" ''
-  evaluate "$own/sft" "$seed" dpepo- "${copies[@]}"
+  [[ ! $copies ]] || evaluate "$own/sft" "$seed" dpepo- "${acts[@]}" --set policy.max_tokens=72
 }
 
 # evaluate RUN SEED PREFIX OPTIONS...: three samples a game at temperature 1, or one greedy.
@@ -111,6 +118,7 @@ each() { xargs -P "$jobs" -L 1 bash -c 'attempt "$@"' each "$1"; }
 export -f settings_of once start evaluate train attempt
 for name in "${methods[@]}"; do
   settings_of "$name" >/dev/null || { printf 'error: METHODS: no method %s in this script\n' "$name" >&2; exit 2; }
+  [[ $copies || $name != dpepo* ]] || { printf 'error: METHODS: %s needs REGIME=six-copies\n' "$name" >&2; exit 2; }
 done
 mkdir -p "$base"
 : >"$base/failed"
