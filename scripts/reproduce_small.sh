@@ -113,7 +113,7 @@ train() {
 attempt() { bash -euo pipefail -c '"$@"' attempt "$@" || printf '%s\n' "$*" >>"$base/failed"; }
 
 # each FUNCTION: with every line of stdin, JOBS at a time.
-each() { xargs -P "$jobs" -L 1 bash -c 'attempt "$@"' each "$1"; }
+each() { xargs -r -P "$jobs" -L 1 bash -c 'attempt "$@"' each "$1"; }
 
 export -f settings_of once start evaluate train attempt
 for name in "${methods[@]}"; do
