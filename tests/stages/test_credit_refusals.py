@@ -11,6 +11,7 @@ from test_rollout import roll, toy
 from typer.testing import CliRunner
 
 from agentcli.cli.app import app
+from agentcli.records.types import SCHEMA_VERSION
 
 Damage = Callable[[dict[str, Any]], None]
 COMMANDS = {
@@ -99,7 +100,7 @@ def huge_reward(tree: dict[str, Any]) -> None:
 
 
 def other_version(tree: dict[str, Any]) -> None:
-    tree["schema_version"] = 2
+    tree["schema_version"] = 99
 
 
 def unknown_field(tree: dict[str, Any]) -> None:
@@ -117,7 +118,7 @@ def unknown_field(tree: dict[str, Any]) -> None:
         (nan_reward, "at `$.steps[1].reward`"),
         (endless_reward, "at `$.steps[1].reward`"),
         (huge_reward, "at `$.steps[1].reward`"),
-        (other_version, "schema_version is 2, this agentcli reads 1"),
+        (other_version, f"schema_version is 99, this agentcli reads {SCHEMA_VERSION}"),
         (unknown_field, "at `$.steps[0]`"),
     ],
 )

@@ -10,7 +10,7 @@ from sample_records import credit, episode, metrics, panel, stage_record, tree
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.files import RecordWriter, write_json
-from agentcli.records.types import Manifest
+from agentcli.records.types import SCHEMA_VERSION, Manifest
 from agentcli.stages.schema import METRICS
 from agentcli.stages.validate import Finding, check, validate
 from agentcli.training.metrics import SftMetrics, TrainMetrics
@@ -190,7 +190,7 @@ def test_the_iterations_of_a_loop_are_run_directories(tmp_path: Path) -> None:
 
 def test_a_damaged_manifest_does_not_end_the_check(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
-    write_json(run / "manifest.json", {"schema_version": 1, "stages": []})
+    write_json(run / "manifest.json", {"schema_version": SCHEMA_VERSION, "stages": []})
     write(run / "metrics.jsonl", {"loss": "x"})
     first, second = problems(run)
     assert first == "manifest.json: Expected `object`, got `array` - at `$.stages`"
