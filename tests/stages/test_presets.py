@@ -117,6 +117,25 @@ def test_it_resolves_and_its_methods_take_its_switches(name: str) -> None:
     assert settings.sft.max_length >= settings.policy.max_tokens
 
 
+OF_002 = ("rewardflow-alfworld", "grpo-alfworld-rewardflow", "gigpo-alfworld-rewardflow", "rloo-alfworld")
+
+
+@pytest.mark.parametrize("name", OF_002)
+def test_002_table_8(name: str) -> None:
+    """Column ALFWorld; the history is the authors' configuration's."""
+    found = resolve(name, [], {}, [], {})
+    assert (found.rollout.tasks_per_step, found.train.rows_per_update, found.environment.max_steps) == (16, 256, 25)
+    assert (found.policy.max_prompt_tokens, found.policy.max_tokens, found.policy.temperature) == (2048, 512, 0.4)
+    assert (found.run.iterations, found.train.learning_rate, found.train.beta) == (100, 1e-6, 0.01)
+    assert (found.rollout.leaves, found.prompt.history, found.train.aggregate) == (8, 2, "step")
+    own = {"rewardflow": {"gamma": 0.9, "alpha_action": 1.0, "alpha_traj": 1.0}, "gigpo": {"gamma": 0.95, "w": 1.0}}
+    method, _, switches = make_credit(found.credit)
+    for switch, value in {"invalid_penalty": 0.1, "success_reward": 1.0, **own.get(method, {})}.items():
+        assert getattr(switches, switch) == value
+    papers = [path.stem for path in list_presets() if "# 002 Table 8" in path.read_text(encoding="utf-8")]
+    assert set(papers) >= set(OF_002)
+
+
 @pytest.mark.parametrize("name", PAPERS)
 def test_its_header_names_paper_table_models_and_start(name: str) -> None:
     header = find_preset(name).read_text(encoding="utf-8").partition("\n\n")[0]
