@@ -39,6 +39,8 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
     method = settings.rollout.method
     if path in METHODS and method in KNOWN and method not in METHODS[path]:
         return f"with rollout.method {method}; add --method {' or '.join(METHODS[path])}, or leave it out"
+    if path == "rollout.distinct" and settings.rollout.distinct:
+        return _why_not_distinct(settings, policy)
     if path == "rollout.minimum_leaves" and settings.rollout.deadline_seconds is None:
         return "without a deadline; add --deadline SECONDS or leave it out"
     if path == "prompt.history" and method == "dpepo":
@@ -55,4 +57,13 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
         return f"with the panel file {settings.environment.panel}; leave one of the two out"
     if path == "prompt.history" and settings.prompt.style == "compact":
         return "with prompt.style compact, where the world chooses what to show; leave it out"
+    return None
+
+
+def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
+    """Why no response could be drawn again, or would be another one."""
+    if settings.rollout.leaves == 1:
+        return "with rollout.leaves 1, where nothing has a sibling; raise --leaves or leave it out"
+    if settings.policy.temperature == 0 and policy not in MODEL_FREE:
+        return "with policy.temperature 0, where every draw is the same; raise --temperature or leave it out"
     return None

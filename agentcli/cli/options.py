@@ -136,6 +136,14 @@ CRITERION = _setting(
 COPIES = _setting(
     "--copies", int, "rollout.copies", "Copies of the environment a response acts in (dpepo).", "Method", "K"
 )
+DISTINCT = _setting(
+    "--distinct",
+    int,
+    "rollout.distinct",
+    "Sample a child again, at most N times, while its action is a sibling's; 0: never.",
+    "Method",
+    "N",
+)
 DEADLINE = _setting(
     "--deadline",
     float,
@@ -221,7 +229,7 @@ LAYERS = (PRESET, CONFIG, SET)
 REPORTING = (DRY_RUN, JSON, QUIET)
 WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
 SAMPLING = (POLICY, MODEL, ADAPTER, BASE_URL, DEVICE, DTYPE, TEMPERATURE, HISTORY)
-GROWTH = (LEAVES, ROOTS, BRANCHING, BRANCH, CRITERION, COPIES, BUDGET, DEADLINE, MINIMUM_LEAVES)
+GROWTH = (LEAVES, ROOTS, BRANCHING, BRANCH, CRITERION, COPIES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
 PACE = (SEED, CONCURRENCY)
 
 

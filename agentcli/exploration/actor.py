@@ -7,20 +7,22 @@ another way (copies.py) does so with `ask`, `step` and `keep`, which charge the 
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import msgspec
 
 from agentcli.environments.protocol import Context, Observation, World
 from agentcli.errors import EngineError, PolicyError
+from agentcli.exploration.distinct import Draws
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parse import Parsed, parse
 from agentcli.prompts.render import reasoning_tags, render
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
+from agentcli.records.siblings import count_siblings
 from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
 
 UNREADABLE = "The response held no readable action."
@@ -84,6 +86,7 @@ class Actor:
         """Waited for each so far; of requests that wait at the same time every one counts."""
         self.broken = "the environment could not be opened"
         """Why, when the engine could not open the task."""
+        self.draws = Draws(settings.rollout.distinct)
         self._engines, self._policy = engines, policy
         self._steps: dict[Lineage, Step] = {}
         self._left_out: dict[Lineage, Step] = {}
@@ -107,19 +110,25 @@ class Actor:
         return Node((), state, context)
 
     async def act(self, node: Node, index: int = 0) -> Node:
-        """Sample the index-th response at `node` and execute it. Raises ValueError on a finished node."""
+        """Sample the index-th response at `node` and execute it. With `rollout.distinct` it is drawn again while its action is that
+        of a sibling before it (exploration/distinct.py). Raises ValueError on a finished node."""
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
-        return await self.execute(node, index, await self.sample(node, index))
 
-    async def sample(self, node: Node, index: int) -> "Sampled":
-        """Ask the policy, without acting. What breaks is in the answer's `error`."""
+        def draw(attempt: int) -> Awaitable[Sampled]:
+            return self.sample(node, index, attempt)
+
+        sampled, redrawn = await self.draws.draw((*node.lineage, index), draw, lambda drawn: drawn.parsed.action or "")
+        return await self.execute(node, index, replace(sampled, redrawn=redrawn))
+
+    async def sample(self, node: Node, index: int, attempt: int = 0) -> "Sampled":
+        """Ask the policy once, without acting: a vote is never drawn again. What breaks is in the answer's `error`."""
         prompt = ""
         if node.state is None:
             return Sampled(prompt, Reply(text=""), parse(""), self.broken)
         try:
             prompt = render(node.context, self.settings.prompt, self.world)
-            reply = await self.ask((*node.lineage, index), prompt, node.context, node.state)
+            reply = await self.ask((*node.lineage, index), prompt, node.context, node.state, attempt)
         except (EngineError, PolicyError) as error:
             return Sampled(prompt, Reply(text=""), parse(""), str(error))
         return Sampled(prompt, reply, parse(reply.text, reasoning_tags(self.settings.prompt.style)))
@@ -138,15 +147,18 @@ class Actor:
         validity = validity_of(action, node.context.admissible, state.observation)
         return self._record(node, lineage, sampled, state=state, text=state.observation.text, validity=validity)
 
-    async def ask(self, lineage: Lineage, prompt: str, context: Context, state: Any) -> Reply:
-        """One reply for the step that will be called `lineage`. Raises what the policy raises."""
+    async def ask(self, lineage: Lineage, prompt: str, context: Context, state: Any, attempt: int = 0) -> Reply:
+        """One reply for the step that will be called `lineage`; `attempt` counts those before it that were thrown away. Raises what
+        the policy raises."""
         policy = self.settings.policy
+        name = "/".join(map(str, lineage))
+        again = ("again", attempt) if attempt else ()
         before = self._steps.get(lineage[:-1]) if lineage[-1] == 0 else None
         request = Request(
             prompt=prompt,
             context=context,
             state=state,
-            seed=derive_seed(self.seed, self.task.id, "/".join(map(str, lineage))),
+            seed=derive_seed(self.seed, self.task.id, name, *again),
             episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
             temperature=policy.temperature,
             max_tokens=policy.max_tokens,
@@ -156,7 +168,8 @@ class Actor:
             reply = await self._policy.respond(request)
         self.ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
         self.ledger.prompt_tokens += reply.prompt_tokens
-        self.ledger.shared_prompt_tokens += reply.prompt_tokens if lineage[-1] > 0 else reply.shared_prompt_tokens
+        same_prompt = lineage[-1] > 0 or attempt > 0
+        self.ledger.shared_prompt_tokens += reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens
         return reply
 
     async def step(self, state: State, action: str) -> State:
@@ -194,6 +207,7 @@ class Actor:
         self.ledger.steps = sum(len(step.moves) or int(step.error is None) for step in paid)
         self.ledger.leaves = sum(lineage not in parents for lineage in order)
         self.ledger.forks = sum(lineage[-1] > 0 for lineage in (*order, *self._left_out) if len(lineage) > 1)
+        self._count_siblings()
         return Tree(
             task=self.task,
             instruction=self._instruction,
@@ -202,6 +216,15 @@ class Actor:
             steps=steps,
             ledger=self.ledger,
         )
+
+    def _count_siblings(self) -> None:
+        """Charge the ledger with the siblings in the tree."""
+        groups: dict[Lineage, list[Step]] = {}
+        for lineage, step in self._steps.items():
+            groups.setdefault(lineage[:-1], []).append(step)
+        counts = [count_siblings(group) for group in groups.values()]
+        self.ledger.siblings = sum(count.steps for count in counts)
+        self.ledger.distinct_siblings = sum(count.distinct for count in counts)
 
     def cut(self, method: str, why: str, minimum: int) -> Tree:
         """The tree as it is when its time is up. With `minimum` finished leaves, or all it was to have, it is kept without what
@@ -253,6 +276,7 @@ class Actor:
             logprobs=list(reply.logprobs),
             temperature=reply.temperature,
             logprob_temperature=reply.logprob_temperature,
+            redrawn=sampled.redrawn,
             stop=reply.stop,
             observation=node.context.observations[-1],
             admissible=list(node.context.admissible),
@@ -295,6 +319,8 @@ class Sampled:
     reply: Reply
     parsed: Parsed
     error: str | None = None
+    redrawn: int = 0
+    """Responses thrown away before this one."""
 
 
 def validity_of(action: str, admissible: tuple[str, ...], after: Observation) -> Validity:

@@ -71,7 +71,8 @@ def highest(unit: str, settings: Settings) -> int:
     """What one tree may cost at most in tokens, steps or leaves, votes aside."""
     leaves, steps, tokens = settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens
     copies = settings.rollout.copies if settings.rollout.method == "dpepo" else 1
-    return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens}[unit]
+    draws = 1 + settings.rollout.distinct
+    return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens * draws}[unit]
 
 
 def parse_budget(text: str | None) -> Budget | None:

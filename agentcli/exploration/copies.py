@@ -5,7 +5,8 @@ the copies it names, all at the same time; a copy that has ended takes no more a
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -14,6 +15,7 @@ from agentcli.errors import EngineError, PolicyError
 from agentcli.exploration.actor import UNREADABLE, Actor, Lineage, State, validity_of
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.parallel import ParallelContext, ParallelParsed, joined, parse_parallel, render_parallel
+from agentcli.records.siblings import joint_action
 from agentcli.records.types import Move, Outcome, Step, Validity
 
 
@@ -53,6 +55,8 @@ class Answer:
     reply: Reply
     parsed: ParallelParsed
     error: str | None = None
+    redrawn: int = 0
+    """Responses thrown away before this one."""
 
 
 async def open_copies(actor: Actor, count: int) -> Copies:
@@ -73,7 +77,14 @@ async def act(actor: Actor, node: Copies, index: int = 0) -> Copies:
     """Sample the index-th response at `node` and execute its actions. Raises ValueError on a finished node."""
     if node.finished:
         raise ValueError(f"task {actor.task.id}: step after the end of a trajectory")
-    answer = await _sample(actor, node, index)
+
+    def draw(attempt: int) -> Awaitable[Answer]:
+        return _sample(actor, node, index, attempt)
+
+    answer, redrawn = await actor.draws.draw(
+        (*node.lineage, index), draw, lambda drawn: joint_action(drawn.parsed.actions)
+    )
+    answer = replace(answer, redrawn=redrawn)
     moved = await _move(actor, node, answer.parsed.actions) if answer.error is None else {}
     broken = {number: str(result) for number, result in moved.items() if isinstance(result, EngineError)}
     after = {number: result for number, result in moved.items() if not isinstance(result, EngineError)}
@@ -81,13 +92,13 @@ async def act(actor: Actor, node: Copies, index: int = 0) -> Copies:
     return _record(actor, node, index, answer, after, error)
 
 
-async def _sample(actor: Actor, node: Copies, index: int) -> Answer:
+async def _sample(actor: Actor, node: Copies, index: int, attempt: int) -> Answer:
     prompt, nothing = "", ParallelParsed()
     if not node.states:
         return Answer(prompt, Reply(text=""), nothing, actor.broken)
     try:
         prompt = render_parallel(node.context, actor.settings.prompt, actor.world)
-        reply = await actor.ask((*node.lineage, index), prompt, node.context, node.states)
+        reply = await actor.ask((*node.lineage, index), prompt, node.context, node.states, attempt)
     except (EngineError, PolicyError) as error:
         return Answer(prompt, Reply(text=""), nothing, str(error))
     return Answer(prompt, reply, parse_parallel(reply.text, node.context.open))
@@ -124,6 +135,7 @@ def _record(
         logprobs=list(reply.logprobs),
         temperature=reply.temperature,
         logprob_temperature=reply.logprob_temperature,
+        redrawn=answer.redrawn,
         stop=reply.stop,
         observation=node.context.observations[-1],
         tag="think" if actions else None,

@@ -43,7 +43,7 @@ def make(name: str) -> Explore:
 
 def check(settings: Settings) -> None:
     """Raises UsageError for what would end the first tree, before a policy is loaded for it: an unknown method, budget or branching
-    criterion, and more roots than leaves."""
+    criterion, more roots than leaves, and votes that are to be drawn again."""
     rollout = settings.rollout
     make(rollout.method)
     parse_budget(rollout.budget)
@@ -51,3 +51,7 @@ def check(settings: Settings) -> None:
         first_leaves(rollout)
     if rollout.method == "spark":
         probability_of(rollout.branch)
+    if rollout.distinct and rollout.method == "test-time-branch":
+        raise UsageError(
+            f"rollout.distinct is {rollout.distinct}, and votes of test-time-branch are never drawn again; set it to 0"
+        )

@@ -187,6 +187,9 @@ class RolloutSettings(Section, kw_only=True):
     """carl forks the state with the most entropy per action sampled there, or one drawn at random (003 Table 4)."""
     copies: Count = 4
     """K: copies of the environment that one response of dpepo may act in; 004 evaluates with 5."""
+    distinct: CountFromZero = 0
+    """Most times that a child is sampled again because its action is a sibling's. 0: never. Its cost is charged; the stored
+    log-probabilities stay the policy's own (exploration/distinct.py). Evaluations and demonstrations sample without it."""
     deadline_seconds: Positive | None = None
     """Wall clock of one tree. With it a file depends on timing: the same seed no longer means the same bytes."""
     minimum_leaves: Count = 2

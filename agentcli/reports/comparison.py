@@ -10,6 +10,8 @@ Rows = Mapping[str, Mapping[str, Any]]
 """By run."""
 RESPONSES = {"explore": "explore", "malformed": "malformed", "cut at max_tokens": "cut"}
 """Shares of what the policy said, by the names they are shown under (evaluation.growth)."""
+SIBLINGS = {"those at the initial state %": "distinct_at_start", "those at forks %": "distinct_of_forks"}
+"""Shares of distinct actions, shown below the one of all siblings."""
 
 
 def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
@@ -92,8 +94,10 @@ def trees_table(runs: Rows) -> Blocks:
     _errored(table, rows)
     for name, part in RESPONSES.items():
         shares = [row[part] for row in rows]
-        table.add((f"{name} % of responses",), ["-" if share is None else percent(share) for share in shares])
+        table.add((f"{name} % of responses",), list(map(_share, shares)))
     _paid(table, rows)
+    for name, part in SIBLINGS.items():
+        table.add((name,), [_share(row[part]) for row in rows])
     _seconds(table, rows, ("policy", "environment"))
     return table
 
@@ -135,6 +139,7 @@ def _paid(table: Blocks, rows: Sequence[Mapping[str, Any]]) -> None:
     for field in rows[0]["ledger"]:
         table.add((field.replace("_", " "),), _multiples([row["ledger"][field] for row in rows], ","))
     table.add(("shared % of prompt tokens",), [percent(row["shared"]) for row in rows])
+    table.add(("distinct actions % of siblings",), [_share(row["distinct"]) for row in rows])
     for what in ("steps", "tokens"):
         name = "generated tokens per leaf" if what == "tokens" else "steps per leaf"
         table.add((name,), _multiples([row[f"{what}_per_leaf"] for row in rows], ".1f"))
@@ -154,6 +159,11 @@ def _multiples(values: Sequence[float | None], form: str) -> list[str]:
     return [
         "-" if value is None else f"{value:{form}}" + _times(ratio) for value, ratio in zip(values, ratios, strict=True)
     ]
+
+
+def _share(share: float | None) -> str:
+    """ "12.5", or "-" where there is nothing to be a share of."""
+    return "-" if share is None else percent(share)
 
 
 def _times(ratio: float | None) -> str:

@@ -97,7 +97,7 @@ async def roll(
             panel_name=walked.name,
             counts=tally.counts,
             ledger=tally.ledger,
-            statistics={**allowance.report(walked.tasks), **tally.temperatures},
+            statistics={**tally.statistics(), **allowance.report(walked.tasks), **tally.temperatures},
             seconds=seconds,
         )
 

@@ -6,10 +6,12 @@ success of 0.00 is no verdict on a policy whose every response was cut.
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
+from agentcli.records.siblings import Siblings, by_place
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
 
 RESUMABLE = "tasks have errored leaves, --resume does them again"
@@ -32,7 +34,8 @@ class Tally:
         """Of a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
         `logprob_temperature` of the distribution that their log-probabilities are of, where it gives any."""
         self._errored_trees, self._error = 0, ""
-        self._malformed_and_cut = 0
+        self._malformed_and_cut = self._explore = 0
+        self._at_start, self._of_forks = Siblings(), Siblings()
         self._firsts: dict[bool, str] = {}
 
     def add(self, tree: Tree) -> None:
@@ -48,6 +51,23 @@ class Tally:
             if step.error is None:
                 self._add_response(step)
         self.ledger += tree.ledger
+        at_start, of_forks = by_place(tree.steps)
+        self._at_start, self._of_forks = self._at_start.plus(at_start), self._of_forks.plus(of_forks)
+
+    def statistics(self) -> dict[str, Any]:
+        """explore: share of the responses that reason in <explore>, the paper's trigger. siblings: steps that share the state they
+        leave, and the share of different actions among them: of all, of those at the initial state, of those at forks; None
+        where there is none."""
+        found = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
+        return {
+            "explore": self._explore / max(1, self.counts["responses"]),
+            "siblings": {
+                "steps": found.steps,
+                "distinct": found.share,
+                "distinct_at_start": self._at_start.share,
+                "distinct_of_forks": self._of_forks.share,
+            },
+        }
 
     def _add_response(self, step: Step) -> None:
         if step.stop is not StopReason.NONE:
@@ -56,6 +76,7 @@ class Tally:
             self.temperatures["logprob_temperature"] = step.logprob_temperature
         malformed, cut = step.validity is Validity.MALFORMED, step.stop is StopReason.LENGTH
         self.counts["responses"] += 1
+        self._explore += step.tag == "explore"
         self.counts["malformed_responses"] += malformed
         self.counts["cut_responses"] += cut
         self.counts["inadmissible_responses"] += step.validity is Validity.INADMISSIBLE

@@ -36,6 +36,14 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ),
         (["rollout", "--policy", "exprt", "--model", "x"], "policy.kind: no policy 'exprt'; did you mean expert?"),
         (
+            ["rollout", "--leaves", "1", "--distinct", "2"],
+            "--distinct has no effect with rollout.leaves 1, where nothing",
+        ),
+        (
+            ["rollout", "--temperature", "0", "--distinct", "2"],
+            "--distinct has no effect with policy.temperature 0, where every draw is the same",
+        ),
+        (
             ["train", "--set", "train.objective=dpo", "--credit", "grpo"],
             "--credit has no effect with train.objective dpo",
         ),

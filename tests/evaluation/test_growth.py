@@ -1,6 +1,7 @@
 """What trees cost and held, on trees small enough to count by hand."""
 
-from agentcli.evaluation.growth import StepShape, TreeShape, totals
+from agentcli.evaluation.growth import MoveShape, StepShape, TreeShape, paid, totals
+from agentcli.records.siblings import Siblings, by_place
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Validity
 
 
@@ -39,6 +40,26 @@ def test_no_trees() -> None:
     assert (found["tasks"], found["success"]) == ([], {"rate": 0.0, "low": 0.0, "high": 1.0})
     assert (found["explore"], found["shared"], found["tokens_per_leaf"]) == (0.0, 0.0, 0.0)
     assert (found["malformed"], found["cut"]) == (0.0, None)
+
+
+def test_siblings_are_counted_where_they_are() -> None:
+    """At the start go, go, take; after the first look, look, of which one step alone was never answered; in copies, the order of
+    moves is no difference, and two unreadable responses are alike."""
+    moves = [MoveShape(1, "go"), MoveShape(2, "take")]
+    steps = [
+        *(StepShape(action=action) for action in ("go", "go", "take")),
+        *(StepShape(parent=0, action="look") for _ in range(2)),
+        StepShape(parent=0, error="no answer"),
+        StepShape(parent=1, action="look"),
+        *(StepShape(parent=2, moves=own) for own in (moves, moves[::-1], moves[:1])),
+        *(StepShape(parent=3, validity=Validity.MALFORMED) for _ in range(2)),
+    ]
+    one = tree(1, "")
+    one.steps, one.ledger = steps, Ledger(siblings=10, distinct_siblings=2 + 1 + 2 + 1)
+    found = totals([one])
+    assert by_place(steps) == (Siblings(3, 2), Siblings(7, 4))
+    assert (found["distinct"], found["distinct_at_start"], found["distinct_of_forks"]) == (6 / 10, 2 / 3, 4 / 7)
+    assert paid(Ledger(), 0)["distinct"] is None
 
 
 def test_faults_are_shares_of_the_responses() -> None:

@@ -86,11 +86,20 @@ def check_ledger(tree: Tree) -> None:
     assert ledger.leaves == len(leaves(tree)) == sum(step.outcome is not None for step in tree.steps)
     assert ledger.steps == sum(map(executed, tree.steps))
     assert ledger.forks == sum(len(group) - 1 for parent, group in siblings.items() if parent is not None)
+    several = [[did(step) for step in group if step.error is None or step.response] for group in siblings.values()]
+    several = [group for group in several if len(group) > 1]
+    assert ledger.siblings == sum(map(len, several))
+    assert ledger.distinct_siblings == sum(len(set(group)) for group in several)
     assert ledger.generated_tokens == sum(len(step.token_ids) for step in tree.steps)
     assert ledger.prompt_tokens == sum(map(prompt_words, tree.steps))
     before = {step.id: tree.steps[step.parent].prompt for step in first if step.parent is not None}
     partly = sum(shared_words(step.prompt, before.get(step.id, "")) for step in first if step.response)
     assert ledger.shared_prompt_tokens == partly + sum(map(prompt_words, later))
+
+
+def did(step: Step) -> tuple[object, ...]:
+    """What tells a step's action from another's."""
+    return (step.action, *sorted((move.copy, move.action) for move in step.moves))
 
 
 def executed(step: Step) -> int:

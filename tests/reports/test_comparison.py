@@ -82,6 +82,9 @@ def trees(steps: int, forks: int, method: str = "chain") -> dict[str, Any]:
         "malformed": 0.975,
         "cut": None if method == "expert" else 0.96,
         "shared": 0.125,
+        "distinct": None if method == "expert" else 0.25,
+        "distinct_at_start": None,
+        "distinct_of_forks": 0.375,
         "steps_per_leaf": steps / 100,
         "tokens_per_leaf": 2.0 * steps,
         "ledger": {"steps": steps, "forks": forks},
@@ -95,6 +98,9 @@ def test_trees() -> None:
     assert ["steps", "2,000", "1,500 x0.75"] in rows
     assert ["forks", "0", "12"] in rows
     assert ["shared % of prompt tokens", "12.5", "12.5"] in rows
+    assert ["distinct actions % of siblings", "25.0", "25.0"] in rows
+    assert ["those at the initial state %", "-", "-"] in rows
+    assert ["those at forks %", "37.5", "37.5"] in rows
     assert ["steps per leaf", "20.0", "15.0 x0.75"] in rows
     assert ["policy seconds", "1.50", "1.50 x1.00"] in rows
     assert ["environment seconds", "-", "-"] in rows
@@ -129,7 +135,9 @@ def loop(steps: int, updated: int | None, **more: Any) -> dict[str, Any]:
         "updates": None if updated is None else updated // 10,
         "seconds": {"policy": 120.0, "environment": 1.5, "train": None},
     }
-    paid = {name: trees(steps, 4)[name] for name in ("shared", "steps_per_leaf", "tokens_per_leaf", "ledger")}
+    paid = {
+        name: trees(steps, 4)[name] for name in ("shared", "distinct", "steps_per_leaf", "tokens_per_leaf", "ledger")
+    }
     return {**own, **paid, **more}
 
 

@@ -35,8 +35,7 @@ def tree(*steps: dict[str, Any], task: str = "a") -> Tree:
     found = [
         Step(
             id=number,
-            parent=None,
-            **{**common, "next_observation": "o", "action": "go", "outcome": Outcome.TRUNCATED, **step},
+            **{**common, "parent": None, "next_observation": "o", "action": "go", "outcome": Outcome.TRUNCATED, **step},
         )
         for number, step in enumerate(steps)
     ]
@@ -79,6 +78,27 @@ def test_responses_are_counted_by_what_can_be_read_and_by_what_was_cut() -> None
         "inadmissible_responses": 1,
     }
     assert tally.ledger.leaves == 8
+
+
+def test_siblings_and_the_papers_trigger_stand_beside_each_other() -> None:
+    """Three roots, two of them alike; under the first two forks alike, under the second one step alone. Ledgers as an actor
+    charges them."""
+    inner = {"outcome": None, "tag": "explore"}
+    forks = ({"parent": 0}, {"parent": 0, "tag": "explore"}, {"parent": 1, "action": "look"})
+    one = tree(
+        inner, inner, {"action": "take"}, *forks, {"parent": 2, "error": "broke", "response": "", "action": None}
+    )
+    one.ledger = Ledger(siblings=5, distinct_siblings=3)
+    tally = Tally()
+    assert tally.statistics()["siblings"]["distinct"] is None
+    tally.add(one)
+    two = tree({}, {"action": "look"}, task="b")
+    two.ledger = Ledger(siblings=2, distinct_siblings=2)
+    tally.add(two)
+    assert tally.statistics() == {
+        "explore": 3 / 8,
+        "siblings": {"steps": 7, "distinct": 5 / 7, "distinct_at_start": 4 / 5, "distinct_of_forks": 1 / 2},
+    }
 
 
 def test_half_of_the_responses_may_be_unreadable_without_a_word() -> None:

@@ -1,0 +1,62 @@
+"""Drawing a response again because a sibling took its action already (rollout.distinct = N).
+
+A child at place i of a node draws y ~ pi. While y names an action that a sibling at a lower place ended up with, it is thrown
+away and drawn again, at most N times. With S the actions of those siblings and q = pi(S), the response that is kept comes from
+
+    P(y) = pi(y) (1 + q + ... + q^N)    where y's action is new
+    P(y) = pi(y) q^N                    where it is in S: every draw repeated
+
+The log-probabilities that are stored, and that the trainer takes for the old ones, stay those of pi at the response that was
+kept: the ratio of 002 eq. 10 compares policies, and P is no policy. So the siblings of a node are no independent draws of pi:
+their mean outcome is no unbiased estimate of the state's value.
+
+Every first draw is made at once; a child then waits for the siblings before it, and for nothing else. So one seed is one tree at
+any concurrency.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Draws:
+    """The draws of one tree. `most`: how often a child is drawn again; 0: never, and nobody waits for anybody."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._settled: dict[tuple[int, ...], asyncio.Future[str]] = {}
+        """The action that a child ended up with, once it has; "" without one."""
+        self._begun: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        """Children by node, in the order in which they began."""
+
+    async def draw(
+        self, lineage: tuple[int, ...], sample: Callable[[int], Awaitable[T]], action: Callable[[T], str]
+    ) -> tuple[T, int]:
+        """The response of the child `lineage`, and how many were thrown away before it.
+
+        `sample` draws by the number of the try, from 0. `action` names what a response does; "" (malformed, or no response) is
+        never a repetition. Raises what `sample` raises.
+        """
+        if not self._most:
+            return await sample(0), 0
+        began = self._begun.setdefault(lineage[:-1], [])
+        before = [self._settled[sibling] for sibling in began if sibling < lineage]
+        began.append(lineage)
+        own: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._settled[lineage] = own
+        ended_with = ""
+        try:
+            drawn, thrown_away = await sample(0), 0
+            if before:
+                await asyncio.wait(before)
+            taken = {sibling.result() for sibling in before} - {""}
+            while action(drawn) in taken and thrown_away < self._most:
+                thrown_away += 1
+                drawn = await sample(thrown_away)
+            ended_with = action(drawn)
+            return drawn, thrown_away
+        finally:
+            # Also where the draw failed or was cancelled: nobody may wait for it any longer.
+            own.set_result(ended_with)

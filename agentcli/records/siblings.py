@@ -1,0 +1,83 @@
+"""Siblings: responses that were sampled at the same state, and how many different actions they named.
+
+A fork that repeats its sibling's action buys a second walk of the same way. The papers count forks; these functions count what
+was new in them. They read a step's action only, so that whoever decodes less of a step than a Step can use them too.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from agentcli.records.types import StopReason
+
+
+class Acting(Protocol):
+    """The part of a move that names an action."""
+
+    copy: int
+    action: str
+
+
+class Answered(Protocol):
+    """The part of a step that says whether a response was sampled, and what it named."""
+
+    response: str
+    parent: int | None
+    action: str | None
+    stop: StopReason
+    error: str | None
+
+    @property
+    def moves(self) -> Sequence[Acting]: ...
+
+
+class Siblings(NamedTuple):
+    """Steps that share the state they leave, and their different actions, counted in each state by itself."""
+
+    steps: int = 0
+    distinct: int = 0
+
+    def plus(self, other: "Siblings") -> "Siblings":
+        """Both together."""
+        return Siblings(self.steps + other.steps, self.distinct + other.distinct)
+
+    @property
+    def share(self) -> float | None:
+        """Share of distinct actions; None where no step has a sibling."""
+        return self.distinct / self.steps if self.steps else None
+
+
+def was_sampled(step: Answered) -> bool:
+    """Whether the policy gave a response: not where it broke before, nor where it was not asked (StopReason.OVERLONG)."""
+    return step.stop is not StopReason.OVERLONG and (step.error is None or bool(step.response))
+
+
+def named_action(step: Answered) -> str:
+    """What the step did: its action, or those of its moves in the order of the copies; "" where no action could be read."""
+    if step.moves:
+        return joint_action({move.copy: move.action for move in step.moves})
+    return step.action or ""
+
+
+def joint_action(actions: dict[int, str]) -> str:
+    """One text out of the actions of several copies, in their order."""
+    return "\n".join(f"env_{copy}: {actions[copy]}" for copy in sorted(actions))
+
+
+def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
+    """Of all steps of a tree: the siblings at the initial state, and those at forks."""
+    groups: dict[int | None, list[Answered]] = {}
+    for step in steps:
+        groups.setdefault(step.parent, []).append(step)
+    at_start, of_forks = Siblings(), Siblings()
+    for parent, group in groups.items():
+        if parent is None:
+            at_start = count_siblings(group)
+        else:
+            of_forks = of_forks.plus(count_siblings(group))
+    return at_start, of_forks
+
+
+def count_siblings(steps: Iterable[Answered]) -> Siblings:
+    """Count the steps that were sampled at one state; a step alone has no sibling. All malformed responses are one action."""
+    actions = [named_action(step) for step in steps if was_sampled(step)]
+    return Siblings(len(actions), len(set(actions))) if len(actions) > 1 else Siblings()
