@@ -11,7 +11,8 @@ Top down, the advantage of the action u -> v is what it adds (eq. 11):
 Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased however unevenly the tree was forked
 (App. A.1). Only steps with a sibling are trained (eq. 13); `update: all` trains the rest too, an only child taking the advantage of
 the step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a part, for `train --update all`. Errored
-children are left out.
+children are left out. `first_phase` leaves out actions of the first N0 trajectories, which started from scratch (Tree.roots); the
+advantages of the others still rest on all leaves.
 The penalty p of an invalid step is its own: it changes no expectation and is baselined among siblings like the reward,
 A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an only child inherits no penalty.
 """
@@ -20,8 +21,10 @@ import math
 from typing import Literal
 
 from agentcli.credit.account import ADVANTAGE, Sheet
-from agentcli.credit.common import ONLY_CHILD, Switches, unassigned
+from agentcli.credit.common import FIRST_PHASE, ONLY_CHILD, Switches, unassigned
 from agentcli.credit.group import ROOT, Survey, survey
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
 from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
 
 WITHOUT = {
@@ -38,6 +41,10 @@ class CarlSettings(Switches, kw_only=True):
 
     update: Literal["critical", "all"] = "critical"
     """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16)."""
+    first_phase: Literal["all", "forked", "none"] = "all"
+    """Which actions of the first N0 trajectories are trained, those sampled before the first fork. all: like any other (eq. 13).
+    forked: those whose state was forked later, so that the N0 first actions, siblings only because all start at the root, are not
+    (the |D_upd| of 003 Table 2 is 32 = 2N). none: no action of that phase (App. C.1). Needs trees that say N0 (Tree.roots)."""
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
@@ -48,11 +55,16 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     expected = expected_rewards(seen, children)
     charges = [math.fsum([seen.penalties[n] for n in siblings]) / (len(siblings) or 1) for siblings in children]
     gains = [0.0] * (len(tree.steps) + 1)
+    left_out = _left_out(tree, seen, settings)
     credits = []
     for step, parent in enumerate(seen.parents):
         critical = len(children[parent]) > 1
         gains[step] = expected[step] - expected[parent] if critical else gains[parent]
-        reason = seen.masked[step] or (None if critical or settings.update == "all" else ONLY_CHILD)
+        reason = seen.masked[step]
+        if reason is None and step in left_out:
+            reason = FIRST_PHASE
+        elif reason is None and not critical and settings.update == "critical":
+            reason = ONLY_CHILD
         if reason is not None:
             inherited = {INHERITED: gains[step]} if reason == ONLY_CHILD else {}
             credits.append(unassigned(step, reason, inherited))
@@ -61,6 +73,39 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
         parts = {"expected": expected[step], "baseline": expected[parent], "outcome": gains[step], "penalty": penalty}
         credits.append(StepCredit(step=step, advantage=gains[step] + penalty, parts=parts))
     return Credit(task=tree.task.id, method="carl", steps=credits)
+
+
+def _left_out(tree: Tree, seen: Survey, settings: CarlSettings) -> set[int]:
+    """The steps of the first phase that are not trained. Raises DataError for a tree that does not say what its first phase is."""
+    if settings.first_phase == "all":
+        return set()
+    if tree.roots is None:
+        raise DataError(
+            f"task {shown(tree.task.id)}: roots: is not set, so the first phase is not known; sample with rollout --method carl "
+            "(treerl, treerpo, arpo, spark), or leave credit.first_phase at all"
+        )
+    first = first_phase(seen.parents, tree.roots)
+    if settings.first_phase == "none":
+        return first
+    forked = {parent for step, parent in enumerate(seen.parents) if seen.live[step] and step not in first}
+    return {step for step in first if seen.parents[step] not in forked}
+
+
+def first_phase(parents: list[int], roots: int) -> set[int]:
+    """The steps of the first `roots` trajectories: the first children of the initial state, and from there the first child of
+    each, in the order of their ids."""
+    found: set[int] = set()
+    begun = 0
+    continued: set[int] = set()
+    for step, parent in enumerate(parents):
+        if parent == ROOT:
+            begun += 1
+            if begun <= roots:
+                found.add(step)
+        elif parent in found and parent not in continued:
+            continued.add(parent)
+            found.add(step)
+    return found
 
 
 def expected_rewards(seen: Survey, children: list[list[int]]) -> list[float]:

@@ -18,6 +18,8 @@ ERRORED = "errored"
 """Why a step without a leaf that counts has no advantage."""
 ONLY_CHILD = "only child"
 """Why carl leaves out a step without siblings."""
+FIRST_PHASE = "first phase"
+"""Why carl leaves out a step of the trajectories that started from scratch (first_phase)."""
 LARGEST = 1e9
 """No setting and no reward is larger."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from agentcli.credit.account import Group, Line, Sheet
-from agentcli.credit.common import ERRORED, ONLY_CHILD
+from agentcli.credit.common import ERRORED, FIRST_PHASE, ONLY_CHILD
 from agentcli.credit.registry import changed
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Validity
@@ -22,6 +22,8 @@ REASONS = {
     ERRORED: "every leaf below it errored: the engine or the policy broke, which says nothing about the step",
     ONLY_CHILD: "it was the only action tried in its state, so there is nothing to compare it with (003 eq. 13); "
     "train --update all gives it the advantage of the step before (eq. 16)",
+    FIRST_PHASE: "it is of a trajectory that started from scratch, and credit.first_phase trains no such step, or only those whose "
+    "state was forked later (003 App. C.1, Table 2)",
 }
 """Of the marks that methods set, in words."""
 

@@ -87,6 +87,8 @@ class Actor:
         self.broken = "the environment could not be opened"
         """Why, when the engine could not open the task."""
         self.draws = Draws(settings.rollout.distinct)
+        self.roots: int | None = None
+        """Trajectories from scratch before the first fork (Tree.roots), set by the methods that make that difference."""
         self._engines, self._policy = engines, policy
         self._steps: dict[Lineage, Step] = {}
         self._left_out: dict[Lineage, Step] = {}
@@ -213,6 +215,7 @@ class Actor:
             instruction=self._instruction,
             method=method,
             seed=self.seed,
+            roots=self.roots,
             steps=steps,
             ledger=self.ledger,
         )

@@ -62,7 +62,7 @@ async def fork_progressively(actor: Actor, rollout: RolloutSettings, criterion: 
             if reached.step is not None and (reached.step.error is None or reached.step.response):
                 candidate.surprises.append(surprise(reached.step, INSTEAD) if criterion == "entropy" else 0.0)
 
-    roots = first_leaves(rollout)
+    roots = actor.roots = first_leaves(rollout)
     root = await actor.start()
     for trajectory in await asyncio.gather(*(follow(actor, root, index) for index in range(roots))):
         record(trajectory)

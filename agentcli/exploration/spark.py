@@ -28,7 +28,7 @@ async def explore(actor: Actor, settings: Settings) -> Tree:
 
 async def branch_out(actor: Actor, rollout: RolloutSettings, triggered: Trigger) -> tuple[Node, int]:
     """Grow `roots` trajectories to their ends, branching where it is triggered: the initial state and the number of leaves."""
-    current = first_leaves(rollout)
+    current = actor.roots = first_leaves(rollout)
     root = await actor.start()
     frontier = [(root, index) for index in range(current)]
     while frontier and current < rollout.leaves:

@@ -36,7 +36,7 @@ VOCABULARY = {
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
     "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance "
     "alpha_action alpha_traj gain no_op_penalty pruning noise_actions noise_observations pool loop_steps",
-    "carl": "update",
+    "carl": "update first_phase",
     "treerl": "",
     "treerpo": "penalty normalise",
     "arpo": "penalty normalise",

@@ -172,6 +172,9 @@ def test_zeros_and_masks_have_a_reason() -> None:
     assert "errored" in (errored.why_masked or "")
     only = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl"}, 1)
     assert "003 eq. 13" in (only.why_masked or "")
+    scratch = msgspec.structs.replace(outcomes([2, 2], [SUCCESS, FAILURE]), roots=2)
+    told = explanation(scratch, {"method": "carl", "first_phase": "forked"}, 0)
+    assert (told.masked, "003 App. C.1" in (told.why_masked or "")) == ("first phase", True)
     inherits = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl", "update": "all"}, 1)
     assert lines_of(inherits)["advantage"].what == "an only child takes the gain of step 0"
 

@@ -4,10 +4,12 @@ import math
 import random
 from statistics import fmean, stdev
 
+import msgspec
 import pytest
 from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, outcomes, step, tree
 
 from agentcli.credit import arpo, carl, rloo, treerl, treerpo
+from agentcli.errors import DataError
 from agentcli.records.types import Credit, Outcome, Step, Tree, Validity
 
 
@@ -53,6 +55,51 @@ def test_carl_trains_critical_actions_only_unless_told_otherwise() -> None:
     # A first step alone has nobody to inherit from.
     lonely = tree(step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=FAILURE))
     assert advantages(carl.assign(lonely, carl.CarlSettings(update="all"))) == [0.0, 0.5, -0.5]
+
+
+def two_phases(*more: tuple[int | None, Outcome]) -> Tree:
+    """N0 = 2: the success 0 1 2 and the failure 3 4 from scratch; then the failure 5, forked from the state after 0. `more`:
+    further leaves with their parents."""
+    ends = {2: SUCCESS, 4: FAILURE, 5: FAILURE}
+    steps = [step(n, parent, outcome=ends.get(n)) for n, parent in enumerate([None, 0, 1, None, 3, 0])]
+    steps += [step(6 + n, parent, outcome=end) for n, (parent, end) in enumerate(more)]
+    return msgspec.structs.replace(tree(*steps), roots=2)
+
+
+def test_carl_may_leave_out_the_first_phase() -> None:
+    # E[0] = (1 + 0) / 2, E[3] = 0, E[root] = 1/4. From scratch: 0 1 2 3 4; forked later: only the state that 1 and 5 leave.
+    found = {
+        phase: carl.assign(two_phases(), carl.CarlSettings(first_phase=phase)) for phase in ("all", "forked", "none")
+    }
+    assert advantages(found["all"]) == [0.25, 0.5, None, -0.25, None, -0.5]
+    assert advantages(found["forked"]) == [None, 0.5, None, None, None, -0.5]
+    assert advantages(found["none"]) == [None, None, None, None, None, -0.5]
+    reasons = ["first phase", None, "first phase", "first phase", "first phase", None]
+    assert [row.masked for row in found["forked"].steps] == reasons
+    assert all(row.parts == {} for row in found["forked"].steps if row.masked)
+    # Once the root is forked (by 6), the first actions of both trajectories have a sibling of the second phase.
+    forked = carl.assign(two_phases((None, SUCCESS)), carl.CarlSettings(first_phase="forked"))
+    assert [row.step for row in forked.steps if row.advantage is not None] == [0, 1, 3, 5, 6]
+    # `update: all` trains the rest of the second phase too, and of the first phase no more than before.
+    every = carl.CarlSettings(first_phase="forked", update="all")
+    assert [row.step for row in carl.assign(two_phases(), every).steps if row.advantage is not None] == [1, 5]
+
+
+def test_a_fork_that_errored_forks_nothing() -> None:
+    lost = two_phases()
+    lost.steps[5].outcome = ERRORED
+    credit = carl.assign(lost, carl.CarlSettings(first_phase="forked"))
+    assert [row.masked for row in credit.steps] == ["first phase"] * 5 + ["errored"]
+
+
+@pytest.mark.parametrize("phase", ["forked", "none"])
+def test_a_tree_that_does_not_say_what_its_first_phase_is_is_refused(phase: str) -> None:
+    with pytest.raises(DataError) as caught:
+        carl.assign(uneven(), carl.CarlSettings(first_phase=phase))
+    assert str(caught.value).startswith("task t: roots: ")
+    assert "rollout --method carl" in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert advantages(carl.assign(uneven(), carl.CarlSettings())) == [0.375, 0.25, -0.25, 0.5, -0.5, -0.375]
 
 
 def test_carl_leaves_errored_children_out() -> None:

@@ -3,6 +3,7 @@
 from scripted import Answers, ScriptedPolicy, scripted
 from word_trees import grow_word, words
 
+from agentcli.credit import carl
 from agentcli.errors import PolicyError
 from agentcli.exploration.triggers import surprise
 from agentcli.policies.protocol import Reply, Request
@@ -33,6 +34,19 @@ def test_carl_forks_the_largest_entropy_per_child() -> None:
     assert words(trees[3]) == [["a", "b", "win"], ["a", "win"], ["b", "win"]]
     assert words(trees[4]) == [["a", "b", "win"], ["a", "win"], ["b", "win"], ["b", "a", "die"]]
     assert words(trees[5]) == [["a", "b", "win"], ["a", "win"], ["b", "win"], ["b", "a", "die"], ["win"]]
+
+
+def test_a_tree_says_how_many_trajectories_started_from_scratch() -> None:
+    """Tree.roots is N0, whatever was forked from the initial state later; what has no first phase says nothing."""
+    assert [grow_word("carl", scripted(CARL), leaves=n, roots=2).roots for n in (2, 5)] == [2, 2]
+    tree = grow_word("carl", scripted(CARL), leaves=4, roots=2)
+    forked = carl.assign(tree, carl.CarlSettings(first_phase="forked"))
+    # Two forks beside two first-phase steps: 2N. All that have a sibling are two more, the first actions.
+    assert sum(row.advantage is not None for row in forked.steps) == 4
+    assert sum(row.advantage is not None for row in carl.assign(tree, carl.CarlSettings()).steps) == 6
+    assert grow_word("treerl", scripted(CARL), leaves=2, roots=1).roots == 1
+    assert grow_word("spark", scripted(CARL), leaves=3, roots=2).roots == 2
+    assert grow_word("chain", scripted(CARL), leaves=2).roots is None
 
 
 LITE: Answers = {
