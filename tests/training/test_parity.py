@@ -25,6 +25,8 @@ from agentcli.training.checkpoints import load_trainable
 NAMES = [f"{aggregate} {kind}" for aggregate, kind in CASES]
 UPDATES = 6
 PROCESSES = 2
+RELATIVE = {"full": 0, "lora": 0, "cool": 4e-6}
+"""Tolerated beside the absolute difference: at T = 0.4 gradients are 1 / T times as large, and rounding errors with them."""
 
 
 @pytest.fixture(scope="module")
@@ -93,10 +95,9 @@ def found(request):
 def test_losses_and_gradient_norms_are_trls(found, case):
     ours, trl = found[case]["ours"], found[case]["trl"]
     assert len(ours) == len(trl) == UPDATES
-    assert [line["loss"] for line in ours] == pytest.approx([line["loss"] for line in trl], abs=1e-6, rel=0)
-    assert [line["grad_norm"] for line in ours] == pytest.approx(
-        [line["grad_norm"] for line in trl], abs=1e-5, rel=4e-6
-    )
+    for name, tolerance in (("loss", 1e-6), ("grad_norm", 1e-5)):
+        expected = [line[name] for line in trl]
+        assert [line[name] for line in ours] == pytest.approx(expected, abs=tolerance, rel=RELATIVE[case.split()[1]])
 
 
 @pytest.mark.parametrize("case", NAMES)
@@ -120,10 +121,12 @@ def test_aggregations_differ(one_process):
 
 @pytest.mark.parametrize("case", NAMES)
 def test_two_processes_are_one(one_process, two_processes, case):
-    for name, tolerance, relative in (("loss", 1e-6, 0), ("grad_norm", 1e-5, 4e-6), ("kl", 1e-6, 0)):
+    for name, tolerance in (("loss", 1e-6), ("grad_norm", 1e-5), ("kl", 1e-6)):
         alone = [line[name] for line in one_process[case]["ours"]]
         for rank in two_processes:
-            assert [line[name] for line in rank[case]["ours"]] == pytest.approx(alone, abs=tolerance, rel=relative)
+            assert [line[name] for line in rank[case]["ours"]] == pytest.approx(
+                alone, abs=tolerance, rel=RELATIVE[case.split()[1]]
+            )
 
 
 def test_two_processes_are_one_for_dpo(one_process, two_processes, folder):
