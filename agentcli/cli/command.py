@@ -171,6 +171,7 @@ class Call:
                 for option in options
                 if option.path
             },
+            note=self.progress.note,
         )
         refuse_without_effect(options, flags, settings)
         return settings

@@ -6,7 +6,7 @@ command asks, nor whether a value makes sense in a world: the stages check that.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -32,22 +32,30 @@ def resolve(
     flags: Mapping[str, Any],
     base: Settings | Mapping[str, Any] | None = None,
     names: Mapping[str, str] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Settings:
     """The settings of one command.
 
     Precedence: defaults or `base` (what a run recorded) < preset < `files` left to right < AGENTCLI_* in `environ` <
-    `sets` ("path=value", the value in YAML) and `flags` (dotted path -> value, only those that were given). A layer
-    that changes `credit.method` drops the former method's switches, one that changes `environment.name` the former world's
-    `options`. `names` says how the option for a path is written.
-    Raises UsageError for an unknown key, a wrong type, or one path in both `sets` and `flags`; DataError for a `base`
-    that this version cannot read.
+    `sets` ("path=value", the value in YAML) and `flags` (dotted path -> value, only those that were given). Where a layer
+    changes `credit.method`, switches set below that the new method has too stay, and those of `base` or the preset that it has
+    not are left out; where one changes `environment.name`, the former world's `options` are. `note` is told of both. `names`
+    says how the option for a path is written.
+    Raises UsageError for an unknown key, a wrong type, one path in both `sets` and `flags`, or a switch of the user's own for
+    a method that a later layer replaces; DataError for a `base` that this version cannot read.
     """
     merged: dict[str, Any] = msgspec.to_builtins(Settings())
+    notes: list[str] = []
     if base is not None:
-        merged = _merge(merged, _recorded(base))
-    for place, layer in _layers(preset, files, environ, sets, flags, names or {}):
+        merged = _merge(merged, _recorded(base), "recorded settings", {}, notes)
+    own: dict[str, str] = {}
+    for number, (place, layer) in enumerate(_layers(preset, files, environ, sets, flags, names or {})):
         _check(place, layer)
-        merged = _merge(merged, layer)
+        merged = _merge(merged, layer, place, own, notes)
+        if preset is None or number > 0:
+            own |= dict.fromkeys(layer.get("credit", {}), place)
+    for text in notes if note is not None else ():
+        note(text)
     return msgspec.convert(merged, Settings)
 
 
@@ -165,15 +173,49 @@ def _overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, An
     return merged
 
 
-def _merge(below: dict[str, Any], layer: Mapping[str, Any]) -> dict[str, Any]:
-    """`_overlay`, except that another credit method starts without the former one's switches, another world without options."""
-    method = layer.get("credit", {}).get("method")
-    if method is not None and method != below["credit"].get("method"):
-        below = {**below, "credit": {}}
-    world = layer.get("environment", {}).get("name")
-    if world is not None and world != below["environment"].get("name"):
+def _merge(
+    below: dict[str, Any], layer: Mapping[str, Any], place: str, own: Mapping[str, str], notes: list[str]
+) -> dict[str, Any]:
+    """`_overlay`, except that another credit method starts with those switches below that it has, another world without options.
+    What else that changes is added to `notes`."""
+    below = {**below, "credit": _carried(below["credit"], layer.get("credit", {}), place, own, notes)}
+    world, former = layer.get("environment", {}).get("name"), below["environment"].get("name")
+    if world is not None and world != former:
+        options = below["environment"].get("options")
+        if options:
+            notes.append(f"environment.name {world}, not {former}: leaves out {former}'s options {', '.join(options)}")
         below = {**below, "environment": {**below["environment"], "options": {}}}
     return _overlay(below, layer)
+
+
+def _carried(
+    below: dict[str, Any], above: Mapping[str, Any], place: str, own: Mapping[str, str], notes: list[str]
+) -> dict[str, Any]:
+    """What stays of the credit settings `below` under a layer. `own`: switch -> the place where the user set it.
+
+    Raises UsageError where that loses a switch of the user's own.
+    """
+    former, method = below.get("method"), above.get("method")
+    switches = {name: value for name, value in below.items() if name != "method"}
+    if method is None or method == former or not isinstance(method, str):
+        return below
+    if not switches:
+        return {}
+    from agentcli.credit.registry import switches_of
+
+    kept = {name: value for name, value in switches.items() if name in switches_of(method)}
+    lost = sorted(switches.keys() - kept.keys())
+    for name in lost:
+        if name in own:
+            raise UsageError(
+                f"{own[name]}: credit.{name}: is a switch of {former}, and {place} makes credit.method {method}, which has no "
+                "such switch; leave one of them out"
+            )
+    stay = [f"{name} {_shown(value)}" for name, value in sorted(kept.items()) if name not in above]
+    said = [f"keeps {', '.join(stay)}"] if stay else []
+    said += [f"leaves out {former}'s {', '.join(lost)}"] if lost else []
+    notes += [f"credit.method {method}, not {former}: {'; '.join(said)}"] if said else []
+    return kept
 
 
 def _recorded(base: Settings | Mapping[str, Any]) -> dict[str, Any]:

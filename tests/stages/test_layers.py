@@ -1,5 +1,6 @@
 """Settings layers: precedence, merging, and errors that name the place and the key."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentcli.credit.registry import METHODS, make, switches_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
@@ -128,20 +130,82 @@ def test_mappings_merge_by_key_and_lists_are_replaced(tmp_path: Path) -> None:
     assert environment.options == {"clutter": 3, "deep": {"p": 1, "q": 2}}
 
 
-def test_another_credit_method_drops_the_former_ones_switches(tmp_path: Path) -> None:
-    file = write(tmp_path / "a.yaml", "credit: {method: rewardflow, gamma: 0.8}")
-    assert only(["credit.gamma=0.7"], files=[file]).credit == {"method": "rewardflow", "gamma": 0.7}
-    assert only(files=[file], flags={"credit.method": "rewardflow"}).credit == {"method": "rewardflow", "gamma": 0.8}
-    assert only(files=[file], flags={"credit.method": "spark"}).credit == {"method": "spark"}
-    both = only(["credit.success_reward=10"], files=[file], flags={"credit.method": "spark"})
+def test_another_credit_method_keeps_what_both_have_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    text = "credit: {method: rewardflow, gamma: 0.8, alpha_action: 2.0, success_reward: 3, invalid_penalty: 0.2}"
+    preset = str(write(tmp_path / "a.yaml", text))
+    told: list[str] = []
+    shared = {"success_reward": 3, "invalid_penalty": 0.2}
+    assert only(preset=preset, flags={"credit.method": "grpo"}, note=told.append).credit == {"method": "grpo", **shared}
+    assert told == [
+        "credit.method grpo, not rewardflow: keeps invalid_penalty 0.2, success_reward 3; leaves out rewardflow's "
+        "alpha_action, gamma"
+    ]
+    told.clear()
+    inherited = only(preset=preset)
+    found = only(["credit.gamma=0.5", "credit.method=gigpo"], base=inherited, note=told.append)
+    assert found.credit == {"method": "gigpo", "gamma": 0.5, **shared}
+    assert told == [
+        "credit.method gigpo, not rewardflow: keeps invalid_penalty 0.2, success_reward 3; leaves out rewardflow's "
+        "alpha_action"
+    ]
+
+
+def test_what_was_never_set_is_not_carried_and_nothing_is_said(tmp_path: Path) -> None:
+    """A method's default is not a setting: dpepo has no penalty unless one is asked for, grpo 0.1."""
+    told: list[str] = []
+    for method in ("dpepo", "grpo", "carl"):
+        plain = write(tmp_path / "plain.yaml", f"credit: {{method: {method}}}")
+        assert only(files=[plain], flags={"credit.method": "dpepo"}, note=told.append).credit == {"method": "dpepo"}
+    same = write(tmp_path / "same.yaml", "credit: {method: rewardflow, gamma: 0.8}")
+    found = only(["credit.gamma=0.7"], files=[same], flags={"credit.method": "rewardflow"}, note=told.append)
+    assert found.credit == {"method": "rewardflow", "gamma": 0.7}
+    both = only(["credit.success_reward=10"], flags={"credit.method": "spark"}, note=told.append)
     assert both.credit == {"method": "spark", "success_reward": 10}
+    assert told == []
+
+
+@pytest.mark.parametrize("own", ["file", "variable"])
+def test_a_switch_of_ones_own_is_never_left_out(own: str, tmp_path: Path) -> None:
+    file = write(tmp_path / "mine.yaml", "credit: {method: rewardflow, gamma: 0.8}")
+    environ = {"AGENTCLI_CREDIT__METHOD": "rewardflow", "AGENTCLI_CREDIT__GAMMA": "0.8"}
+    layers: dict[str, Any] = {"files": [file]} if own == "file" else {"environ": environ}
+    with pytest.raises(
+        UsageError, match=r"credit\.gamma: is a switch of rewardflow, and options makes .* spark, which"
+    ) as caught:
+        only(flags={"credit.method": "spark"}, **layers)
+    assert str(caught.value).startswith(str(file) if own == "file" else "AGENTCLI_*")
+    assert only(flags={"credit.method": "gigpo"}, **layers).credit == {"method": "gigpo", "gamma": 0.8}
+
+
+def test_an_unknown_method_is_refused_where_its_switches_are_asked_for(tmp_path: Path) -> None:
+    file = write(tmp_path / "a.yaml", "credit: {method: rewardflow, gamma: 0.8}")
+    with pytest.raises(UsageError, match=r"credit\.method: no credit method 'sparc'; did you mean spark\?"):
+        only(["credit.method=sparc"], preset=str(file))
+
+
+@given(st.sampled_from(sorted(METHODS)), st.sampled_from(sorted(METHODS)), st.data())
+def test_no_switch_of_a_preset_is_lost_in_silence(former: str, method: str, data: st.DataObject) -> None:
+    """Whatever the methods: a switch is among the new settings, or the note names it."""
+    defaults = msgspec.to_builtins(make({"method": former})[2])
+    some = data.draw(st.sets(st.sampled_from(sorted(defaults))))
+    told: list[str] = []
+    base = Settings(credit={"method": former, **{name: defaults[name] for name in some}})
+    found = only(flags={"credit.method": method}, base=base, note=told.append).credit
+    assert found.keys() - {"method"} == {name for name in some if name in switches_of(method)}
+    for name in some - found.keys():
+        assert re.search(rf"leaves out {former}'s .*\b{name}\b", told[0])
+    for name in found.keys() - {"method"} if former != method else ():
+        assert re.search(rf"keeps .*\b{name} ", told[0])
 
 
 def test_another_world_drops_the_former_ones_options(tmp_path: Path) -> None:
     file = write(tmp_path / "a.yaml", "environment: {name: alfworld, max_steps: 9, options: {clutter: 3}}")
     same = only(["environment.options.deep=1"], files=[file], flags={"environment.name": "alfworld"}).environment
     assert same.options == {"clutter": 3, "deep": 1}
-    other = only(["environment.options.length=2"], files=[file], flags={"environment.name": "toy"}).environment
+    told: list[str] = []
+    flags = {"environment.name": "toy"}
+    other = only(["environment.options.length=2"], files=[file], flags=flags, note=told.append).environment
+    assert told == ["environment.name toy, not alfworld: leaves out alfworld's options clutter"]
     assert (other.name, other.max_steps, other.options) == ("toy", 9, {"length": 2})
 
 
