@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
@@ -64,9 +65,16 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
 
 def credit_of(settings: Settings) -> str | None:
     """The credit method of every iteration, None where the objective reads no credit. Raises UsageError for a method or switch that
-    there is not."""
+    there is not, and for a method that needs what no rollout writes."""
     name = make_credit(settings.credit)[0]
-    return name if settings.train.objective == "policy-gradient" else None
+    if settings.train.objective != "policy-gradient":
+        return None
+    if known(name).needs_values:
+        raise UsageError(
+            f"credit.method {name}: needs a critic's value of every step, and no policy stores one yet; choose a method without "
+            "a critic, for instance --set credit.method=grpo"
+        )
+    return name
 
 
 def _try(model: str) -> None:

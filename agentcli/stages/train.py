@@ -53,7 +53,7 @@ def method_of(credit: Path) -> str:
     """The method that a credit file names. Raises DataError for a file that is empty or damaged."""
     for _, given in read_numbered(credit, Credit):
         return given.method
-    raise DataError(f"{credit}: holds no credit; write it again with: agentcli assign-credit --overwrite")
+    raise DataError(f"{credit}: ends after 0 records; run assign-credit again")
 
 
 def train(

@@ -109,7 +109,7 @@ def test_credit_of_two_methods_in_one_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"credit\.jsonl:2: method: is grpo, of the lines before carl; "):
         read_rows(trees, credit)
     credit.write_bytes(b"")
-    with pytest.raises(DataError, match=r"credit\.jsonl: holds no credit; "):
+    with pytest.raises(DataError, match=r"credit\.jsonl: ends after 0 records; "):
         method_of(credit)
 
 

@@ -33,7 +33,9 @@ def tokens_of(rows):
 
 def plan(rows, seed=0, world=None, **settings):
     world = world or World(0, 1)
-    return plan_updates(rows, tokens_of(rows), TrainSettings(**{"aggregate": "step", "beta": 0.0, **settings}), seed, world)
+    return plan_updates(
+        rows, tokens_of(rows), TrainSettings(**{"aggregate": "step", "beta": 0.0, **settings}), seed, world
+    )
 
 
 def test_every_row_once_an_epoch_in_another_order():
