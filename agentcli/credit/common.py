@@ -6,6 +6,7 @@ group.py (leaves, normalisation, rows) and returns.py (discounting).
 """
 
 import math
+from fractions import Fraction
 from typing import Any, Literal
 
 from agentcli.credit.states import StateForm
@@ -22,6 +23,7 @@ FIRST_PHASE = "first phase"
 """Why carl leaves out a step of the trajectories that started from scratch (first_phase)."""
 LARGEST = 1e9
 """No setting and no reward is larger."""
+NO_SCORE = Fraction(0)
 
 Normalise = Literal["std", "mean"]
 
@@ -30,7 +32,10 @@ class Switches(Section, kw_only=True):
     """What every method has. Raises UsageError naming the field that is out of range."""
 
     success_reward: float = 1.0
-    """Outcome reward R of a success; every other outcome has 0."""
+    """Outcome reward R of a success, or of a score of 1; see `outcome`."""
+    outcome: Literal["success", "score"] = "success"
+    """What R is. success: success_reward for a success, else 0. score: success_reward times the sum of the world's own rewards over
+    the trajectory, however it ended (F1, ScienceWorld's score); nothing is clipped."""
     invalid_penalty: float = 0.1
     """Taken from a malformed or inadmissible step's own score, inside the baseline where the method has one (unless `penalty` is
     outside)."""
@@ -133,26 +138,41 @@ def in_range(
         require(low and value <= most, field, value, f"a number {bound} and at most {most:g}")
 
 
+def scores(tree: Tree) -> list[Fraction]:
+    """Per step the exact sum of the world's own rewards from the initial state to it, the step included."""
+    found: list[Fraction] = []
+    for step in tree.steps:
+        before = found[step.parent] if step.parent is not None else NO_SCORE
+        found.append(before + Fraction(step.reward) if step.reward else before)
+    return found
+
+
 def unassigned(step: int, reason: str, parts: dict[str, float] | None = None) -> StepCredit:
     """The row of a step that has no advantage."""
     return StepCredit(step=step, advantage=None, parts=parts or {}, masked=reason)
 
 
 class CreditStatistics:
-    """Running summary of the credit of many trees (Welford), for the manifest, and what is wrong with it."""
+    """Running summary of the credit of many trees (Welford), for the manifest, and what is wrong with it. `outcome`: what the
+    method's outcome rewards are (Switches.outcome)."""
 
-    def __init__(self) -> None:
+    def __init__(self, outcome: str = "success") -> None:
+        self._outcome = outcome
         self._trees = self._without_success = self._all_equal = 0
         self._rows = self._masked = self._zero = 0
         self._mean = self._squares = 0.0
 
     def add(self, tree: Tree, credit: Credit) -> None:
         """Count one tree and its credit."""
-        outcomes = [leaf.outcome for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
-        successes = sum(outcome is Outcome.SUCCESS for outcome in outcomes)
+        ends = [leaf for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
+        successes = sum(leaf.outcome is Outcome.SUCCESS for leaf in ends)
         self._trees += 1
         self._without_success += successes == 0
-        self._all_equal += successes in (0, len(outcomes))
+        if self._outcome == "score":
+            totals = scores(tree)
+            self._all_equal += len({totals[leaf.id] for leaf in ends}) < 2
+        else:
+            self._all_equal += successes in (0, len(ends))
         found = [row.advantage for row in credit.steps]
         given = [advantage for advantage in found if advantage is not None]
         before = self._rows - self._masked

@@ -25,13 +25,14 @@ with f^(inadmissible moves) as a third equal term where `invalid_factor` is set;
 M_width counts occurrences, `look` is left out of C_width, and omega is 0.80.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, in_range, require, unassigned
 from agentcli.credit.group import Survey, rows, scale_for, survey, visits
 from agentcli.credit.states import StateForm, standing_states
-from agentcli.credit.terms import GRPO, charge, end_line, leaf_group, row_outcome, told
+from agentcli.credit.terms import GRPO, Told, charge, end_line, leaf_group, row_outcome, told
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is one state and one action"}
@@ -96,6 +97,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
     seen = survey(tree, settings)
     scale = scale_for(seen, settings, settings.normalise)
     repeats = step_rewards(tree, seen, settings)
+    split = _split_scores(seen) if settings.outcome == "score" and settings.prefix == "merge" else None
     credits = []
     for step, reward in rows(seen, settings.prefix):
         reason = seen.masked[step]
@@ -103,9 +105,9 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
             credits.append(unassigned(step, reason))
             continue
         weight, penalty = repeats[step], seen.penalties[step]
-        share = reward / settings.success_reward
+        shares = split[step] if split else _split(reward, settings)
         gain = loss = 0.0
-        for part, outcome in ((share, settings.success_reward), (1.0 - share, 0.0)):
+        for part, outcome in shares:
             advantage = part * scale(outcome - penalty)
             if advantage > 0:
                 gain += advantage
@@ -114,6 +116,31 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
         parts = {"trajectory": gain + loss, "step": weight, "penalty": penalty}
         credits.append(seen.credited(step, weight * gain + (2.0 - weight) * loss, parts))
     return Credit(task=tree.task.id, method="dpepo", steps=credits)
+
+
+def _split(reward: float, settings: DpepoSettings) -> list[tuple[float, float]]:
+    """The leaves of a row as (share, outcome reward): successes and the others; a single leaf where outcomes are scores."""
+    if settings.outcome == "score":
+        return [(1.0, reward)]
+    share = reward / settings.success_reward
+    return [(share, settings.success_reward), (1.0 - share, 0.0)]
+
+
+def _split_scores(seen: Survey) -> list[list[tuple[float, float]]]:
+    """Per step the live leaves below it as (share, outcome reward), by rewards, largest first: in no order of the siblings."""
+    counts: list[Counter[float]] = [Counter() for _ in seen.live]
+    for step in range(len(seen.parents) - 1, -1, -1):
+        if not seen.live[step]:
+            continue
+        below = counts[step] or Counter({seen.rewards[step]: 1})
+        counts[step] = below
+        parent = seen.parents[step]
+        # An only child's counts are its parent's: a long trajectory is not copied step by step.
+        counts[parent] = counts[parent] + below if counts[parent] else below
+    return [
+        [(count / live, reward) for reward, count in sorted(found.items(), reverse=True)]
+        for found, live in zip(counts, seen.live, strict=True)
+    ]
 
 
 class History:
@@ -235,17 +262,30 @@ def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
     row_outcome(sheet, tree, seen, about, settings)
     group = leaf_group(sheet, seen, about, settings.form, settings.over, settings.prefix)
     summands = []
-    lost = sheet.line("lost", "leaves - won", "of its leaves that did not succeed")
-    for name, reward, some in (("won", "success_reward", lost < len(about.ends)), ("lost", "0", lost > 0)):
-        if some:
-            sheet.line(f"x_{name}", f"{reward} - p", f"score of those that {name}")
-            how, source = settings.normalise, f"004 eq. 7, {GRPO}"
-            value = sheet.compare(f"phi_{name}", f"x_{name}", group, scale, how, "their Phi_traj", source)
-            factor, what = ("R_step", "more gain") if value > 0 else ("2 - R_step", "less loss")
-            sheet.line(f"factor_{name}", factor, f"{what} for what is new", "004 eq. 8")
-            summands.append(f"{name} / leaves * factor_{name} * phi_{name}")
+    for name, reward in _kinds(sheet, seen, about, settings):
+        sheet.line(f"x_{name}", f"{reward} - p", f"score of those that {name}")
+        how, source = settings.normalise, f"004 eq. 7, {GRPO}"
+        value = sheet.compare(f"phi_{name}", f"x_{name}", group, scale, how, "their Phi_traj", source)
+        factor, what = ("R_step", "more gain") if value > 0 else ("2 - R_step", "less loss")
+        sheet.line(f"factor_{name}", factor, f"{what} for what is new", "004 eq. 8")
+        summands.append(f"{name} / leaves * factor_{name} * phi_{name}")
     sheet.line(end_line(seen), " + ".join(summands), "mean over its leaves", "004 eq. 9")
     return charge(sheet, seen, about.step)
+
+
+def _kinds(sheet: Sheet, seen: Survey, about: Told, settings: DpepoSettings) -> list[tuple[str, str]]:
+    """What kinds of leaves the row has, each a number that counts them, and the formula of their outcome reward."""
+    if settings.outcome == "success":
+        lost = sheet.line("lost", "leaves - won", "of its leaves that did not succeed")
+        kinds = [("won", "success_reward", lost < len(about.ends)), ("lost", "0", lost > 0)]
+        return [(name, reward) for name, reward, some in kinds if some]
+    counts = Counter(seen.rewards[end] for end in about.ends)
+    found = []
+    for number, reward in enumerate(sorted(counts, reverse=True), 1):
+        sheet.given(f"scored_{number}", counts[reward], "of its leaves with one score")
+        sheet.given(f"R_{number}", reward, "outcome reward of these: success_reward times their score")
+        found.append((f"scored_{number}", f"R_{number}"))
+    return found
 
 
 def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSettings, step: int) -> None:

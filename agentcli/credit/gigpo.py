@@ -34,7 +34,8 @@ class GigpoSettings(StateSwitches, kw_only=True):
     scale: Literal["std", "none"] | None = None
     """F of A_step. Unset: as `normalise` divides."""
     rewards: Rewards = "outcome"
-    """r_t. outcome: success_reward when the episode succeeds. environment: the world's own reward of every step."""
+    """r_t of A_step. outcome: the outcome reward (`outcome`) on the last step. environment: the world's own reward of every step;
+    A_traj still compares outcome rewards."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

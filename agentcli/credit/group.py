@@ -7,10 +7,13 @@ every tree starts from, have it as their last element, which is what the parent 
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
-from agentcli.credit.common import ERRORED, PenaltySwitches, RowSwitches, Switches
+from agentcli.credit.common import ERRORED, LARGEST, PenaltySwitches, RowSwitches, Switches, scores
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
 from agentcli.records.types import Outcome, StepCredit, Tree, Validity
 
 EPSILON = 1e-6
@@ -69,7 +72,7 @@ class Survey:
     won: list[int]
     """Those of them that succeeded."""
     rewards: list[float]
-    """Mean outcome reward over the live leaves below (0 where there is none)."""
+    """Mean outcome reward over the live leaves below (0 where there is none). Every outcome reward of a method comes from here."""
     invalid: list[bool]
     """Malformed or inadmissible."""
     penalties: list[float]
@@ -125,11 +128,39 @@ def survey(tree: Tree, switches: Switches) -> Survey:
         else:
             masked[number] = ERRORED
     reward = switches.success_reward
-    rewards = [reward * good / (all_ or 1) for good, all_ in zip(won, live, strict=True)]
+    if switches.outcome == "score":
+        totals = _totals(tree, parents, live)
+        rewards = [reward * float(total) / (all_ or 1) for total, all_ in zip(totals, live, strict=True)]
+        _bounded(tree, ends, live, rewards)
+    else:
+        rewards = [reward * good / (all_ or 1) for good, all_ in zip(won, live, strict=True)]
     penalties = [switches.invalid_penalty * bad for bad in invalid]
     if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
         return Survey(parents, ends, live, won, rewards, invalid, [0.0] * size, masked, penalties)
     return Survey(parents, ends, live, won, rewards, invalid, penalties, masked)
+
+
+def _totals(tree: Tree, parents: list[int], live: list[int]) -> list[Fraction]:
+    """Sum of the scores of the live leaves below every step, and the root as last element. Exact, so that no order of the
+    siblings changes the last bit."""
+    reached = scores(tree)
+    found = [Fraction(0)] * len(live)
+    for number in range(len(parents) - 1, -1, -1):
+        if live[number]:
+            if tree.steps[number].outcome is not None:
+                found[number] = reached[number]
+            found[parents[number]] += found[number]
+    return found
+
+
+def _bounded(tree: Tree, ends: list[int], live: list[int], rewards: list[float]) -> None:
+    """Raise DataError for a score that makes no reward."""
+    for end in ends:
+        if live[end] and not abs(rewards[end]) <= LARGEST:
+            raise DataError(
+                f"task {shown(tree.task.id)}: steps[{end}]: its trajectory's score gives an outcome reward of {rewards[end]:g}, "
+                f"beyond {LARGEST:g}; lower credit.success_reward, or set credit.outcome to success"
+            )
 
 
 def outcome_scale(
@@ -210,20 +241,22 @@ def path_counts(seen: Survey) -> tuple[list[int], list[int], list[int]]:
     return first, length, wrong
 
 
-def rows(seen: Survey, prefix: str | None) -> Iterator[tuple[int, float]]:
+def rows(seen: Survey, prefix: str | None, values: Sequence[float] | None = None) -> Iterator[tuple[int, float]]:
     """The training rows as (step id, outcome reward); those of masked steps have no advantage, whatever the reward.
+    `values`, by step id, stand in the place of the rewards where they are given.
 
     merge: every step once, in order of ids, with the mean over its leaves. duplicate: leaf by leaf, root first; a step that leads
     only to errored leaves once, with the first of them.
     """
+    values = seen.rewards if values is None else values
     if prefix == "merge":
-        yield from zip(range(len(seen.parents)), seen.rewards, strict=False)
+        yield from zip(range(len(seen.parents)), values, strict=False)
         return
     told: set[int] = set()
     for end in seen.ends:
         for step in seen.path(end):
             if seen.live[end]:
-                yield step, seen.rewards[end]
+                yield step, values[end]
             elif not seen.live[step] and step not in told:
                 told.add(step)
                 yield step, 0.0

@@ -36,7 +36,7 @@ class PpoSettings(Switches, kw_only=True):
     gae_lambda: float = 0.95
     """0: one step ahead, least variance. 1: the whole return less V(s), least bias."""
     rewards: Rewards = "outcome"
-    """r_t. outcome: success_reward when the episode succeeds. environment: the world's own reward of every step."""
+    """r_t. outcome: the outcome reward (`outcome`) on the last step. environment: the world's own reward of every step."""
     prefix: Literal["merge", "duplicate"] = "merge"
     """A step shared by several leaves: one row with the mean over its leaves, or one row per leaf."""
 
@@ -46,6 +46,13 @@ class PpoSettings(Switches, kw_only=True):
         in_range(self, "gae_lambda", least=0, most=1)
         own = self.rewards == "environment" and self.success_reward != 1.0
         require(not own, "success_reward", self.success_reward, "left at 1.0 where rewards is environment")
+        graded = self.rewards == "environment" and self.outcome == "score"
+        require(
+            not graded,
+            "outcome",
+            self.outcome,
+            "left at 'success' where rewards is environment: no outcome is rewarded",
+        )
 
 
 def assign(tree: Tree, settings: PpoSettings) -> Credit:

@@ -15,7 +15,7 @@ Rewards = Literal["outcome", "environment"]
 
 
 def step_rewards(tree: Tree, seen: Survey, rewards: Rewards) -> list[float]:
-    """Per step. outcome: success_reward on the leaf that succeeded, else 0. environment: the record's own (Step.reward)."""
+    """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the record's own (Step.reward)."""
     if rewards == "environment":
         return [step.reward for step in tree.steps]
     found = [0.0] * len(tree.steps)

@@ -8,7 +8,8 @@ Tencent/digitalhuman).
     reflection   m = 1 if the step before was invalid and the action differs from it
     other tags, invalid steps: 0
 
-A step alone with its tag gets 0. A planning step shared by several leaves takes the share that succeeded.
+A step alone with its tag gets 0. A planning step shared by several leaves takes the share that succeeded; m knows successes only,
+whatever `outcome` rewards.
 `form: release`: step rows with prefixes repeated; only malformed steps are invalid, they lose their tag, and only they are
 penalised; a first step counts as following an invalid one; a tag's only row keeps its reward.
 """
@@ -88,8 +89,11 @@ def _found(
     ]
     earned = _earned(tree, seen, tags, settings.form == "release")
     found = []
-    for step, reward in rows(seen, settings.prefix):
-        meant = reward / settings.success_reward if tags[step] == "planning" else earned[step]
+    successes = [good / (all_ or 1) for good, all_ in zip(seen.won, seen.live, strict=True)]
+    for (step, reward), (_, share) in zip(
+        rows(seen, settings.prefix), rows(seen, settings.prefix, successes), strict=True
+    ):
+        meant = share if tags[step] == "planning" else earned[step]
         found.append((step, reward, meant))
     return tags, found
 

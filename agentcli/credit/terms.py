@@ -4,7 +4,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from agentcli.credit.account import ADVANTAGE, Group, Sheet
-from agentcli.credit.common import Switches
+from agentcli.credit.common import NO_SCORE, Switches, scores
 from agentcli.credit.group import ROOT, Scale, Survey, entries, path_counts, rows
 from agentcli.records.types import Outcome, Tree
 
@@ -46,7 +46,12 @@ def row_outcome(sheet: Sheet, tree: Tree, seen: Survey, about: Told, switches: S
     sheet.given("success_reward", switches.success_reward, "setting")
     sheet.given("won", won, "of its leaves that succeeded")
     sheet.given("leaves", len(about.ends), "leaves below it that did not error, whose outcomes the row holds")
-    sheet.line("R", "success_reward * won / leaves", "outcome reward of the row")
+    earned = "won"
+    if switches.outcome == "score":
+        earned, reached = "scores", scores(tree)
+        total = sum([reached[end] for end in about.ends], NO_SCORE)
+        sheet.given(earned, float(total), "sum over its leaves of the world's own rewards along their trajectories")
+    sheet.line("R", f"success_reward * {earned} / leaves", "outcome reward of the row")
     sheet.given("p", seen.penalties[about.step], penalty_of(seen))
 
 

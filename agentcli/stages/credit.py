@@ -31,7 +31,7 @@ def assign_credit(settings: Settings, run: Path, invocation: Invocation, *, grap
         session.check(outputs)
         if session.done and all(path.exists() for path in outputs):
             return session.nothing_owed(session.done)
-        statistics, progress = CreditStatistics(), session.progress
+        statistics, progress = CreditStatistics(getattr(own, "outcome", "success")), session.progress
         progress.start(f"credit {name}", None)
         with rewriting(directory.credit(name)) as writer:
             line = 0

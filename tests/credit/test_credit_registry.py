@@ -49,7 +49,7 @@ VOCABULARY = {
 @pytest.mark.parametrize("name", sorted(METHODS))
 def test_a_method_has_the_switches_that_matter_for_it_and_no_other(name: str) -> None:
     own = {field.name for field in msgspec.structs.fields(type(make({"method": name})[2]))}
-    assert own == {"success_reward", "invalid_penalty", *VOCABULARY[name].split()}
+    assert own == {"success_reward", "outcome", "invalid_penalty", *VOCABULARY[name].split()}
     for switch in {word for words in VOCABULARY.values() for word in words.split()} - own:
         with pytest.raises(UsageError, match=f"credit.{switch}: {name} has no such switch"):
             make({"method": name, switch: None})
@@ -60,7 +60,7 @@ def test_a_switch_that_cannot_matter_is_refused_with_the_reason_and_what_there_i
         make({"method": "treerl", "normalise": "std"})
     assert str(caught.value) == (
         "credit.normalise: treerl has no such switch: eq. 27 weighs by |L(s)|^-1/2 and divides by no std; "
-        "it has success_reward, invalid_penalty"
+        "it has success_reward, outcome, invalid_penalty"
     )
 
 
@@ -149,6 +149,8 @@ def test_the_settings_given_are_not_changed() -> None:
         ),
         ({"method": "ppo", "gae_lambda": 1.01}, ["credit.gae_lambda", "at most 1"]),
         ({"method": "ppo", "rewards": "environment", "success_reward": 10}, ["credit.success_reward", "environment"]),
+        ({"method": "ppo", "rewards": "environment", "outcome": "score"}, ["credit.outcome", "environment"]),
+        ({"method": "carl", "outcome": "f1"}, ["credit.outcome", "f1"]),
         ({"method": "ppo", "normalise": "std"}, ["credit.normalise", "critic", "gae_lambda"]),
         (
             {"method": "grpo", "penalty": "outside", "form": "release"},
@@ -218,7 +220,10 @@ def test_a_package_outside_the_repository_adds_a_method(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     first, second = done.stdout.decode().splitlines()
-    assert first == "True {'success_reward': 1.0, 'invalid_penalty': 0.1, 'weight': 3.0} [None, 3.0, 0.0]"
+    assert (
+        first
+        == "True {'success_reward': 1.0, 'outcome': 'success', 'invalid_penalty': 0.1, 'weight': 3.0} [None, 3.0, 0.0]"
+    )
     assert second == "credit.method: no credit method 'last-stp'; did you mean last-step?"
 
 
