@@ -25,6 +25,9 @@ LARGEST = 1e9
 """No setting and no reward is larger."""
 NO_SCORE = Fraction(0)
 
+SUMMANDS = ("action", "trajectory", "step")
+"""Parts of an advantage whose share of rows with a signal is counted; dpepo's `step` is a factor."""
+
 Normalise = Literal["std", "mean"]
 
 
@@ -161,6 +164,7 @@ class CreditStatistics:
         self._trees = self._without_success = self._all_equal = 0
         self._rows = self._masked = self._zero = 0
         self._mean = self._squares = 0.0
+        self._nonzero: dict[str, int] = {}
 
     def add(self, tree: Tree, credit: Credit) -> None:
         """Count one tree and its credit."""
@@ -179,6 +183,10 @@ class CreditStatistics:
         self._rows += len(found)
         self._masked += len(found) - len(given)
         self._zero += given.count(0.0)
+        for name in SUMMANDS:
+            parts = [row.parts[name] for row in credit.steps if row.advantage is not None and name in row.parts]
+            if parts:
+                self._nonzero[name] = self._nonzero.get(name, 0) + len(parts) - parts.count(0.0)
         if given:
             mean = math.fsum(given) / len(given)
             if not math.isfinite(mean):
@@ -189,8 +197,9 @@ class CreditStatistics:
 
     def summary(self) -> dict[str, Any]:
         """Mean and spread (std, ddof 1) of the advantages, their drift |mean| / spread (a baselined method has little), share of
-        exact zeros, all over assigned rows; share of masked rows over all rows; trees in which nobody succeeded; trees whose
-        outcome rewards are all equal. Null where there is nothing to average."""
+        exact zeros, and by summand the share where it is not zero (`nonzero`), all over assigned rows; share of masked rows over
+        all rows; trees in which nobody succeeded; trees whose outcome rewards are all equal. Null where there is nothing to
+        average."""
         assigned = self._rows - self._masked
         spread = math.sqrt(self._squares / (assigned - 1)) if assigned > 1 else None
         return {
@@ -201,6 +210,7 @@ class CreditStatistics:
             "drift": abs(self._mean) / spread if spread else None,
             "share_zero": self._zero / assigned if assigned else None,
             "share_masked": self._masked / self._rows if self._rows else None,
+            "nonzero": {name: count / assigned for name, count in self._nonzero.items()},
             "groups_without_success": self._without_success,
             "groups_all_equal": self._all_equal,
         }

@@ -102,6 +102,8 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
         "spread (std)": _short(statistics["spread"]),
         "drift (|mean| / std)": _short(statistics["drift"]),
     }
+    for name, share in statistics["nonzero"].items():
+        shown[f"{name} not zero %"] = percent(share)
     if "graphs" in statistics:
         sizes = statistics["graphs"]
         for name in ("nodes", "edges"):

@@ -175,7 +175,19 @@ def test_statistics_stream() -> None:
         "share_masked": pytest.approx(1 / 7),
         "groups_without_success": 1,
         "groups_all_equal": 2,
+        "nonzero": {},
     }
+
+
+def test_summands_that_say_nothing_are_counted() -> None:
+    """Of four assigned rows: action 0 in three, trajectory in none; other parts and masked rows do not count."""
+    grown = outcomes([1] * 5, [SUCCESS, FAILURE, SUCCESS, FAILURE, ERRORED])
+    parts = [{"action": float(number == 2), "trajectory": 1.0 + number, "gain": 0.0} for number in range(5)]
+    rows = [StepCredit(step=number, advantage=0.5, parts=parts[number]) for number in range(4)]
+    rows.append(StepCredit(step=4, advantage=None, parts=parts[2], masked="errored"))
+    statistics = CreditStatistics()
+    statistics.add(grown, Credit(task=grown.task.id, method="rewardflow", steps=rows))
+    assert statistics.summary()["nonzero"] == {"action": 0.25, "trajectory": 1.0}
 
 
 def test_drift_is_the_mean_against_the_spread() -> None:

@@ -84,6 +84,7 @@ def test_statistics_of_a_credit_file() -> None:
         "share_masked": 0.0,
         "groups_without_success": 3,
         "groups_all_equal": 4,
+        "nonzero": {"action": 0.325, "trajectory": 1.0},
         "graphs": {"nodes": 28.75, "edges": 55.875, "most_nodes": 42, "most_edges": 77},
     }
     rows = dict(text_of(credit_table("grpo", statistics))[1:])
@@ -97,6 +98,8 @@ def test_statistics_of_a_credit_file() -> None:
         "mean advantage": "0",
         "spread (std)": "0.5",
         "drift (|mean| / std)": "-",
+        "action not zero %": "32.5",
+        "trajectory not zero %": "100.0",
         "graph nodes: mean, most": "28.8, 42",
         "graph edges: mean, most": "55.9, 77",
     }
