@@ -54,8 +54,9 @@ def resolve(
         merged = _merge(merged, layer, place, own, notes)
         if preset is None or number > 0:
             own |= dict.fromkeys(layer.get("credit", {}), place)
-    for text in notes if note is not None else ():
-        note(text)
+    if note is not None:
+        for text in notes:
+            note(text)
     return msgspec.convert(merged, Settings)
 
 
