@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentcli.credit import gigpo, rewardflow
-from agentcli.credit.export import GraphSizes
+from agentcli.credit.common import GraphSizes
 from agentcli.credit.gigpo import GigpoSettings
 from agentcli.credit.group import survey
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
@@ -38,7 +38,7 @@ def row(trees: list[Tree], form: str) -> list[str]:
     steps = alone = 0
     for tree in trees:
         graph = state_graph(tree, survey(tree, flow), flow)
-        sizes.add(graph)
+        sizes.add(graph.size)
         groups = Counter(source for source in graph.sources if source >= 0)
         steps += groups.total()
         alone += sum(size == 1 for size in groups.values())

@@ -13,7 +13,7 @@ from agentcli.credit.states import StateForm
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Section
 from agentcli.records.trees import leaves
-from agentcli.records.types import Credit, Outcome, StepCredit, Tree
+from agentcli.records.types import Credit, GraphSize, Outcome, StepCredit, Tree
 
 ERRORED = "errored"
 """Why a step without a leaf that counts has no advantage."""
@@ -155,6 +155,33 @@ def unassigned(step: int, reason: str, parts: dict[str, float] | None = None) ->
     return StepCredit(step=step, advantage=None, parts=parts or {}, masked=reason)
 
 
+class GraphSizes:
+    """Running sizes of many state graphs, as 002 Table 9 reports them."""
+
+    def __init__(self) -> None:
+        self._graphs = 0
+        self._nodes = self._edges = self._most_nodes = self._most_edges = 0
+
+    def add(self, size: GraphSize) -> None:
+        """Count one graph."""
+        self._graphs += 1
+        self._nodes += size.nodes
+        self._edges += size.edges
+        self._most_nodes = max(self._most_nodes, size.nodes)
+        self._most_edges = max(self._most_edges, size.edges)
+
+    def summary(self) -> dict[str, float]:
+        """Mean and largest number of nodes and of edges; nothing without a graph."""
+        if not self._graphs:
+            return {}
+        return {
+            "nodes": self._nodes / self._graphs,
+            "edges": self._edges / self._graphs,
+            "most_nodes": self._most_nodes,
+            "most_edges": self._most_edges,
+        }
+
+
 class CreditStatistics:
     """Running summary of the credit of many trees (Welford), for the manifest, and what is wrong with it. `outcome`: what the
     method's outcome rewards are (Switches.outcome)."""
@@ -165,6 +192,7 @@ class CreditStatistics:
         self._rows = self._masked = self._zero = 0
         self._mean = self._squares = 0.0
         self._nonzero: dict[str, int] = {}
+        self._sizes = GraphSizes()
 
     def add(self, tree: Tree, credit: Credit) -> None:
         """Count one tree and its credit."""
@@ -177,6 +205,8 @@ class CreditStatistics:
             self._all_equal += len({totals[leaf.id] for leaf in ends}) < 2
         else:
             self._all_equal += successes in (0, len(ends))
+        if credit.graph is not None:
+            self._sizes.add(credit.graph)
         found = [row.advantage for row in credit.steps]
         given = [advantage for advantage in found if advantage is not None]
         before = self._rows - self._masked
@@ -199,9 +229,10 @@ class CreditStatistics:
         """Mean and spread (std, ddof 1) of the advantages, their drift |mean| / spread (a baselined method has little), share of
         exact zeros, and by summand the share where it is not zero (`nonzero`), all over assigned rows; share of masked rows over
         all rows; trees in which nobody succeeded; trees whose outcome rewards are all equal. Null where there is nothing to
-        average."""
+        average. `graphs`: sizes of the state graphs (002 Table 9), where the method builds any."""
         assigned = self._rows - self._masked
         spread = math.sqrt(self._squares / (assigned - 1)) if assigned > 1 else None
+        sizes = self._sizes.summary()
         return {
             "trees": self._trees,
             "rows": self._rows,
@@ -213,6 +244,7 @@ class CreditStatistics:
             "nonzero": {name: count / assigned for name, count in self._nonzero.items()},
             "groups_without_success": self._without_success,
             "groups_all_equal": self._all_equal,
+            **({"graphs": sizes} if sizes else {}),
         }
 
     @property

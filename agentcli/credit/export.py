@@ -18,27 +18,6 @@ _UNCARRIABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 _COLOURS = {"success": "palegreen", "failure": "lightcoral"}
 
 
-class GraphSizes:
-    """Running sizes of many state graphs as 002 Table 9 reports them: an edge is one action between two states, however often it
-    was taken."""
-
-    def __init__(self) -> None:
-        self._graphs = 0
-        self._total, self._largest = [0, 0], [0, 0]
-
-    def add(self, graph: StateGraph) -> None:
-        """Count one graph."""
-        self._graphs += 1
-        for place, size in enumerate((len(graph.nodes), len(graph.counts))):
-            self._total[place] += size
-            self._largest[place] = max(self._largest[place], size)
-
-    def summary(self) -> dict[str, float]:
-        """Mean and largest number of nodes and of edges."""
-        nodes, edges = (total / max(self._graphs, 1) for total in self._total)
-        return {"nodes": nodes, "edges": edges, "most_nodes": self._largest[0], "most_edges": self._largest[1]}
-
-
 def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
     """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically; returns the three paths."""
     import networkx

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from agentcli.credit.common import Switches
 from agentcli.credit.group import ROOT, Survey, survey
 from agentcli.credit.states import StatePair, state_pairs
-from agentcli.records.types import Outcome, Tree
+from agentcli.records.types import GraphSize, Outcome, Tree
 
 NOISE_ACTIONS = ("look", "inventory", "examine *")
 """Actions that only look (ALFWorld, ScienceWorld). A trailing * stands for any ending."""
@@ -74,6 +74,11 @@ class StateGraph:
     targets: list[int] = field(default_factory=list)
     """Node after the step; its source when pruned."""
     pruned: list[bool] = field(default_factory=list)
+
+    @property
+    def size(self) -> GraphSize:
+        """Nodes, and edges as 002 Table 9 counts them."""
+        return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
 
     @property
     def edges(self) -> list[Edge]:

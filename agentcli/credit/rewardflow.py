@@ -104,7 +104,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             "next_value": moves.next_values[step],
         }
         credits.append(seen.credited(step, action + trajectory, parts))
-    return Credit(task=tree.task.id, method="rewardflow", steps=credits)
+    return Credit(task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size)
 
 
 def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> StateGraph:
@@ -143,6 +143,7 @@ def _moves(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> Moves:
         next_values=[values[target] for target in graph.targets],
         idle=[pruned and not bad for pruned, bad in zip(graph.pruned, seen.invalid, strict=True)],
         informed=any(node.kind == SUCCESS for node in graph.nodes),
+        size=graph.size,
     )
 
 

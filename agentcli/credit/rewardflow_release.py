@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from agentcli.credit.graph import Patterns, hops_to
 from agentcli.credit.group import Survey
 from agentcli.credit.states import state_pairs
-from agentcli.records.types import Outcome, Tree
+from agentcli.records.types import GraphSize, Outcome, Tree
 
 if TYPE_CHECKING:
     from agentcli.credit.rewardflow import RewardFlowSettings
@@ -40,6 +40,8 @@ class Moves:
     """Valid, and nothing changed."""
     informed: bool
     """Whether there is an action term at all."""
+    size: GraphSize
+    """Of the state graph."""
 
 
 def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> Moves:
@@ -52,7 +54,9 @@ def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> M
         raw = settings.success_reward * (step.outcome is Outcome.SUCCESS)
         values.append(0.0 if target is None else known.get(state, 0.0))
         next_values.append(raw if target is None else known.get(target, 0.0))
-    return Moves(states, values, next_values, [False] * len(states), informed=True)
+    edges = {(source, target) for source, target, _ in transitions}
+    size = GraphSize(nodes=len(known), edges=len(edges))
+    return Moves(states, values, next_values, [False] * len(states), informed=True, size=size)
 
 
 def release_walk(

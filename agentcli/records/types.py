@@ -233,6 +233,13 @@ class StepCredit(Record, kw_only=True):
     weight: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
 
 
+class GraphSize(Record, kw_only=True):
+    """Of a state graph; an edge is one action between two states, however often it was taken (002 Table 9)."""
+
+    nodes: Count
+    edges: Count
+
+
 class Credit(Record, kw_only=True):
     """assign-credit's answer for one tree, in the order of the trees."""
 
@@ -241,6 +248,8 @@ class Credit(Record, kw_only=True):
     """Task id of the tree."""
     method: str
     steps: list[StepCredit]
+    graph: GraphSize | None = None
+    """Size of the state graph that the credit rests on, where the method builds one."""
 
 
 class Episode(Record, kw_only=True):

@@ -87,8 +87,8 @@ def ledger_table(ledgers: Mapping[str, Mapping[str, int]], reference: str | None
 
 
 def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
-    """What assign-credit says of a file: advantages over assigned rows, shares in percent, and with --graph the sizes of the
-    state graphs (002 Table 9)."""
+    """What assign-credit says of a file: advantages over assigned rows, shares in percent, and the sizes of the state graphs
+    (002 Table 9) where there are any."""
     table = Blocks(f"credit {method}", ("of the file",), ("",))
     trees = statistics["trees"]
     shown = {

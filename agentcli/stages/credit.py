@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.common import CreditStatistics
+from agentcli.credit.common import CreditStatistics, GraphSizes
 from agentcli.credit.registry import make
 from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
@@ -50,18 +50,18 @@ def assign_credit(settings: Settings, run: Path, invocation: Invocation, *, grap
         progress.stop()
         for warning in statistics.warnings:
             progress.note(f"warning: {warning}")
-        sizes = {"graphs": _export(trees, run / "graphs", own)} if graph else {}
-        return session.finish(statistics={**statistics.summary(), **sizes})
+        drawn = {"graphs": _export(trees, run / "graphs", own)} if graph else {}
+        return session.finish(statistics={**statistics.summary(), **drawn})
 
 
 def _export(trees: Path, folder: Path, settings: msgspec.Struct) -> dict[str, Any]:
     """Write the state graph of every tree, by its line; returns the sizes of 002 Table 9."""
-    from agentcli.credit.export import GraphSizes, write_graph
+    from agentcli.credit.export import write_graph
     from agentcli.credit.rewardflow import graph_of
 
     sizes = GraphSizes()
     for line, tree in read_numbered(trees, Tree):
         graph = graph_of(tree, settings)
         write_graph(graph, folder / f"{line:05d}")
-        sizes.add(graph)
+        sizes.add(graph.size)
     return sizes.summary()
