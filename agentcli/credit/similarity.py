@@ -5,8 +5,8 @@ difflib     keys whose longest matching blocks cover a share of at least THRESHO
 embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD: mean over the tokens of a transformer's last layer.
 
 Clusters are greedy, in order of first appearance (step by step): a key joins the first cluster whose representative, its first
-member, is similar enough, else it opens one. Deterministic, but not independent of the order of siblings. A tree has few states, so
-all pairs of keys and representatives are compared.
+member, is similar enough, else it opens one. Deterministic, but not independent of the order of siblings, nor of errored
+trajectories, whose states are keys too. A tree has few states, so all pairs of keys and representatives are compared.
 
 Credit knows no torch: only `embedding` imports it, inside the functions here, and nothing else of this package does.
 """

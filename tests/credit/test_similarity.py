@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from credit_trees import FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 
 from agentcli.credit import gigpo, rewardflow
 from agentcli.credit.graph import build
@@ -144,6 +144,20 @@ def test_difflib_compares_the_new_key_with_the_representative_as_the_releases_do
     assert difflib.SequenceMatcher(None, "bca", "aba").ratio() == pytest.approx(2 / 3)
     assert difflib_clusters(["bca", "aba"], 0.5) == {"bca": "bca", "aba": "aba"}
     assert difflib_clusters(["aba", "bca"], 0.5) == {"aba": "aba", "bca": "aba"}
+
+
+def test_an_errored_trajectory_takes_part_in_the_clusters() -> None:
+    # Alone "abcd" and "abxx" are apart (4/8). The errored trajectory begins in "abcx", like both of them (6/8): it comes first and
+    # represents them. Exact states are not touched by it.
+    ends = [("abcd", SUCCESS), ("abxx", FAILURE)]
+    sound = chains([[{"state": state, "outcome": end}] for state, end in ends])
+    broken = chains([[{"state": state, "outcome": end}] for state, end in [("abcx", ERRORED), *ends]])
+    similar = gigpo.GigpoSettings(similarity="difflib:0.75")
+    assert [row.parts["step"] for row in gigpo.assign(sound, similar).steps] == [0.0, 0.0]
+    assert gigpo.assign(broken, similar).steps[1].parts["step"] > 0
+    assert advantages(gigpo.assign(broken, gigpo.GigpoSettings()))[1:] == advantages(
+        gigpo.assign(sound, gigpo.GigpoSettings())
+    )
 
 
 def alike() -> Tree:

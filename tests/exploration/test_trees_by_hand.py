@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Script, ScriptedPolicy
+from scripted import ListedPolicy, Script, ScriptedPolicy
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines
 
@@ -265,3 +265,13 @@ def test_methods_are_found_by_name() -> None:
     assert methods <= set(method_names())
     with pytest.raises(UsageError, match="did you mean spark"):
         make("sparc")
+
+
+def test_the_letter_case_of_an_action_is_kept_and_counts() -> None:
+    """The releases lower-case it; here it must be written as the world lists it. Tags may be in any case."""
+    responses = ["<Think> t </THINK><Action>A</ACTION>", "<think> t </think><action>win</action>"]
+    tree = grow_word("chain", ListedPolicy(responses), leaves=1)
+    assert [(each.action, each.validity) for each in tree.steps] == [
+        ("A", Validity.INADMISSIBLE),
+        ("win", Validity.VALID),
+    ]
