@@ -46,3 +46,7 @@ class ReplayMismatchError(EngineError):
 
 class PolicyError(AgentCliError, RuntimeError):
     """A policy could not answer one request (prompt too long, endpoint gone). Inside a rollout: an errored leaf."""
+
+
+class PromptTooLongError(PolicyError):
+    """A prompt longer than policy.max_prompt_tokens, or than the server's context. Inside a rollout: what rollout.overlong says."""

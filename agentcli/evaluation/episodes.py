@@ -7,7 +7,7 @@ copy 1, as for credit.dpepo. What is repetitive or inadmissible is a move, what 
 from collections.abc import Iterable, Iterator
 
 from agentcli.records.trees import acts_by_copy, paths
-from agentcli.records.types import Episode, Outcome, Step, Tree, Validity
+from agentcli.records.types import Episode, Outcome, Step, StopReason, Tree, Validity
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
@@ -20,7 +20,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
             score=sum(step.reward for step in trajectory),
-            steps=len(trajectory),
+            steps=sum(step.stop is not StopReason.OVERLONG for step in trajectory),
             moves=sum(len(acts_by_copy(step)) for step in trajectory),
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),

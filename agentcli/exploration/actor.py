@@ -15,18 +15,22 @@ from typing import Any, Protocol
 import msgspec
 
 from agentcli.environments.protocol import Context, Observation, World
-from agentcli.errors import EngineError, PolicyError
+from agentcli.errors import EngineError, PolicyError, PromptTooLongError
 from agentcli.exploration.distinct import Draws
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parse import Parsed, parse
 from agentcli.prompts.render import reasoning_tags, render
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
-from agentcli.records.siblings import count_siblings
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
+from agentcli.records.siblings import count_siblings, was_sampled
+from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree, Validity
 
 UNREADABLE = "The response held no readable action."
 """What the agent is told after a malformed response; the environment is not stepped."""
+
+UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
+"""Stands for the response to a prompt that was too long, where that fails the task. Its mask keeps it out of training: there is
+nothing that the policy said."""
 
 Lineage = tuple[int, ...]
 
@@ -132,6 +136,8 @@ class Actor:
             prompt = render(node.context, self.settings.prompt, self.world)
             reply = await self.ask((*node.lineage, index), prompt, node.context, node.state, attempt)
         except (EngineError, PolicyError) as error:
+            if self.fails(error):
+                return Sampled(prompt, UNASKED, parse(""))
             return Sampled(prompt, Reply(text=""), parse(""), str(error))
         return Sampled(prompt, reply, parse(reply.text, reasoning_tags(self.settings.prompt.style)))
 
@@ -140,6 +146,8 @@ class Actor:
         lineage, action = (*node.lineage, index), sampled.parsed.action
         if sampled.error is not None or node.state is None:
             return self._record(node, lineage, sampled, error=sampled.error)
+        if sampled.reply.stop is StopReason.OVERLONG:
+            return self._record(node, lineage, sampled)
         if action is None:
             return self._record(node, lineage, sampled, text=UNREADABLE, validity=Validity.MALFORMED)
         try:
@@ -148,6 +156,10 @@ class Actor:
             return self._record(node, lineage, sampled, error=str(error))
         validity = validity_of(action, node.context.admissible, state.observation)
         return self._record(node, lineage, sampled, state=state, text=state.observation.text, validity=validity)
+
+    def fails(self, error: Exception) -> bool:
+        """Whether what the policy raised ends the trajectory as a failure, and not as an errored leaf (rollout.overlong)."""
+        return isinstance(error, PromptTooLongError) and self.settings.rollout.overlong == "failure"
 
     async def ask(self, lineage: Lineage, prompt: str, context: Context, state: Any, attempt: int = 0) -> Reply:
         """One reply for the step that will be called `lineage`; `attempt` counts those before it that were thrown away. Raises what
@@ -206,7 +218,7 @@ class Actor:
             for lineage in order
         ]
         paid = [*steps, *self._left_out.values()]
-        self.ledger.steps = sum(len(step.moves) or int(step.error is None) for step in paid)
+        self.ledger.steps = sum(len(step.moves) or int(step.error is None and was_sampled(step)) for step in paid)
         self.ledger.leaves = sum(lineage not in parents for lineage in order)
         self.ledger.forks = sum(lineage[-1] > 0 for lineage in (*order, *self._left_out) if len(lineage) > 1)
         self._count_siblings()
@@ -292,7 +304,7 @@ class Actor:
             next_canonical=after.observation.canonical if after else None,
             next_observation=text,
             reward=state.observation.reward if state else 0.0,
-            outcome=self._outcome(state, len(lineage)) if error is None else Outcome.ERRORED,
+            outcome=self._outcome(state, len(lineage), reply) if error is None else Outcome.ERRORED,
             error=error,
             mask=reply.mask,
         )
@@ -306,7 +318,9 @@ class Actor:
         )
         return Node(lineage, after, context, step)
 
-    def _outcome(self, state: State | None, depth: int) -> Outcome | None:
+    def _outcome(self, state: State | None, depth: int, reply: Reply) -> Outcome | None:
+        if reply.stop is StopReason.OVERLONG:
+            return Outcome.FAILURE
         if state is not None and state.observation.won:
             return Outcome.SUCCESS
         if state is not None and state.observation.done:

@@ -22,6 +22,7 @@ from agentcli.exploration.chain import follow
 from agentcli.exploration.triggers import surprise
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.siblings import was_sampled
 from agentcli.records.types import Tree
 
 INSTEAD = "--criterion random"
@@ -59,7 +60,7 @@ async def fork_progressively(actor: Actor, rollout: RolloutSettings, criterion: 
         for state, reached in pairwise(trajectory):
             candidate = buffer.setdefault(state.lineage, Candidate(state))
             candidate.children += 1
-            if reached.step is not None and (reached.step.error is None or reached.step.response):
+            if reached.step is not None and was_sampled(reached.step):
                 candidate.surprises.append(surprise(reached.step, INSTEAD) if criterion == "entropy" else 0.0)
 
     roots = actor.roots = first_leaves(rollout)

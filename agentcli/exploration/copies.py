@@ -12,11 +12,11 @@ import msgspec
 
 from agentcli.environments.protocol import Context
 from agentcli.errors import EngineError, PolicyError
-from agentcli.exploration.actor import UNREADABLE, Actor, Lineage, State, validity_of
+from agentcli.exploration.actor import UNASKED, UNREADABLE, Actor, Lineage, State, validity_of
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.parallel import ParallelContext, ParallelParsed, joined, parse_parallel, render_parallel
 from agentcli.records.siblings import joint_action
-from agentcli.records.types import Move, Outcome, Step, Validity
+from agentcli.records.types import Move, Outcome, Step, StopReason, Validity
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,8 @@ async def _sample(actor: Actor, node: Copies, index: int, attempt: int) -> Answe
         prompt = render_parallel(node.context, actor.settings.prompt, actor.world)
         reply = await actor.ask((*node.lineage, index), prompt, node.context, node.states, attempt)
     except (EngineError, PolicyError) as error:
+        if actor.fails(error):
+            return Answer(prompt, UNASKED, nothing)
         return Answer(prompt, Reply(text=""), nothing, str(error))
     return Answer(prompt, reply, parse_parallel(reply.text, node.context.open))
 
@@ -126,6 +128,7 @@ def _record(
     following = _following(node, actions, after)
     states = tuple(after.get(number, state) for number, state in enumerate(node.states, 1))
     reached = Copies(lineage, states, following)
+    silent = error is not None or reply.stop is StopReason.OVERLONG
     step = Step(
         id=0,
         parent=None,
@@ -139,14 +142,14 @@ def _record(
         stop=reply.stop,
         observation=node.context.observations[-1],
         tag="think" if actions else None,
-        validity=_validity(moves) if actions or error else Validity.MALFORMED,
+        validity=_validity(moves) if actions or silent else Validity.MALFORMED,
         state=node.keys,
         next_state=reached.keys,
         canonical=node.canonical,
         next_canonical=reached.canonical,
-        next_observation=following.observations[-1] if error is None else "",
+        next_observation="" if silent else following.observations[-1],
         reward=max((move.reward for move in moves), default=0.0),
-        outcome=_outcome(actor, reached, moves) if error is None else Outcome.ERRORED,
+        outcome=_outcome(actor, reached, moves, answer) if error is None else Outcome.ERRORED,
         error=error,
         mask=reply.mask,
         moves=moves,
@@ -207,8 +210,11 @@ def _validity(moves: list[Move]) -> Validity:
     return Validity.INADMISSIBLE if useless else Validity.VALID
 
 
-def _outcome(actor: Actor, reached: Copies, moves: list[Move]) -> Outcome | None:
-    """Success as soon as any copy succeeds (004 eq. 2), failure when none is left to act in, truncated at the horizon."""
+def _outcome(actor: Actor, reached: Copies, moves: list[Move], answer: Answer) -> Outcome | None:
+    """Success as soon as any copy succeeds (004 eq. 2), failure when none is left to act in or the prompt was too long, truncated
+    at the horizon."""
+    if answer.reply.stop is StopReason.OVERLONG:
+        return Outcome.FAILURE
     if any(move.outcome is Outcome.SUCCESS for move in moves):
         return Outcome.SUCCESS
     if not reached.context.open:

@@ -16,7 +16,7 @@ import msgspec
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
-from agentcli.errors import PolicyError, UsageError
+from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.protocol import Reply, Request
@@ -62,10 +62,10 @@ class TransformersPolicy:
         )
 
     async def respond(self, request: Request) -> Reply:
-        """Raises PolicyError for a prompt longer than policy.max_prompt_tokens."""
+        """Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens."""
         prompt = self._prompt_ids(request.prompt)
         if len(prompt) > self._settings.max_prompt_tokens:
-            raise PolicyError(
+            raise PromptTooLongError(
                 f"the prompt has {len(prompt)} tokens, policy.max_prompt_tokens is {self._settings.max_prompt_tokens}; "
                 "raise it, or shorten prompts with --history"
             )

@@ -9,7 +9,8 @@ before tempering, which is what vLLM (--logprobs-mode raw_logprobs) and OpenAI r
 server returns those of the sampled distribution. Whether equal seeds give equal responses is up to the server.
 
 Two ends of a failing request: once the endpoint has answered, it is a PolicyError (an errored leaf, which --resume redoes).
-Before that, and after FAILURES_IN_A_ROW of them with no answer between, it is a MissingError that ends the command.
+Before that, and after FAILURES_IN_A_ROW of them with no answer between, it is a MissingError that ends the command. A refusal
+that says the prompt does not fit the model's context is a PromptTooLongError: the fault of one prompt, not of the endpoint.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import MissingError, PolicyError, UsageError
+from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.endpoint import Endpoint, RequestFailed
 from agentcli.policies.openai_reply import Answer, read_answer, read_models
 from agentcli.policies.protocol import Reply, Request
@@ -47,6 +48,12 @@ OPTIONAL = {
 LENGTH, NEW_LENGTH = "max_tokens", "max_completion_tokens"
 NAMING = frozenset({400, 403, 422})
 """Statuses with which servers refuse a field."""
+
+REFUSING = frozenset({400, 413, 422})
+TOO_LONG = re.compile(
+    r"context_length_exceeded|maximum context length|exceeds? the (?:available |maximum )?context", re.IGNORECASE
+)
+"""How servers refuse a prompt that their context cannot hold: OpenAI's code, vLLM's words, llama.cpp's."""
 
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,64}\|>)")
 
@@ -76,8 +83,8 @@ class OpenAIPolicy:
         self._waiting, self._since = 0, 0.0
 
     async def respond(self, request: Request) -> Reply:
-        """Raises PolicyError and MissingError as the module says, PolicyError also for a prompt longer than
-        policy.max_prompt_tokens (where the server counts them) and for a response that a content filter withheld, and
+        """Raises PolicyError and MissingError as the module says, PromptTooLongError also for a prompt longer than
+        policy.max_prompt_tokens (where the server counts them), PolicyError for a response that a content filter withheld, and
         UsageError when no model is named and the endpoint does not have exactly one."""
         with self._timed():
             if not self._answered:
@@ -113,6 +120,8 @@ class OpenAIPolicy:
         try:
             answer = await self._ask(request)
         except RequestFailed as failure:
+            if failure.status in REFUSING and TOO_LONG.search(failure.text):
+                raise PromptTooLongError(f"{failure}; shorten prompts with --history") from failure
             self._failures += 1
             if self._failures >= FAILURES_IN_A_ROW:
                 text = f"{failure}; the last {self._failures} requests failed: go on with --resume when the endpoint answers"
@@ -138,7 +147,7 @@ class OpenAIPolicy:
         """The reply, unless the settings or a filter forbid it; says once what the server does not give."""
         reply, limit = answer.reply, self._settings.max_prompt_tokens
         if reply.prompt_tokens > limit:
-            raise PolicyError(
+            raise PromptTooLongError(
                 f"the prompt has {reply.prompt_tokens} tokens, policy.max_prompt_tokens is {limit}; "
                 "raise it, or shorten prompts with --history"
             )

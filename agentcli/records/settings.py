@@ -79,7 +79,7 @@ class PolicySettings(Section, kw_only=True):
     max_tokens: Count = 512
     """Longest response, in tokens."""
     max_prompt_tokens: Count = 2048
-    """A longer prompt is an error that names its step."""
+    """A longer prompt is not answered; rollout.overlong says what becomes of its trajectory."""
     batch_rows: Count = 64
     """Most requests generated together."""
     linger_ms: NotNegative = 4.0
@@ -190,6 +190,9 @@ class RolloutSettings(Section, kw_only=True):
     distinct: CountFromZero = 0
     """Most times that a child is sampled again because its action is a sibling's. 0: never. Its cost is charged; the stored
     log-probabilities stay the policy's own (exploration/distinct.py). Evaluations and demonstrations sample without it."""
+    overlong: Literal["error", "failure"] = "error"
+    """A prompt longer than policy.max_prompt_tokens. error: an errored leaf, which no statistic counts and --resume owes again.
+    failure: the task has failed (004 A.4)."""
     deadline_seconds: Positive | None = None
     """Wall clock of one tree. With it a file depends on timing: the same seed no longer means the same bytes."""
     minimum_leaves: Count = 2

@@ -4,7 +4,17 @@ import math
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.types import LARGEST_LOGPROB, LARGEST_REWARD, LEAST_LOGPROB, Credit, Move, Step, Tree
+from agentcli.records.types import (
+    LARGEST_LOGPROB,
+    LARGEST_REWARD,
+    LEAST_LOGPROB,
+    Credit,
+    Move,
+    Outcome,
+    Step,
+    StopReason,
+    Tree,
+)
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
@@ -78,6 +88,8 @@ def _damaged(step: Step, inner: bool) -> str | None:
     """Which other field is wrong, and why."""
     if (step.outcome is not None) == inner:
         return f"outcome: {'an inner step has an outcome' if inner else 'a leaf has no outcome'}"
+    if step.stop is StopReason.OVERLONG and step.outcome is not Outcome.FAILURE:
+        return "stop: overlong, which is a failure, but the outcome is " + (step.outcome or "none")
     if len(step.token_ids) != len(step.logprobs):
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
     if step.logprobs and not _are_logprobs(step.logprobs):
@@ -97,7 +109,10 @@ def _are_logprobs(values: list[float]) -> bool:
 
 
 def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step with their copies; a step in one environment is one move in copy 1. A copy moves at most once a step."""
+    """The moves of a step with their copies; a step in one environment is one move in copy 1. A copy moves at most once a step. A
+    step whose policy was not asked has none."""
+    if step.stop is StopReason.OVERLONG:
+        return []
     if step.moves:
         return [(move.copy, move) for move in step.moves]
     return [(1, step)]

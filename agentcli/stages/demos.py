@@ -90,7 +90,8 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """What of the rollout's settings an episode depends on."""
-    return {"method": rollout.method, **({"copies": rollout.copies} if rollout.method == "dpepo" else {})}
+    copies = {"copies": rollout.copies} if rollout.method == "dpepo" else {}
+    return {"method": rollout.method, "overlong": rollout.overlong, **copies}
 
 
 def _warn(session: Session, sampled: Tally) -> None:

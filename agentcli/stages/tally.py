@@ -24,11 +24,14 @@ EXCERPT = 160
 class Tally:
     """Counts and ledger over trees. `responses` are the steps that nothing broke (one in several copies of the environment is one);
     `malformed_responses` and `inadmissible_responses` are those of that Validity, `cut_responses` those that ended at
-    policy.max_tokens, whether they can be read or not."""
+    policy.max_tokens, whether they can be read or not. `overlong`: trajectories that failed because a prompt was longer than
+    policy.max_prompt_tokens (rollout.overlong)."""
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {"trees": 0, "leaves": 0, **{outcome.value: 0 for outcome in Outcome}}
-        self.counts |= dict.fromkeys(("responses", "malformed_responses", "cut_responses", "inadmissible_responses"), 0)
+        self.counts |= dict.fromkeys(
+            ("responses", "malformed_responses", "cut_responses", "inadmissible_responses", "overlong"), 0
+        )
         self.ledger = Ledger()
         self.temperatures: dict[str, float] = {}
         """Of a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
@@ -48,7 +51,9 @@ class Tally:
             if step.outcome is not None:
                 self.counts["leaves"] += 1
                 self.counts[step.outcome.value] += 1
-            if step.error is None:
+            if step.stop is StopReason.OVERLONG:
+                self.counts["overlong"] += 1
+            elif step.error is None:
                 self._add_response(step)
         self.ledger += tree.ledger
         at_start, of_forks = by_place(tree.steps)
@@ -85,12 +90,20 @@ class Tally:
             self._firsts.setdefault(cut, step.response)
 
     def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
-        """At most one line about responses, where more than half are malformed, and one about errors. `errored`: what is to be
+        """At most one line about responses, where more than half are malformed, one about prompts that were too long, and one about
+        errors. `errored`: what is to be
         said of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT)."""
         malformed, responses = self.counts["malformed_responses"], self.counts["responses"]
         if 2 * malformed > responses:
             share = f"{malformed} of {responses} responses ({malformed / responses:.0%}) held no readable action"
             yield f"warning: {share}{self._cause(settings)}"
+        overlong, leaves = self.counts["overlong"], self.counts["leaves"]
+        if overlong:
+            limit = settings.policy.max_prompt_tokens
+            yield (
+                f"warning: {overlong} of {leaves} trajectories failed because a prompt was longer than "
+                f"policy.max_prompt_tokens={limit} (rollout.overlong): raise it, or shorten prompts with --history"
+            )
         if self._errored_trees:
             of = f"{self._errored_trees} of {self.counts['trees']}"
             yield f"warning: {of} {errored}; the first: {_line(self._error)}"

@@ -19,7 +19,7 @@ import numpy as np
 from agentcli.errors import DataError
 from agentcli.records.files import derive_seed, read_numbered
 from agentcli.records.trees import path, validate_tree
-from agentcli.records.types import Outcome, Step, Tree
+from agentcli.records.types import Outcome, Step, StopReason, Tree
 
 FAILED = (Outcome.FAILURE, Outcome.TRUNCATED)
 
@@ -72,7 +72,7 @@ def read_pairs(trees: Path, pairs_per_task: int, seed: int, counts: PairCounts |
         counts.pairs_beyond_limit += max(0, len(won) * len(lost) - pairs_per_task)
         chooser = np.random.default_rng(derive_seed("pairs", seed, tree.task.id, number))
         for success, failure in _evenly(chooser, won, lost)[:pairs_per_task]:
-            chosen, rejected = path(tree, success), path(tree, failure)
+            chosen, rejected = path(tree, success), _answered(path(tree, failure))
             _check_sampled([*chosen, *rejected], place)
             shared = _shared(chosen, rejected)
             if shared in (len(chosen), len(rejected)):
@@ -102,6 +102,11 @@ def _shared(one: list[Step], other: list[Step]) -> int:
         if first.id != second.id and (first.prompt, first.token_ids) != (second.prompt, second.token_ids):
             return index
     return min(len(one), len(other))
+
+
+def _answered(steps: list[Step]) -> list[Step]:
+    """Without a last step whose prompt was too long to be answered: the policy said nothing there."""
+    return [step for step in steps if step.stop is not StopReason.OVERLONG]
 
 
 def _check_sampled(steps: list[Step], place: str) -> None:

@@ -29,7 +29,7 @@ from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered
 from agentcli.records.trees import leaves, path, validate_credit, validate_tree
-from agentcli.records.types import INHERITED, Credit, Outcome, Step, StepCredit, Tree
+from agentcli.records.types import INHERITED, Credit, Outcome, Step, StepCredit, StopReason, Tree
 
 
 @dataclass(slots=True, frozen=True)
@@ -127,7 +127,9 @@ def _aligned(trees: Path, credit: Path) -> Iterator[tuple[tuple[int, Tree], tupl
 
 
 def _check_sampled(tree: Tree, place: str) -> None:
-    answered = any(leaf.outcome != Outcome.ERRORED for leaf in leaves(tree))
+    ends = [leaf for leaf in leaves(tree) if leaf.outcome != Outcome.ERRORED]
+    # Where the very first prompt was too long, the policy was never asked: nothing is missing.
+    answered = any(leaf.parent is not None or leaf.stop is not StopReason.OVERLONG for leaf in ends)
     if answered and not any(step.token_ids for step in tree.steps):
         raise DataError(
             f"{place}: task {tree.task.id}: no step has token_ids: its policy gave none (an endpoint must return token ids and "

@@ -8,7 +8,7 @@ from scripted import shared_words
 
 from agentcli.exploration.actor import UNREADABLE
 from agentcli.records.trees import children, leaves, paths
-from agentcli.records.types import Outcome, Step, Tree, Validity
+from agentcli.records.types import Outcome, Step, StopReason, Tree, Validity
 
 GROWTHS: dict[str, dict[str, Any]] = {
     "chain": {"method": "chain"},
@@ -86,7 +86,7 @@ def check_ledger(tree: Tree) -> None:
     assert ledger.leaves == len(leaves(tree)) == sum(step.outcome is not None for step in tree.steps)
     assert ledger.steps == sum(map(executed, tree.steps))
     assert ledger.forks == sum(len(group) - 1 for parent, group in siblings.items() if parent is not None)
-    several = [[did(step) for step in group if step.error is None or step.response] for group in siblings.values()]
+    several = [[did(step) for step in group if answered(step)] for group in siblings.values()]
     several = [group for group in several if len(group) > 1]
     assert ledger.siblings == sum(map(len, several))
     assert ledger.distinct_siblings == sum(len(set(group)) for group in several)
@@ -97,14 +97,20 @@ def check_ledger(tree: Tree) -> None:
     assert ledger.shared_prompt_tokens == partly + sum(map(prompt_words, later))
 
 
+def answered(step: Step) -> bool:
+    """The policy was asked, and gave a response."""
+    return step.stop is not StopReason.OVERLONG and (step.error is None or bool(step.response))
+
+
 def did(step: Step) -> tuple[object, ...]:
     """What tells a step's action from another's."""
     return (step.action, *sorted((move.copy, move.action) for move in step.moves))
 
 
 def executed(step: Step) -> int:
-    """What a step counts: its moves, or itself where it is one; an engine that broke executed nothing."""
-    if step.moves or step.error is not None:
+    """What a step counts: its moves, or itself where it is one; an engine that broke and a policy that was not asked executed
+    nothing."""
+    if step.moves or step.error is not None or step.stop is StopReason.OVERLONG:
         return len(step.moves)
     return 1
 

@@ -10,8 +10,8 @@ from asking import ask, with_policy
 from chat_server import Answer, ChatServer, completion
 from policy_requests import make_request
 
-from agentcli.errors import MissingError, PolicyError, UsageError
-from agentcli.policies.openai import OpenAIPolicy, key_from_environment, plain
+from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
+from agentcli.policies.openai import FAILURES_IN_A_ROW, OpenAIPolicy, key_from_environment, plain
 from agentcli.policies.protocol import Reply
 from agentcli.records.types import StopReason
 
@@ -165,9 +165,26 @@ def test_how_a_response_ended() -> None:
 
 def test_a_prompt_that_is_too_long_is_one_failed_request() -> None:
     (error, _), server = ask([completion()], seeds=2, max_prompt_tokens=10)
-    assert isinstance(error, PolicyError)
+    assert isinstance(error, PromptTooLongError)
     assert str(error).startswith("the prompt has 11 tokens, policy.max_prompt_tokens is 10; raise it")
     assert len(server.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This model's maximum context length is 4096 tokens. However, you requested 5000 tokens.",
+        "the request exceeds the available context size, try increasing it",
+        "context_length_exceeded",
+    ],
+)
+def test_a_prompt_that_the_server_cannot_hold_is_too_long_and_no_failure_of_the_endpoint(text: str) -> None:
+    refusal = Answer({"error": {"message": text}}, 400)
+    many = 2 * FAILURES_IN_A_ROW
+    outcomes, _ = ask([completion(), *[refusal] * many, completion()], seeds=many + 2)
+    assert [isinstance(one, Reply) for one in outcomes] == [True, *[False] * many, True]
+    assert {type(one) for one in outcomes[1:-1]} == {PromptTooLongError}
+    assert str(outcomes[1]).endswith("shorten prompts with --history")
 
 
 def test_reasoning_that_the_server_takes_out_is_told(caplog: pytest.LogCaptureFixture) -> None:

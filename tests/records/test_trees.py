@@ -5,7 +5,7 @@ import pytest
 
 from agentcli.errors import DataError
 from agentcli.records.trees import children, leaves, paths, validate_tree
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree
 
 
 def tree(*parents: int | None) -> Tree:
@@ -52,6 +52,8 @@ def test_depth_is_no_limit() -> None:
         (1, {"outcome": None}, "a leaf has no outcome"),
         (0, {"token_ids": [1]}, r"logprobs: 0 for 1"),
         (0, {"token_ids": [1], "logprobs": [float("nan")]}, "not a finite log-probability"),
+        (1, {"stop": StopReason.OVERLONG}, "stop: overlong, which is a failure, but the outcome is success"),
+        (0, {"stop": StopReason.OVERLONG}, "stop: overlong, which is a failure, but the outcome is none"),
         (0, {"reward": float("inf")}, "reward: inf"),
     ],
 )

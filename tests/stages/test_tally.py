@@ -76,6 +76,7 @@ def test_responses_are_counted_by_what_can_be_read_and_by_what_was_cut() -> None
         "malformed_responses": 2,
         "cut_responses": 2,
         "inadmissible_responses": 1,
+        "overlong": 0,
     }
     assert tally.ledger.leaves == 8
 
