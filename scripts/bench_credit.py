@@ -47,6 +47,7 @@ def words(draw: random.Random, count: int) -> str:
 
 def a_step(draw: random.Random, number: int, parent: Step | None, states: list[str]) -> Step:
     state = states[0] if parent is None else parent.next_state
+    canonical = words(draw, 40) if parent is None else parent.next_canonical
     validity = draw.choices(list(Validity), weights=(94, 3, 3))[0]
     action = words(draw, 4)
     return Step(
@@ -64,6 +65,8 @@ def a_step(draw: random.Random, number: int, parent: Step | None, states: list[s
         validity=validity,
         state=state,
         next_state=state if validity is not Validity.VALID else draw.choice(states),
+        canonical=canonical,
+        next_canonical=canonical if validity is not Validity.VALID else draw.choice(states),
         next_observation=words(draw, 40),
         value=draw.random(),
     )
