@@ -69,6 +69,7 @@ async def open_copies(actor: Actor, count: int) -> Copies:
         observations=(_seen(copies),),
         admissible=root.context.admissible,
         copies=copies,
+        limited=actor.settings.rollout.beyond == "failure",
     )
     return Copies((), (root.state,) * count if root.state is not None else (), context)
 
@@ -103,7 +104,7 @@ async def _sample(actor: Actor, node: Copies, index: int, attempt: int) -> Answe
         if actor.fails(error):
             return Answer(prompt, UNASKED, nothing)
         return Answer(prompt, Reply(text=""), nothing, str(error))
-    return Answer(prompt, reply, parse_parallel(reply.text, node.context.open))
+    return Answer(prompt, reply, parse_parallel(reply.text, node.context.open, len(node.states)))
 
 
 async def _move(actor: Actor, node: Copies, actions: dict[int, str]) -> dict[int, State | EngineError]:
@@ -211,9 +212,11 @@ def _validity(moves: list[Move]) -> Validity:
 
 
 def _outcome(actor: Actor, reached: Copies, moves: list[Move], answer: Answer) -> Outcome | None:
-    """Success as soon as any copy succeeds (004 eq. 2), failure when none is left to act in or the prompt was too long, truncated
-    at the horizon."""
+    """Success as soon as any copy succeeds (004 eq. 2). Failure when none is left to act in, when the prompt was too long, and
+    where it is so set when a copy above the last was named. Truncated at the horizon."""
     if answer.reply.stop is StopReason.OVERLONG:
+        return Outcome.FAILURE
+    if answer.parsed.beyond and actor.settings.rollout.beyond == "failure":
         return Outcome.FAILURE
     if any(move.outcome is Outcome.SUCCESS for move in moves):
         return Outcome.SUCCESS

@@ -19,6 +19,11 @@ UNREADABLE = "Your last response held no readable action; nothing was done in an
 UNREADABLE_COMPACT = "last > nothing"
 """The same for a tiny policy, whose tokenizer may know none of those words: as worlds show a step of one environment."""
 
+LIMIT = (
+    "Stay within env_1 to env_{count}: a response that names a copy beyond these ends the task at once, as a failure."
+)
+"""Said where it is so (004 App. C, exploration-limiting prompt; our own words)."""
+
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at most one action in each.
 Answer with your reasoning, followed by the actions, each inside the tag of its copy:
@@ -38,6 +43,8 @@ class ParallelContext(Context, kw_only=True, frozen=True):
     """1-based: copies whose episode is over."""
     acted: tuple[int, ...] = ()
     """Copies that acted in the last step; none after an unreadable response."""
+    limited: bool = False
+    """A response that names a copy above the last one fails the task (rollout.beyond)."""
 
     @property
     def open(self) -> list[int]:
@@ -52,19 +59,25 @@ class ParallelParsed(msgspec.Struct, frozen=True):
     actions: dict[int, str] = {}
     """Copy -> action, in textual order, white space made one space."""
     problem: str | None = None
+    beyond: bool = False
+    """It names a copy above the last one; malformed as well."""
 
 
-def parse_parallel(response: str, copies: Collection[int]) -> ParallelParsed:
+def parse_parallel(response: str, copies: Collection[int], count: int | None = None) -> ParallelParsed:
     """Read `<think> reasoning </think> <parallel> <env_i> action </env_i> ... </parallel>`; never raises.
 
     The index in the tag is the copy. A response that names a copy outside `copies`, or one twice, or holds another tag,
     is malformed as a whole: what it means is not guessed. A single action may do without `<parallel>`. Letter case and
-    text outside the tags do not matter.
+    text outside the tags do not matter. `count`: how many copies there are, ended ones included, for `beyond`; whatever else is
+    wrong after the reasoning, a copy above it is what is told of.
     """
     marks = list(_MARK.finditer(response))
     names = [mark[0][1:-1].strip().lower() for mark in marks]
     if names[:2] != ["think", "/think"]:
         return ParallelParsed(problem="expected one closed <think> first")
+    above = next((name for name in names[2:] if count is not None and _copy_above(name, count)), None)
+    if above is not None:
+        return ParallelParsed(problem=f"no <{above}> to act in; there are {count} copies", beyond=True)
     inner = marks[2:]
     if names[2:3] == ["parallel"] and names[-1] == "/parallel":
         inner = marks[3:-1]
@@ -90,6 +103,14 @@ def parse_parallel(response: str, copies: Collection[int]) -> ParallelParsed:
     if not all(actions.values()):
         return ParallelParsed(problem="an <env_i> is empty")
     return ParallelParsed(reasoning, actions)
+
+
+def _copy_above(name: str, count: int) -> bool:
+    """Whether a tag's name is that of a copy above `count`."""
+    digits = name.removeprefix("/").removeprefix("env_").lstrip("0")
+    if not ("env_" in name and digits.isascii() and digits.isdecimal()):
+        return False
+    return len(digits) > len(str(count)) or int(digits) > count
 
 
 def format_parallel(sentence: str, actions: Mapping[int, str]) -> str:
@@ -120,6 +141,7 @@ def _full(context: ParallelContext, world: World) -> str:
         f"Your task: {context.instruction}",
         f"You have {count} copies of the same environment, env_1 to env_{count}, and no others. They began alike and share nothing "
         "since then: an action changes its own copy only. The task is done as soon as it is done in any one of them.",
+        LIMIT.format(count=count) if context.limited else "",
         f"Every copy began with: {first.observations[0]}",
     ]
     past = {number: copy for number, copy in enumerate(context.copies, 1) if copy.actions}

@@ -187,6 +187,9 @@ class RolloutSettings(Section, kw_only=True):
     """carl forks the state with the most entropy per action sampled there, or one drawn at random (003 Table 4)."""
     copies: Count = 4
     """K: copies of the environment that one response of dpepo may act in; 004 evaluates with 5."""
+    beyond: Literal["malformed", "failure"] = "malformed"
+    """dpepo: a response that names a copy above K. malformed: nothing is done. failure: the task has failed, and the full prompt
+    says so (004 5.3, its exploration-limiting prompt)."""
     distinct: CountFromZero = 0
     """Most times that a child is sampled again because its action is a sibling's. 0: never. Its cost is charged; the stored
     log-probabilities stay the policy's own (exploration/distinct.py). Evaluations and demonstrations sample without it."""
@@ -285,6 +288,8 @@ class EvaluationSettings(Section, kw_only=True):
     """test-time-branch: no vote begins once a trajectory, its votes included, has generated so many tokens."""
     copies: Count | None = None
     """dpepo: copies of the environment in evaluations; None: rollout.copies. 004 evaluates with 5."""
+    beyond: Literal["malformed", "failure"] | None = None
+    """dpepo: rollout.beyond in evaluations; None: rollout.beyond. 004 fails such trials where it varies K (Figure 4)."""
 
 
 class TrackingSettings(Section, kw_only=True):

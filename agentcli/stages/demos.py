@@ -90,8 +90,8 @@ async def _demos(settings: Settings, out: Path, invocation: Invocation, model: s
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """What of the rollout's settings an episode depends on."""
-    copies = {"copies": rollout.copies} if rollout.method == "dpepo" else {}
-    return {"method": rollout.method, "overlong": rollout.overlong, **copies}
+    of_copies = {"copies": rollout.copies, "beyond": rollout.beyond} if rollout.method == "dpepo" else {}
+    return {"method": rollout.method, "overlong": rollout.overlong, **of_copies}
 
 
 def _warn(session: Session, sampled: Tally) -> None:

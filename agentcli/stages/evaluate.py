@@ -78,6 +78,7 @@ def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Set
             method=method,
             leaves=samples,
             copies=wanted.copies or settings.rollout.copies,
+            beyond=wanted.beyond or settings.rollout.beyond,
             distinct=0,  # the samples of an evaluation are independent draws of the policy
             iteration=None,
             budget=wanted.budget,

@@ -125,6 +125,10 @@ def _changed(section: Any) -> Any:
             values[field.name] = list(typing.get_args(item))
         else:
             text = str(kind)
+            literals = [one for one in typing.get_args(kind) if typing.get_origin(one) is typing.Literal]
+            if literals:
+                values[field.name] = typing.get_args(literals[0])[-1]
+                continue
             values[field.name] = 5 if "int" in text else 0.5 if "float" in text else "text"
     return type(section)(**values)
 

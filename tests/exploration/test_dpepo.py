@@ -96,6 +96,35 @@ def test_how_a_trajectory_ends(
     assert [step.outcome for step in tree.steps] == outcomes
 
 
+BEYOND = [{4: "a"}, {1: "a", 9: "win"}]
+
+
+@pytest.mark.parametrize("response", BEYOND, ids=str)
+def test_naming_a_copy_above_k_fails_the_task_where_it_is_so_set(response: dict[int, str]) -> None:
+    """K 3. The step keeps what was sampled, moves nothing, counts once and is trained; without the setting it is malformed."""
+    tree, policy = one_trajectory({1: "a"}, response, {1: "win"}, style="full", beyond="failure", max_steps=9)
+    last = tree.steps[-1]
+    assert [step.outcome for step in tree.steps] == [None, Outcome.FAILURE]
+    assert (last.validity, last.moves, last.mask) == (Validity.MALFORMED, [], None)
+    assert (last.token_ids, last.state) == ([1, 2], last.next_state)
+    assert tree.ledger.steps == 2
+    assert all("ends the task at once, as a failure" in prompt for prompt in policy.prompts)
+    lenient, policy = one_trajectory({1: "a"}, response, {1: "win"}, style="full", max_steps=9)
+    assert [step.outcome for step in lenient.steps] == [None, None, Outcome.SUCCESS]
+    assert not any("ends the task" in prompt for prompt in policy.prompts)
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["<think>go</think><parallel><env_1>a</env_1><env_1>b</env_1></parallel>", {2: "a"}, "no tags", {0: "a"}],
+    ids=["twice", "ended", "unreadable", "below"],
+)
+def test_what_else_is_malformed_does_not_fail_the_task(response: dict[int, str] | str) -> None:
+    tree, _ = one_trajectory({2: "die"}, response, {1: "win"}, beyond="failure", max_steps=9)
+    assert [step.outcome for step in tree.steps] == [None, None, Outcome.SUCCESS]
+    assert tree.steps[1].validity is Validity.MALFORMED
+
+
 def test_every_copy_is_charged() -> None:
     """2 + 2 + 1 (nothing was readable) + 2 steps of the environment, four prompts of 5 tokens, answers of 2."""
     responses = ({1: "a", 3: "b"}, {2: "die", 1: "a"}, "no tags", {3: "win", 1: "b"})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentcli.environments.protocol import Context
 from agentcli.prompts.parallel import (
+    LIMIT,
     RULES,
     UNREADABLE,
     ParallelContext,
@@ -66,6 +67,37 @@ def test_the_index_in_the_tag_is_the_copy() -> None:
     """The release would act in copies 1 and 2."""
     parsed = parse_parallel("<think>t</think><parallel><env_4>b</env_4><env_2>a</env_2></parallel>", range(1, 5))
     assert parsed.actions == {4: "b", 2: "a"}
+
+
+@pytest.mark.parametrize(
+    ("tags", "beyond"),
+    [
+        ("<env_3>a</env_3>", True),
+        ("<env_1>a</env_1><env_03>a</env_03>", True),
+        ("<env_1>a</env_1><env_1>b</env_1><ENV_9>a</ENV_9>", True),
+        (f"<env_{'9' * 5000}>a</env_1>", True),
+        ("<env_3>a", True),
+        ("<env_2>a</env_2>", False),
+        ("<env_0>a</env_0>", False),
+        ("<env_x>a</env_x>", False),
+        ("<env_>a</env_>", False),
+        ("<env_\u0663>a</env_\u0663>", False),
+        ("<env_1>a</env_1><env_1>b</env_1>", False),
+    ],
+)
+def test_a_copy_above_the_last_is_told_from_what_else_is_wrong(tags: str, beyond: bool) -> None:
+    """Two copies, of which the second has ended."""
+    parsed = parse_parallel(f"<think>t</think><parallel>{tags}</parallel>", [1], 2)
+    assert (parsed.beyond, parsed.problem is not None, parsed.actions) == (beyond, True, {})
+    assert not parse_parallel(f"<think>t {tags}</think><env_1>a</env_1>", [1], 2).beyond, "what it only thinks of"
+
+
+@given(st.one_of(st.text(), markup))
+def test_nothing_else_changes_where_the_count_is_known(text: str) -> None:
+    plain, counted = parse_parallel(text, [1, 2]), parse_parallel(text, [1, 2], 2)
+    assert plain.actions == counted.actions
+    assert (plain.problem is None) == (counted.problem is None)
+    assert not (counted.beyond and counted.problem is None)
 
 
 @given(st.one_of(st.text(), markup))
@@ -182,6 +214,13 @@ def test_the_first_prompt_shows_one_copy_for_all() -> None:
     assert "Admissible actions in every copy: go north; look" in text
     assert text.endswith(RULES)
     assert all(later not in text for later in ("The last step", "Not acted in yet", UNREADABLE))
+
+
+def test_the_limit_is_told_where_naming_a_copy_beyond_it_fails_the_task() -> None:
+    limited = msgspec.structs.replace(several(FRESH, FRESH), limited=True)
+    said = LIMIT.format(count=2)
+    assert full(limited).replace(f"{said}\n\n", "") == full(several(FRESH, FRESH))
+    assert said in full(limited)
 
 
 def test_all_pairs_are_kept_and_the_last_step_has_its_admissible_actions() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from agentcli.errors import DataError, UsageError
-from agentcli.records.files import read_records
+from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import (
     EnvironmentSettings,
     EvaluationSettings,
@@ -17,7 +17,7 @@ from agentcli.records.settings import (
     RolloutSettings,
     Settings,
 )
-from agentcli.records.types import Episode, Outcome
+from agentcli.records.types import Episode, Manifest, Outcome
 from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.session import Invocation
 
@@ -89,6 +89,20 @@ def test_in_several_copies_moves_are_what_the_ledger_charges(tmp_path: Path) -> 
     assert summary["repetitive"] == pytest.approx(
         sum(row.repetitive_steps for row in rows) / summary["ledger"]["steps"]
     )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "trained", "used"),
+    [(None, "malformed", "malformed"), (None, "failure", "failure"), ("failure", "malformed", "failure")],
+)
+def test_an_evaluation_has_its_own_limit_and_draws_nothing_again(
+    tmp_path: Path, wanted: Any, trained: Any, used: str
+) -> None:
+    rollout = RolloutSettings(method="dpepo", copies=2, beyond=trained, distinct=3)
+    evaluation = msgspec.structs.replace(SETTINGS.evaluation, beyond=wanted)
+    run(tmp_path, msgspec.structs.replace(SETTINGS, rollout=rollout, evaluation=evaluation))
+    told = read_json(tmp_path / "manifest.json", Manifest).stages["evaluation/test"].settings["rollout"]
+    assert (told["beyond"], told["distinct"]) == (used, 0)
 
 
 def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
