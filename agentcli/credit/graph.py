@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from agentcli.credit.common import Switches
 from agentcli.credit.group import ROOT, Survey, survey
-from agentcli.credit.states import StatePair, state_pairs
+from agentcli.credit.states import States, states_of
 from agentcli.records.types import GraphSize, Outcome, Tree
 
 NOISE_ACTIONS = ("look", "inventory", "examine *")
@@ -117,7 +117,7 @@ def build(
     pruning: bool = True,
     noise_actions: Sequence[str] = NOISE_ACTIONS,
     noise_observations: Sequence[str] = NOISE_OBSERVATIONS,
-    pairs: Sequence[StatePair] | None = None,
+    states: States | None = None,
     clusters: Mapping[str, str] | None = None,
     pool: str = "max",
     seen: Survey | None = None,
@@ -125,7 +125,7 @@ def build(
     """The state graph of `tree` with values in [0, 1]. A step that ends in success or failure is never pruned: the terminal
     node comes from the last step's result. Only validated trees (parents before children).
 
-    `pairs` are the states of the steps by id, those of the papers where it is left out. `clusters` maps a state
+    `states` are those of the steps by id, those of the papers where it is left out. `clusters` maps a state
     to its cluster's representative: one node per cluster, whose value is that of its best member
     (`pool` max: the search on the merged graph) or the mean over its members, each by its own transitions. `seen`: the tree's
     survey, where there is one.
@@ -135,12 +135,12 @@ def build(
     looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
     sources, targets, nodes, counts = graph.sources, graph.targets, graph.nodes, graph.counts
     seen = seen or survey(tree, Switches())
-    pairs = state_pairs(tree, "paper") if pairs is None else pairs
+    states = states or states_of(tree.steps, "paper")
     reached: list[str] = []
     pooled = pool == "mean"
     node = _numbering(nodes, clusters, members if pooled else None)
-    for step, (leaving, following), parent, alive, bad in zip(
-        tree.steps, pairs, seen.parents, seen.live, seen.invalid, strict=False
+    for step, leaving, following, parent, alive, bad in zip(
+        tree.steps, *states, seen.parents, seen.live, seen.invalid, strict=False
     ):
         source, target, pruned = -1, -1, False
         before = after = leaving if parent == ROOT else reached[parent]

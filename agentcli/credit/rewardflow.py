@@ -19,7 +19,7 @@ from agentcli.credit.graph import NOISE_ACTIONS, NOISE_OBSERVATIONS, SUCCESS, St
 from agentcli.credit.group import Survey, rows, scale_for, scales_within, survey
 from agentcli.credit.rewardflow_release import Moves, release_moves
 from agentcli.credit.similarity import representatives, require_states
-from agentcli.credit.states import state_pairs, texts
+from agentcli.credit.states import states_of
 from agentcli.credit.terms import alike, among_leaves, charge, end_line, told
 from agentcli.records.types import Credit, Tree
 
@@ -109,9 +109,9 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
 
 def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> StateGraph:
     """The graph whose values the paper's form takes."""
-    pairs, clusters = state_pairs(tree, settings.state), None
+    states, clusters = states_of(tree.steps, settings.state), None
     if settings.similarity != "exact":
-        clusters = representatives(texts(pairs), settings)
+        clusters = representatives(states.texts, settings)
     return build(
         tree,
         gamma=settings.gamma,
@@ -119,7 +119,7 @@ def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> State
         pruning=settings.pruning,
         noise_actions=settings.noise_actions,
         noise_observations=settings.noise_observations,
-        pairs=pairs,
+        states=states,
         clusters=clusters,
         pool=settings.pool or "max",
         seen=seen,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.credit.graph import Patterns, hops_to
 from agentcli.credit.group import Survey
-from agentcli.credit.states import state_pairs
+from agentcli.credit.states import states_of
 from agentcli.records.types import GraphSize, Outcome, Tree
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> M
     """By raw state keys."""
     targets, transitions = release_walk(tree, seen, settings)
     known = propagated(transitions, settings.gamma)
-    states = [pair.before for pair in state_pairs(tree, settings.state)]
+    states = states_of(tree.steps, settings.state).before
     values, next_values = [], []
     for step, state, target in zip(tree.steps, states, targets, strict=True):
         raw = settings.success_reward * (step.outcome is Outcome.SUCCESS)
@@ -69,14 +69,14 @@ def release_walk(
     reached: list[str] = []
     targets: list[str | None] = []
     transitions: list[tuple[str, str, float]] = []
-    pairs = state_pairs(tree, settings.state)
-    for step, pair, alive in zip(tree.steps, pairs, seen.live, strict=False):
+    states = states_of(tree.steps, settings.state)
+    for step, before, after, alive in zip(tree.steps, *states, seen.live, strict=False):
         above = step.parent
         depth.append(1 if above is None else depth[above] + 1)
-        reached.append(pair.before if above is None else reached[above])
+        reached.append(before if above is None else reached[above])
         lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
         last = step.outcome is not None
-        target = None if last and lost else TERMINAL if last else pair.after
+        target = None if last and lost else TERMINAL if last else after
         targets.append(target)
         nothing = target != TERMINAL and observations.match(step.next_observation)
         if not alive or target is None or nothing or actions.match(step.action) or target == reached[-1]:

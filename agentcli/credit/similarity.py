@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from agentcli.credit.common import StateSwitches, parse_similarity
 from agentcli.credit.group import Survey
-from agentcli.credit.states import state_pairs
+from agentcli.credit.states import states_of
 from agentcli.errors import DataError, MissingError
 from agentcli.records.faults import shown
 from agentcli.records.types import Tree
@@ -44,7 +44,7 @@ def require_states(tree: Tree, seen: Survey, method: str) -> None:
 
 def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     """Per step the key of the state it leaves, or its cluster's representative."""
-    keys = [pair.before for pair in state_pairs(tree, switches.state)]
+    keys = states_of(tree.steps, switches.state).before
     if switches.similarity == "exact":
         return keys
     of = representatives(keys, switches)

@@ -17,27 +17,29 @@ from agentcli.records.types import Move, Step, Tree
 StateForm = Literal["paper", "exact", "observation"]
 
 
-class StatePair(NamedTuple):
-    """The state before an action and the one after it."""
+class States(NamedTuple):
+    """By position in a list of steps, the state that each leaves and the one that it leads to."""
 
-    before: str
-    after: str
+    before: list[str]
+    after: list[str]
+
+    @property
+    def texts(self) -> list[str]:
+        """Every state that is mentioned, in order of the steps: before, after, before, ..."""
+        return [state for pair in zip(self.before, self.after, strict=True) for state in pair]
 
 
-def state_pair(act: Step | Move, form: StateForm) -> StatePair:
-    """The two states of a step, or of one copy's move, in this form."""
+def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
+    """The states of steps, or of moves, in this form."""
     if form == "observation":
-        return StatePair(act.observation, act.next_observation)
+        return States([act.observation for act in acts], [act.next_observation for act in acts])
+    before, after = [act.state for act in acts], [act.next_state for act in acts]
     if form == "exact":
-        return StatePair(act.state, act.next_state)
-    before = act.state if act.canonical is None else act.canonical
-    after = act.next_state if act.next_canonical is None else act.next_canonical
-    return StatePair(before, after)
-
-
-def state_pairs(tree: Tree, form: StateForm) -> list[StatePair]:
-    """By step id."""
-    return [state_pair(step, form) for step in tree.steps]
+        return States(before, after)
+    return States(
+        [exact if act.canonical is None else act.canonical for act, exact in zip(acts, before, strict=True)],
+        [exact if act.next_canonical is None else act.next_canonical for act, exact in zip(acts, after, strict=True)],
+    )
 
 
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
@@ -49,17 +51,12 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     states: list[dict[int, str]] = []
     unmoved: list[dict[int, str]] = []
     for step in tree.steps:
-        known = {} if step.parent is None else dict(unmoved[step.parent])
+        known: dict[int, str] = {} if step.parent is None else dict(unmoved[step.parent])
         own: dict[int, str] = {}
         for copy, act in acts_by_copy(step):
-            own[copy] = known.pop(copy, state_pair(act, form).before)
+            own[copy] = known.pop(copy) if copy in known else states_of([act], form).before[0]
             if act.state == act.next_state:
                 known[copy] = own[copy]
         states.append(own)
         unmoved.append(known)
     return states
-
-
-def texts(pairs: Sequence[StatePair]) -> list[str]:
-    """Every state that is mentioned, in order of the steps: before, after, before, ..."""
-    return [state for pair in pairs for state in pair]

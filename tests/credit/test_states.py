@@ -12,7 +12,7 @@ from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.gigpo import GigpoSettings
 from agentcli.credit.group import survey
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
-from agentcli.credit.states import StateForm, StatePair, standing_states, state_pair, state_pairs
+from agentcli.credit.states import StateForm, States, standing_states, states_of
 from agentcli.records.types import Outcome, Tree, Validity
 
 
@@ -47,13 +47,13 @@ def meeting() -> Tree:
 
 def test_the_three_forms() -> None:
     one = step(0, None, state="e", next_state="e2", canonical="c", next_canonical="c2", observation="o")
-    assert state_pair(one, "paper") == StatePair("c", "c2")
-    assert state_pair(one, "exact") == StatePair("e", "e2")
-    assert state_pair(one, "observation") == StatePair("o", "")
+    assert states_of([one], "paper") == States(["c"], ["c2"])
+    assert states_of([one], "exact") == States(["e"], ["e2"])
+    assert states_of([one], "observation") == States(["o"], [""])
 
 
 def test_a_world_without_canonical_states_has_its_exact_ones() -> None:
-    assert state_pair(step(0, None, state="e", next_state="e2"), "paper") == StatePair("e", "e2")
+    assert states_of([step(0, None, state="e", next_state="e2")], "paper") == States(["e"], ["e2"])
 
 
 @pytest.mark.parametrize(("form", "nodes", "edges"), [("paper", 4, 3), ("exact", 5, 4), ("observation", 5, 4)])
@@ -97,7 +97,7 @@ def test_a_move_that_changed_nothing_leaves_its_copy_where_it_stood() -> None:
         ]
     )
     assert standing_states(grown, "paper") == [{1: "room"}, {1: "room"}, {1: "room"}]
-    assert [pair.before for pair in state_pairs(grown, "paper")] == ["room", "nothing happens", "nothing happens"]
+    assert states_of(grown.steps, "paper").before == ["room", "nothing happens", "nothing happens"]
 
 
 def test_copies_stand_each_for_itself_and_along_their_own_path() -> None:
