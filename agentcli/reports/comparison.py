@@ -10,8 +10,12 @@ Rows = Mapping[str, Mapping[str, Any]]
 """By run."""
 RESPONSES = {"explore": "explore", "malformed": "malformed", "cut at max_tokens": "cut"}
 """Shares of what the policy said, by the names they are shown under (evaluation.growth)."""
-SIBLINGS = {"those at the initial state %": "distinct_at_start", "those at forks %": "distinct_of_forks"}
-"""Shares of distinct actions, shown below the one of all siblings."""
+SIBLINGS = {
+    "distinct actions % of siblings": "distinct",
+    "distinct % at the initial state": "distinct_at_start",
+    "distinct % at forks": "distinct_of_forks",
+}
+"""Shares of different actions among siblings. Of whole loops only the first is known."""
 
 
 def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
@@ -96,8 +100,6 @@ def trees_table(runs: Rows) -> Blocks:
         shares = [row[part] for row in rows]
         table.add((f"{name} % of responses",), list(map(_share, shares)))
     _paid(table, rows)
-    for name, part in SIBLINGS.items():
-        table.add((name,), [_share(row[part]) for row in rows])
     _seconds(table, rows, ("policy", "environment"))
     return table
 
@@ -139,7 +141,9 @@ def _paid(table: Blocks, rows: Sequence[Mapping[str, Any]]) -> None:
     for field in rows[0]["ledger"]:
         table.add((field.replace("_", " "),), _multiples([row["ledger"][field] for row in rows], ","))
     table.add(("shared % of prompt tokens",), [percent(row["shared"]) for row in rows])
-    table.add(("distinct actions % of siblings",), [_share(row["distinct"]) for row in rows])
+    for name, part in SIBLINGS.items():
+        if part in rows[0]:
+            table.add((name,), [_share(row[part]) for row in rows])
     for what in ("steps", "tokens"):
         name = "generated tokens per leaf" if what == "tokens" else "steps per leaf"
         table.add((name,), _multiples([row[f"{what}_per_leaf"] for row in rows], ".1f"))

@@ -99,8 +99,8 @@ def test_trees() -> None:
     assert ["forks", "0", "12"] in rows
     assert ["shared % of prompt tokens", "12.5", "12.5"] in rows
     assert ["distinct actions % of siblings", "25.0", "25.0"] in rows
-    assert ["those at the initial state %", "-", "-"] in rows
-    assert ["those at forks %", "37.5", "37.5"] in rows
+    assert ["distinct % at the initial state", "-", "-"] in rows
+    assert ["distinct % at forks", "37.5", "37.5"] in rows
     assert ["steps per leaf", "20.0", "15.0 x0.75"] in rows
     assert ["policy seconds", "1.50", "1.50 x1.00"] in rows
     assert ["environment seconds", "-", "-"] in rows
