@@ -125,10 +125,9 @@ def build(
     """The state graph of `tree` with values in [0, 1]. A step that ends in success or failure is never pruned: the terminal
     node comes from the last step's result. Only validated trees (parents before children).
 
-    `states` are those of the steps by id, those of the papers where it is left out. `clusters` maps a state
-    to its cluster's representative: one node per cluster, whose value is that of its best member
-    (`pool` max: the search on the merged graph) or the mean over its members, each by its own transitions. `seen`: the tree's
-    survey, where there is one.
+    `states` are those of the steps by id, the papers' where it is left out. `clusters` maps a state to its cluster's
+    representative: one node per cluster, whose value is that of its best member (`pool` max: the search on the merged graph) or
+    the mean over its members, each by its own transitions. `seen`: the tree's survey, where there is one.
     """
     graph = StateGraph(tree.task.id)
     members: dict[tuple[int, str], set[int]] = {}

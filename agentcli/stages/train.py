@@ -69,9 +69,9 @@ def train(
     """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out`
     (default: the same run directory).
 
-    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one; the
-    manifest's statistics say which happened, and which train.aggregate was used; its settings are as they were asked for, so that
-    credit of another method, later, is averaged as that one's. Raises UsageError when the output would replace the starting model.
+    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one. The statistics
+    say whether it was, and which train.aggregate was used; the settings stay as asked for, since later credit may be of another
+    method. Raises UsageError when the output would replace the starting model.
     """
     source, target = RunDirectory(run), RunDirectory(out or run)
     trees, credit = source.existing_trees(), None
@@ -114,8 +114,7 @@ def train(
             run_name=settings.tracking.name or target.path.resolve().name,
             tracking_dir=tracking_dir or target.tracking,
         )
-        told = {"optimizer_carried": carry, **({"aggregate": used.aggregate} if credit else {})}
-        record = session.finish(latest=latest, statistics={**told, **_update(job, credit)})
+        record = session.finish(latest=latest, statistics={"optimizer_carried": carry, **_update(job, credit)})
         target.forget_snapshot()
     return record
 
@@ -128,4 +127,4 @@ def _update(job: "Job", credit: Path | None) -> dict[str, Any]:
         return train_dpo(job)
     from agentcli.training.policy_gradient import train_policy
 
-    return train_policy(job, credit)
+    return {"aggregate": job.settings.aggregate, **train_policy(job, credit)}
