@@ -47,7 +47,7 @@ def looks(regime: Regime) -> dict[str, Look]:
 
 
 def curves(plt: Any, regime: Regime) -> Any:
-    """Success of the sampled leaves over environment steps."""
+    """Success of trajectories from scratch over environment steps."""
     figure, axes = plt.subplots(figsize=(WIDTH, 4.6))
     for method, look in looks(regime).items():
         line(axes, regime, method, "success", look, 100)
@@ -61,7 +61,7 @@ def curves(plt: Any, regime: Regime) -> Any:
             ha="right",
             va="bottom",
         )
-    axes.set(xlabel="environment steps", ylabel="success of the sampled leaves, %")
+    axes.set(xlabel="environment steps", ylabel="success of trajectories from scratch, %")
     axes.set_title(
         f"{regime.name}: success while training, mean of {WINDOW} iterations; band: one standard error over seeds"
     )

@@ -11,6 +11,8 @@ from typing import Any
 
 import reproduce_results as shape
 
+from agentcli.credit.carl import first_phase
+from agentcli.credit.group import ROOT
 from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import EvaluationSummary
@@ -18,7 +20,8 @@ from agentcli.evaluation.summary import successes_by_task, summarise
 from agentcli.evaluation.training import training_cost
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode, StageRecord, Tree
+from agentcli.records.trees import leaves
+from agentcli.records.types import Episode, Outcome, StageRecord, Tree
 from agentcli.stages.compare_training import loop_folders, read_iteration
 from agentcli.training.metrics import TrainMetrics
 
@@ -74,7 +77,7 @@ def loop(
         start=start[0],
         settings=settings,
         git_commit=record.git_commit,
-        iterations=course(folders, [own.success / max(1, own.leaves) for own in iterations], iterations),
+        iterations=course(folders, iterations),
         evaluations=evaluations(run, panels),
         ledger=cost["ledger"],
         trees=cost["trees"],
@@ -85,12 +88,12 @@ def loop(
     )
 
 
-def course(folders: list[Path], success: list[float], iterations: list[Any]) -> shape.Iterations:
+def course(folders: list[Path], iterations: list[Any]) -> shape.Iterations:
     """What the manifests, the metrics and the trees of the iterations tell."""
     lines = [updates(folder) for folder in folders]
     moves = [summarise(leaf for tree in trees(folder) for leaf in episodes(tree)) for folder in folders]
     return shape.Iterations(
-        success=rounded(success),
+        success=rounded([success_from_scratch(trees(folder)) for folder in folders]),
         leaves=[own.leaves for own in iterations],
         steps=[own.ledger.steps for own in iterations],
         entropy=rounded([entropy(own) for own in lines]),
@@ -104,6 +107,23 @@ def course(folders: list[Path], success: list[float], iterations: list[Any]) -> 
 def trees(folder: Path) -> list[Tree]:
     """Those of one iteration."""
     return list(read_records(RunDirectory(folder).existing_trees(), Tree))
+
+
+def success_from_scratch(grown: list[Tree]) -> float:
+    """Share of success among the trajectories that are draws of the policy; errored ones are left out."""
+    ends = []
+    for tree in grown:
+        counted_steps = from_scratch(tree)
+        ends += [leaf.outcome for leaf in leaves(tree) if leaf.id in counted_steps]
+    counted = [outcome for outcome in ends if outcome is not Outcome.ERRORED]
+    return sum(outcome is Outcome.SUCCESS for outcome in counted) / max(1, len(counted))
+
+
+def from_scratch(tree: Tree) -> set[int]:
+    """The steps of those trajectories: all where the method forks nothing."""
+    if tree.roots is None:
+        return set(range(len(tree.steps)))
+    return first_phase([ROOT if step.parent is None else step.parent for step in tree.steps], tree.roots)
 
 
 def updates(folder: Path) -> list[TrainMetrics]:

@@ -37,8 +37,8 @@ LABELS = ("L0", "L0-greedy", "L2")
 NONE = "-"
 OVER_SEEDS = f"""Difference: mean of the paired differences, with the 95 % interval of a paired t test.
 p: exact signed-rank test; with {{seeds}} seeds it cannot fall below {{least}}.
-Leaves of a branching method share prefixes and are correlated, and the curve is that of the training policy on training games: it
-says how fast loops rise, not what they end with.
+The curve is that of the training policy on training games: it says how fast loops rise, not what they end with. It counts
+trajectories from scratch, the draws of the policy: of a tree that forks the first M or N0, without their forks.
 A level is reached when the mean of {WINDOW} consecutive iterations is there. Levels are fixed for each seed: the start's success
 on L0 at T = 1 plus {", ".join(map(str, LEVELS))} points. Nothing is put in for what was not reached.
 """
@@ -96,9 +96,11 @@ def seed_row(regime: Regime, measure: Measure, method: str, values: dict[str, li
     own = values[method]
     cells = [nothing if value is None else number(value, measure) for value, nothing in zip(own, absent, strict=True)]
     whole = [value for value in own if value is not None]
-    # A mean over those that reached a level would favour methods that seldom do.
+    # Means and differences over the seeds that reached a level would favour methods that seldom do.
     mean = number(fmean(whole), measure) if len(whole) == len(own) else NONE
-    tested = None if method == regime.reference else compare(values[regime.reference], own)
+    reference = values[regime.reference]
+    missed = measure.unit == "steps" and None in (*own, *reference)
+    tested = None if method == regime.reference or missed else compare(reference, own)
     return [method, *cells, mean, *test_cells(tested, measure)]
 
 

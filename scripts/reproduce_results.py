@@ -69,7 +69,8 @@ class Iterations(Part, kw_only=True):
     """The course of a loop. The first iteration sampled from the start."""
 
     success: list[float]
-    """Of the sampled leaves, on training games. Leaves of one tree are correlated."""
+    """Of the trajectories from scratch, on training games: all of a tree without forks, else the first M (N0), without their forks.
+    These are draws of the policy; other leaves of a tree that forks are not."""
     leaves: list[int]
     steps: list[int]
     """Environment steps that each iteration paid for."""

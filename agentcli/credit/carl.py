@@ -42,9 +42,10 @@ class CarlSettings(Switches, kw_only=True):
     update: Literal["critical", "all"] = "critical"
     """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16)."""
     first_phase: Literal["all", "forked", "none"] = "all"
-    """Which actions of the first N0 trajectories are trained, those sampled before the first fork. all: like any other (eq. 13).
-    forked: those whose state was forked later, so that the N0 first actions, siblings only because all start at the root, are not
-    (the |D_upd| of 003 Table 2 is 32 = 2N). none: no action of that phase (App. C.1). Needs trees that say N0 (Tree.roots)."""
+    """Which actions of the first N0 trajectories are trained. all: those with a sibling, as of any other (eq. 13). forked: those
+    whose state was forked later; the N0 first actions are siblings from the start and do not count as forked. none: no action of
+    theirs (App. C.1). The |D_upd| of 003 Table 2 fits `forked` for the 4B model (32.0 = 2N) and neither for 3B. Needs trees that
+    say N0 (Tree.roots)."""
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:

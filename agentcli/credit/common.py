@@ -88,8 +88,8 @@ class StateSwitches(GroupSwitches, kw_only=True):
     state: StateForm = "paper"
     """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text that was read (observation)."""
     similarity: str = "exact"
-    """Which states are one: those with equal keys (exact), or clusters of similar keys: difflib:THRESHOLD, embedding:THRESHOLD
-    with THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4)."""
+    """Which states are one: only equal texts (exact), whatever `state` takes for one, or clusters of similar texts:
+    difflib:THRESHOLD, embedding:THRESHOLD with THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4)."""
     embedding_model: str | None = None
     """Directory of the sentence-embedding model of similarity embedding:THRESHOLD."""
 

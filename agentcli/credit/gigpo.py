@@ -6,7 +6,8 @@
 
 A_traj is grpo's (group.outcome_scale). F is the std plus 1e-6 or 1 (`scale`); a step alone in its state gets 0. A shared step's
 return is the mean over its leaves and it is one member of its group; with `prefix: duplicate` every leaf's row is one.
-The penalty is charged to its own step, after discounting. States are exact keys or clusters of similar ones (similarity.py).
+The penalty is charged to its own step, after discounting. States are as `state` says (states.py), or clusters of similar ones
+(similarity.py).
 `form: release` is the same arithmetic over step rows with prefixes repeated.
 """
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from agentcli.credit.common import Switches
 from agentcli.credit.group import ROOT, Survey, survey
 from agentcli.credit.states import States, states_of
-from agentcli.records.types import GraphSize, Outcome, Tree
+from agentcli.records.types import GraphSize, Outcome, StopReason, Tree
 
 NOISE_ACTIONS = ("look", "inventory", "examine *")
 """Actions that only look (ALFWorld, ScienceWorld). A trailing * stands for any ending."""
@@ -77,8 +77,14 @@ class StateGraph:
 
     @property
     def size(self) -> GraphSize:
-        """Nodes, and edges as 002 Table 9 counts them."""
-        return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
+        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one node, and so are all failures."""
+        ends = {node.kind for node in self.nodes if node.kind != STATE}
+        inner = sum(node.kind == STATE for node in self.nodes)
+        edges = {
+            (source, target if self.nodes[target].kind == STATE else self.nodes[target].kind, action)
+            for source, target, action in self.counts
+        }
+        return GraphSize(nodes=inner + len(ends), edges=len(edges))
 
     @property
     def edges(self) -> list[Edge]:
@@ -149,7 +155,7 @@ def build(
                 nodes[source].visits += 1
             else:
                 source = targets[parent]
-            kind = KINDS[step.outcome]
+            kind = STATE if step.stop is StopReason.OVERLONG else KINDS[step.outcome]
             if kind == STATE and pruning:
                 pruned = bad or leaving == following or looks(step.action) or nothing(step.next_observation)
             target = source if pruned else node(kind, following)

@@ -87,6 +87,13 @@ def switches_of(name: str) -> list[str]:
     return [field.name for field in msgspec.structs.fields(get_type_hints(_load(name).assign)["settings"])]
 
 
+def shared_switches() -> set[str]:
+    """The switches that mean the same in every method that has them: those that common.py defines."""
+    from agentcli.credit.common import StateSwitches
+
+    return {field.name for field in msgspec.structs.fields(StateSwitches)}
+
+
 def changed(own: msgspec.Struct) -> dict[str, Any]:
     """The switches of a method's settings that are not its defaults; all where it has settings without a default."""
     values = msgspec.to_builtins(own)

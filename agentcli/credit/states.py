@@ -54,6 +54,9 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
         known: dict[int, str] = {} if step.parent is None else dict(unmoved[step.parent])
         own: dict[int, str] = {}
         for copy, act in acts_by_copy(step):
+            if act.action is None:
+                # Nothing was done in any copy: all stand where they stood.
+                continue
             own[copy] = known.pop(copy) if copy in known else states_of([act], form).before[0]
             if act.state == act.next_state:
                 known[copy] = own[copy]

@@ -120,8 +120,6 @@ class OpenAIPolicy:
         try:
             answer = await self._ask(request)
         except RequestFailed as failure:
-            if failure.status in REFUSING and TOO_LONG.search(failure.text):
-                raise PromptTooLongError(f"{failure}; shorten prompts with --history") from failure
             self._failures += 1
             if self._failures >= FAILURES_IN_A_ROW:
                 text = f"{failure}; the last {self._failures} requests failed: go on with --resume when the endpoint answers"
@@ -131,7 +129,12 @@ class OpenAIPolicy:
         return answer
 
     async def _ask(self, request: Request) -> Answer:
-        return await self._endpoint.post(CHAT, read_answer, msgspec.json.encode(self._body(request)), request.seed)
+        try:
+            return await self._endpoint.post(CHAT, read_answer, msgspec.json.encode(self._body(request)), request.seed)
+        except RequestFailed as failure:
+            if failure.status in REFUSING and TOO_LONG.search(failure.text):
+                raise PromptTooLongError(f"{failure}; shorten prompts with --history") from failure
+            raise
 
     def _body(self, request: Request) -> dict[str, Any]:
         extras = {**self._extras, "seed": request.seed % 2**31} if "seed" in self._extras else self._extras

@@ -193,8 +193,8 @@ class Tree(Record, kw_only=True):
     method: str
     seed: int
     roots: Count | None = None
-    """How many trajectories were sampled from scratch before the first fork (N0 of carl): the first children of the initial
-    state. None: the method makes no such difference."""
+    """How many trajectories started from the initial state before any fork of it (M of spark, N0 of carl): its first children.
+    None: the method makes no such difference."""
     steps: list[Step]
     ledger: Ledger
 

@@ -18,6 +18,7 @@ from agentcli.records.settings import Settings
 
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
+AGGREGATE = "train.aggregate"
 PACKAGE = Path(__file__).resolve().parents[1]
 
 Layer = tuple[str, dict[str, Any]]
@@ -54,6 +55,8 @@ def resolve(
         merged = _merge(merged, layer, place, own, notes)
         if preset is None or number > 0:
             own |= dict.fromkeys(layer.get("credit", {}), place)
+            if "aggregate" in layer.get("train", {}):
+                own[AGGREGATE] = place
     if note is not None:
         for text in notes:
             note(text)
@@ -179,6 +182,7 @@ def _merge(
 ) -> dict[str, Any]:
     """`_overlay`, except that another credit method starts with those switches below that it has, another world without options.
     What else that changes is added to `notes`."""
+    below = _without_aggregate(below, layer, own, notes)
     below = {**below, "credit": _carried(below["credit"], layer.get("credit", {}), place, own, notes)}
     world, former = layer.get("environment", {}).get("name"), below["environment"].get("name")
     if world is not None and world != former:
@@ -189,11 +193,24 @@ def _merge(
     return _overlay(below, layer)
 
 
+def _without_aggregate(
+    below: dict[str, Any], layer: Mapping[str, Any], own: Mapping[str, str], notes: list[str]
+) -> dict[str, Any]:
+    """`below`, its train.aggregate unset where it came with another credit method and not from the user."""
+    former, method = below["credit"].get("method"), layer.get("credit", {}).get("method")
+    chosen = below["train"].get("aggregate")
+    if method in (None, former) or chosen is None or AGGREGATE in own:
+        return below
+    notes.append(f"credit.method {method}, not {former}: leaves out {former}'s train.aggregate {chosen}")
+    return {**below, "train": {**below["train"], "aggregate": None}}
+
+
 def _carried(
     below: dict[str, Any], above: Mapping[str, Any], place: str, own: Mapping[str, str], notes: list[str]
 ) -> dict[str, Any]:
     """What stays of the credit settings `below` under a layer. `own`: switch -> the place where the user set it.
 
+    Of a preset's and a run's switches only those stay that mean the same in every method; a discount or a weight does not.
     Raises UsageError where that loses a switch of the user's own.
     """
     former, method = below.get("method"), above.get("method")
@@ -202,10 +219,11 @@ def _carried(
         return below
     if not switches:
         return {}
-    from agentcli.credit.registry import switches_of
+    from agentcli.credit.registry import shared_switches, switches_of
 
-    kept = {name: value for name, value in switches.items() if name in switches_of(method)}
-    lost = sorted(switches.keys() - kept.keys())
+    shared = [name for name in switches_of(method) if name in own or name in shared_switches()]
+    kept = {name: value for name, value in switches.items() if name in shared}
+    lost = sorted(name for name in switches if name not in kept and name not in above)
     for name in lost:
         if name in own:
             raise UsageError(

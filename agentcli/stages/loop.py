@@ -14,6 +14,7 @@ import msgspec
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import UsageError
+from agentcli.exploration.registry import FORKING
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
@@ -66,13 +67,18 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
 def credit_of(settings: Settings) -> str | None:
     """The credit method of every iteration, None where the objective reads no credit. Raises UsageError for a method or switch that
     there is not, and for a method that needs what no rollout writes."""
-    name = make_credit(settings.credit)[0]
+    name, _, own = make_credit(settings.credit)
     if settings.train.objective != "policy-gradient":
         return None
     if known(name).needs_values:
         raise UsageError(
             f"credit.method {name}: needs a critic's value of every step, and no policy stores one yet; choose a method without "
             "a critic, for instance --set credit.method=grpo"
+        )
+    if getattr(own, "first_phase", "all") != "all" and settings.rollout.method not in FORKING:
+        raise UsageError(
+            f"credit.first_phase: trees of rollout.method {settings.rollout.method} have no first phase; sample with "
+            f"{', '.join(FORKING)}, or take --set credit.first_phase=all"
         )
     return name
 

@@ -17,6 +17,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
     Episode,
+    GraphSize,
     Ledger,
     Manifest,
     Move,
@@ -54,6 +55,7 @@ def schemas() -> dict[str, type[Any]]:
         "tree-seconds": TreeSeconds,
         "step-credit": StepCredit,
         "credit": Credit,
+        "graph-size": GraphSize,
         "episode": Episode,
         "evaluation": EvaluationSummary,
         "panel": Panel,

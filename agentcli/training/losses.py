@@ -17,6 +17,9 @@ from torch import Tensor
 
 from agentcli.records.settings import Aggregate
 
+SMALLEST_TEMPERATURE = 1e-30
+"""As the sampler's: a smaller one would make the quotient infinite."""
+
 
 class TokenLosses(NamedTuple):
     """What the loss is made of, per token; all (N,)."""
@@ -48,7 +51,7 @@ def token_entropies(logits_NV: Tensor, temperatures_N: Tensor | None = None) -> 
 def tempered(logits_NV: Tensor, temperatures_N: Tensor | None) -> Tensor:
     """logits / temperature in float32, each token with its own; all temperatures above 0. None: the logits themselves."""
     logits_NV = logits_NV.float()
-    return logits_NV if temperatures_N is None else logits_NV / temperatures_N[:, None]
+    return logits_NV if temperatures_N is None else logits_NV / temperatures_N[:, None].clamp(min=SMALLEST_TEMPERATURE)
 
 
 def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:

@@ -129,3 +129,29 @@ def test_dpepo_compares_transitions_across_copies_by_what_they_look_like() -> No
     seen = survey(grown, Switches())
     assert dpepo.step_rewards(grown, seen, DpepoSettings(**plain)) == pytest.approx([1.75])
     assert dpepo.step_rewards(grown, seen, DpepoSettings(state="exact", **plain)) == pytest.approx([2.0])
+
+
+def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None:
+    """A response without an action moves no copy: both copies then do the same from the same state, M_width 1 for each."""
+    both = [move(1, "x", "e1", canonical="room"), move(2, "x", "e2", canonical="room")]
+    unreadable = {"action": None, "validity": Validity.MALFORMED, "state": "joined", "next_state": "joined"}
+    grown = tree(step(0, None, **unreadable), step(1, 0, moves=both, outcome=FAILURE))
+    assert standing_states(grown, "paper") == [{}, {1: "room", 2: "room"}]
+    plain = DpepoSettings(alpha=1.0, omega=1.0, gamma=1.0, beta=0.5)
+    assert dpepo.step_rewards(grown, survey(grown, Switches()), plain)[1] == pytest.approx(1.75)
+
+
+def test_the_graph_counts_all_successes_as_one_node() -> None:
+    """002 Fig. 12: two last moves lead to one star. The nodes of the graph itself stay apart, for the mean distance."""
+    start = ("s", "S", "start")
+    grown = chains(
+        [
+            walked(SUCCESS, start, ("g1", "first goal", "")),
+            walked(SUCCESS, start, ("g2", "second goal", "")),
+            walked(FAILURE, start, ("b", "bad", "")),
+        ]
+    )
+    settings = RewardFlowSettings()
+    graph = state_graph(grown, survey(grown, settings), settings)
+    assert len(graph.nodes) == 4
+    assert (graph.size.nodes, graph.size.edges) == (3, 3)

@@ -12,6 +12,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
     Episode,
+    GraphSize,
     Ledger,
     Manifest,
     Move,
@@ -130,6 +131,7 @@ def every_record() -> dict[str, Any]:
         "ledger": Ledger(steps=8),
         "tree": tree(),
         "tree-seconds": TreeSeconds(task="t", policy=1.5, environment=0.25, wall=1.0),
+        "graph-size": GraphSize(nodes=3, edges=2),
         "step-credit": StepCredit(step=0, advantage=1.5, parts={"reward": 1.0}, weight=0.5),
         "credit": credit(),
         "episode": episode(),

@@ -49,8 +49,8 @@ def reproduce(base: Path, **variables: str) -> tuple[int, str, list[str]]:
 def test_typed_again_it_starts_nothing(tmp_path: Path) -> None:
     code, _, commands = reproduce(tmp_path, METHODS="grpo carl")
     assert code == 0
-    assert len(commands) == 2 * (2 + 1 + 2) + 4 * 2
-    assert sum("sft.updates=3600" in command for command in commands) == 2
+    assert len(commands) == 2 * (1 + 1 + 1) + 4 * 2
+    assert sum("sft.updates=1800" in command for command in commands) == 2
     assert reproduce(tmp_path, METHODS="grpo carl")[2] == []
     (again,) = {command.split()[0] for command in reproduce(tmp_path, METHODS="grpo carl", ITERATIONS="9")[2]}
     assert again == "run"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcli.credit.registry import METHODS, make, switches_of
+from agentcli.credit.registry import METHODS, make, shared_switches, switches_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
@@ -191,11 +191,25 @@ def test_no_switch_of_a_preset_is_lost_in_silence(former: str, method: str, data
     told: list[str] = []
     base = Settings(credit={"method": former, **{name: defaults[name] for name in some}})
     found = only(flags={"credit.method": method}, base=base, note=told.append).credit
-    assert found.keys() - {"method"} == {name for name in some if name in switches_of(method)}
+    kept = {name for name in some if name in switches_of(method) and name in shared_switches()}
+    assert found.keys() - {"method"} == (some if former == method else kept)
     for name in some - found.keys():
         assert re.search(rf"leaves out {former}'s .*\b{name}\b", told[0])
     for name in found.keys() - {"method"} if former != method else ():
         assert re.search(rf"keeps .*\b{name} ", told[0])
+
+
+def test_how_tokens_are_averaged_is_not_inherited_from_another_method(tmp_path: Path) -> None:
+    """003 eq. 2 wants equal weights: a preset's 002 eq. 11 must not come along to carl, nor the other way round."""
+    preset = str(write(tmp_path / "a.yaml", "{credit: {method: rewardflow}, train: {aggregate: step}}"))
+    told: list[str] = []
+    assert only(preset=preset, flags={"credit.method": "carl"}, note=told.append).train.aggregate is None
+    assert told == ["credit.method carl, not rewardflow: leaves out rewardflow's train.aggregate step"]
+    both = {"credit.method": "carl", "train.aggregate": "sequence"}
+    assert only(preset=preset, flags=both).train.aggregate == "sequence"
+    mine = write(tmp_path / "mine.yaml", "train: {aggregate: sequence}")
+    assert only(preset=preset, files=[mine], flags={"credit.method": "carl"}).train.aggregate == "sequence"
+    assert only(preset=preset).train.aggregate == "step"
 
 
 def test_another_world_drops_the_former_ones_options(tmp_path: Path) -> None:

@@ -3,9 +3,10 @@
 The exact key is what the agent holds, what was done to things, and a hash over every fact that can still change and
 still matter: equal keys mean an equal future. What was read last is not in it, so an action that changed nothing leaves the
 key as it was. The canonical state is f(s) of RewardFlow (002 B.1, Fig. 11): the observation, the inventory, and what was
-cleaned, heated or cooled. It is what the agent knows of its situation, so it merges what only looks the same.
+cleaned, heated or cooled. It is what the agent knows of its situation, so it merges what only looks the same. What
+was treated and put down is named too ("Elsewhere: mug 1 [cleaned]"), which the paper's figure has no case of.
 
- A fact matters if an action's precondition, the goal or the text grammar asks for its
+A fact matters if an action's precondition, the goal or the text grammar asks for its
 predicate. Facts that nothing asks for (which receptacle was ever examined, say) would only split equal states, and so
 would the number of steps: neither is in a key.
 
