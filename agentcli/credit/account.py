@@ -147,7 +147,7 @@ def why_nothing(group: Group) -> str:
     if group.std is None:
         return "it has nobody to be compared with"
     if len(group.members) == 1:
-        return "its own rows, which score the same, are the whole group"
+        return "all rows of the group are its own, and score the same"
     if group.std < SMALLEST_STD:
         return f"all of its group score the same (std below {SMALLEST_STD:g})"
     return "a single trajectory has nobody to be compared with"

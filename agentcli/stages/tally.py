@@ -91,8 +91,7 @@ class Tally:
 
     def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
         """At most one line about responses, where more than half are malformed, one about prompts that were too long, and one about
-        errors. `errored`: what is to be
-        said of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT)."""
+        errors. `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT)."""
         malformed, responses = self.counts["malformed_responses"], self.counts["responses"]
         if 2 * malformed > responses:
             share = f"{malformed} of {responses} responses ({malformed / responses:.0%}) held no readable action"

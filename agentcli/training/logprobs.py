@@ -78,10 +78,10 @@ def prepare_logprobs(
 
     if tokens.sampled_temperature is None:
         (current,) = score(model, scored, tokens.temperature)
-        alike = current
+        as_sampled = current
     else:
-        current, alike = score(model, scored, tokens.temperature, tokens.sampled_temperature)
-    gap = logprob_gap(tokens.gather(alike, scored), tokens.gather(tokens.old, scored))
+        current, as_sampled = score(model, scored, tokens.temperature, tokens.sampled_temperature)
+    gap = logprob_gap(tokens.gather(as_sampled, scored), tokens.gather(tokens.old, scored))
     if settings.recompute_logprobs:
         tokens.sampled, tokens.old = tokens.old, current
     if settings.beta != 0:

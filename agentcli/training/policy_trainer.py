@@ -75,19 +75,19 @@ class PolicyTrainer(Trainer):
         )
         loss = (inputs["weights_N"] * losses.loss_N).sum()
         detached_NV = logits_NV.detach()
-        alike_N = logprobs_N.detach()
+        as_sampled_N = logprobs_N.detach()
         if "sampled_temperature_N" in inputs:
-            alike_N = token_logprobs(detached_NV, targets_N, inputs["sampled_temperature_N"])
-        self._record(losses, alike_N, token_entropies(detached_NV, temperatures_N), inputs)
+            as_sampled_N = token_logprobs(detached_NV, targets_N, inputs["sampled_temperature_N"])
+        self._record(losses, as_sampled_N, token_entropies(detached_NV, temperatures_N), inputs)
         scaled = loss * self._plan.world.size
         return (scaled, {"logits": logits_NV}) if return_outputs else scaled
 
     @torch.no_grad()
-    def _record(self, losses: TokenLosses, alike_N: Tensor, entropies_N: Tensor, inputs: dict[str, Tensor]) -> None:
-        """Add a microbatch to the figures. `alike_N`: log-probabilities of the distribution that the sampler's are of."""
+    def _record(self, losses: TokenLosses, as_sampled_N: Tensor, entropies_N: Tensor, inputs: dict[str, Tensor]) -> None:
+        """Add a microbatch to the figures. `as_sampled_N`: log-probabilities of the distribution that the sampler's are of."""
         weights_N, counted_N = inputs["weights_N"].double(), inputs["counted_N"].double()
         sampled_N = inputs.get("sampled_N", inputs["old_N"])
-        gap_N = counted_N * (alike_N - sampled_N).abs()
+        gap_N = counted_N * (as_sampled_N - sampled_N).abs()
         sums = (
             (weights_N * losses.loss_N).sum(),
             (weights_N * losses.surrogate_N).sum(),
@@ -96,7 +96,7 @@ class PolicyTrainer(Trainer):
             (counted_N * losses.clipped_N).sum(),
             (counted_N * losses.ratio_N).sum(),
             gap_N.sum(),
-            (counted_N * k3(sampled_N, alike_N)).sum(),
+            (counted_N * k3(sampled_N, as_sampled_N)).sum(),
             counted_N.sum(),
             inputs["rows_1"].sum().double(),
         )
