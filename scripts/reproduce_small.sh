@@ -5,7 +5,7 @@
 #   passed over. six: all task types. six-copies: the same from a start that was also shown DPEPO's copies of the environment.
 #   ITERATIONS, STEPS (environment steps of one iteration), SFT_UPDATES: the size; JOBS: runs at a time
 #   METHODS: names of the table below, the first is the reference; PANELS: splits, -greedy behind one means one sample at T = 0
-#   COMMON: settings that all loops share, e.g. COMMON="credit.penalty=outside policy.temperature=1.0"; a line of the table wins
+#   COMMON: settings that all loops share, in the place of the regime's own, e.g. COMMON="credit.penalty=outside"; a line of the table wins
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 usage='usage: [REGIME=bathrooms|six|six-copies] scripts/reproduce_small.sh OUT [SEED...]'
@@ -13,17 +13,17 @@ out=${1:?$usage}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1)
-export regime=${REGIME:-bathrooms} common=${COMMON:-}
-methods='grpo gigpo rewardflow spark-grpo spark-rewardflow carl'
+export regime=${REGIME:-bathrooms}
+methods='grpo gigpo rewardflow spark-grpo spark-rewardflow carl' calm='credit.penalty=outside train.learning_rate=1e-4'
 case $regime in
-  bathrooms) size=(quickstart 28 700 4000) copies=true methods+=' dpepo' ;;
-  # 60 % of the preset's updates: policies start weak, and there is room.
+  bathrooms) size=(quickstart 28 700 4000) copies=true methods+=' dpepo' calm='' ;;
+  # 60 % of the preset's updates: policies start weak, and there is room. `calm`: without it runs stand still (docs/results.md).
   six) size=(quickstart-six 24 900 1800) copies='' ;;
   six-copies) size=(quickstart-six 24 900 3600) copies=true methods='grpo dpepo dpepo-grpo' ;;
   *) printf 'error: REGIME: no regime %s; there are bathrooms, six and six-copies\n' "$regime" >&2; exit 2 ;;
 esac
 export preset=${size[0]} iterations=${ITERATIONS:-${size[1]}} steps=${STEPS:-${size[2]}} sft_updates=${SFT_UPDATES:-${size[3]}}
-export panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime copies
+export common=${COMMON-$calm} panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime copies
 jobs=${JOBS:-2}
 read -ra methods <<<"${METHODS:-$methods}"
 

@@ -164,7 +164,7 @@ def test_zeros_and_masks_have_a_reason() -> None:
     alone = explanation(outcomes([2], [SUCCESS]), {"method": "grpo"}, 0)
     assert "nobody to be compared with" in lines_of(alone)["advantage"].what
     rows = explanation(outcomes([2], [SUCCESS]), {"method": "grpo", "form": "release"}, 0)
-    assert "its own rows, which score the same" in lines_of(rows)["advantage"].what
+    assert "all rows of the group are its own" in lines_of(rows)["advantage"].what
     lost = explanation(chains([walk("abd", FAILURE), walk("acd", FAILURE)]), {"method": "rewardflow"}, 0)
     assert "nobody succeeded" in lines_of(lost)["closer"].what
     errored = explanation(outcomes([1, 1], [ERRORED, SUCCESS]), {"method": "grpo"}, 0)
