@@ -77,14 +77,10 @@ class StateGraph:
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one node, and so are all failures."""
-        ends = {node.kind for node in self.nodes if node.kind != STATE}
-        inner = sum(node.kind == STATE for node in self.nodes)
-        edges = {
-            (source, target if self.nodes[target].kind == STATE else self.nodes[target].kind, action)
-            for source, target, action in self.counts
-        }
-        return GraphSize(nodes=inner + len(ends), edges=len(edges))
+        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one node."""
+        goals = {number for number, node in enumerate(self.nodes) if node.kind == SUCCESS}
+        edges = {(source, -1 if target in goals else target, action) for source, target, action in self.counts}
+        return GraphSize(nodes=len(self.nodes) - len(goals) + (len(goals) > 0), edges=len(edges))
 
     @property
     def edges(self) -> list[Edge]:

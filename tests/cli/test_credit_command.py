@@ -110,7 +110,7 @@ def test_another_method_than_the_runs_own_keeps_its_shared_switches_and_says_so(
     )
     assert agentcli("assign-credit", str(run), "--method", "dpepo", "-q").stderr == ""
     written = read_json(run / "manifest.json", Manifest).stages["credit/dpepo"].settings["credit"]
-    assert (written["invalid_penalty"], written["gamma"]) == (0.3, 0.8)
+    assert (written["invalid_penalty"], written["gamma"]) == (0.3, 0.95)
 
 
 def test_compare_prints_tables_or_one_json_line(run: Path) -> None:
