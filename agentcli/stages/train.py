@@ -92,7 +92,6 @@ def train(
             return session.nothing_owed(session.done)
         if settings.train.carry_optimizer and not carry:
             session.progress.note(f"fresh optimiser: no {carried} to carry on")
-
         from agentcli.stages.threads import use_threads
         from agentcli.training.job import Job
 
