@@ -19,7 +19,16 @@ from agentcli.records.files import read_records
 from agentcli.records.types import Credit, Tree
 
 FORMS = ("paper", "exact", "observation")
-HEADS = ("state", "nodes", "edges", "most nodes", "most edges", "alone, %", "RewardFlow action term, %", "GiGPO step term, %")
+HEADS = (
+    "state",
+    "nodes",
+    "edges",
+    "most nodes",
+    "most edges",
+    "alone, %",
+    "RewardFlow action term, %",
+    "GiGPO step term, %",
+)
 
 
 def main(path: Path) -> None:

@@ -83,7 +83,9 @@ class PolicyTrainer(Trainer):
         return (scaled, {"logits": logits_NV}) if return_outputs else scaled
 
     @torch.no_grad()
-    def _record(self, losses: TokenLosses, as_sampled_N: Tensor, entropies_N: Tensor, inputs: dict[str, Tensor]) -> None:
+    def _record(
+        self, losses: TokenLosses, as_sampled_N: Tensor, entropies_N: Tensor, inputs: dict[str, Tensor]
+    ) -> None:
         """Add a microbatch to the figures. `as_sampled_N`: log-probabilities of the distribution that the sampler's are of."""
         weights_N, counted_N = inputs["weights_N"].double(), inputs["counted_N"].double()
         sampled_N = inputs.get("sampled_N", inputs["old_N"])
