@@ -11,6 +11,7 @@ from typing import Any
 
 import reproduce_results as shape
 
+from agentcli.analysis.compare_training import loop_folders, read_iteration
 from agentcli.credit.carl import first_phase
 from agentcli.credit.group import ROOT
 from agentcli.errors import AgentCliError, DataError
@@ -22,7 +23,6 @@ from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import leaves
 from agentcli.records.types import Episode, Outcome, StageRecord, Tree
-from agentcli.stages.compare_training import loop_folders, read_iteration
 from agentcli.training.metrics import TrainMetrics
 
 OF_PLACE = ("seed", "policy.model", "train.reference")

@@ -73,8 +73,8 @@ def _explain(call: Call) -> None:
         return
     import msgspec
 
+    from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
-    from agentcli.stages.explain import explain_step
 
     told = explain_step(settings, run, call.values["explain"])
     print_explanation(msgspec.json.decode(msgspec.json.encode(told)), json=call.values["json"])

@@ -21,7 +21,7 @@ LABELS = Option(
 def compare(call: Call) -> None:
     """Runs side by side on the same tasks: success with paired tests against the first, tokens and steps relative to it,
     repetition and exploration, by task kind; and what trees, or whole loops, cost."""
-    from agentcli.stages.compare import compare as stage
+    from agentcli.analysis.compare import compare as stage
 
     result = stage(call.values["places"] or [], call.values["labels"] or [], call.progress)
     from agentcli.reports.output import print_comparison

@@ -110,6 +110,6 @@ def trackers(ctx: typer.Context) -> list[str]:
 
 
 def schemas(ctx: typer.Context) -> list[str]:
-    from agentcli.stages.schema import schemas as found
+    from agentcli.analysis.schema import schemas as found
 
     return list(found())

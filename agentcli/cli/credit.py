@@ -27,8 +27,8 @@ def compare(call: Call) -> None:
     top = call.values["top"]
     if top is not None and top < 0:
         raise UsageError(f"--top {top}: a number of steps is at least 0")
+    from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.output import print_agreement
-    from agentcli.stages.compare_credit import MOST, compare_credit
 
     found = compare_credit(call.run, names, call.progress, MOST if top is None else top)
     print_agreement(found, json=call.values["json"])

@@ -9,8 +9,8 @@ def doctor(call: Call) -> None:
     """What is here of all that agentcli can use, and what to type for the rest; exits 4 if the core lacks something."""
     import msgspec
 
+    from agentcli.analysis.doctor import examine_here
     from agentcli.reports.output import print_rows
-    from agentcli.stages.doctor import examine_here
 
     findings = examine_here()
     print_rows("doctor", [msgspec.to_builtins(finding) for finding in findings], json=call.values["json"])

@@ -9,7 +9,7 @@ def schema(call: Call) -> None:
     """Print the JSON Schema of a record (task, step, tree, credit, episode, panel, manifest, ...) or of the settings."""
     import json
 
-    from agentcli.stages.schema import json_schema, schemas
+    from agentcli.analysis.schema import json_schema, schemas
 
     name = call.values["name"]
     if name is None:

@@ -17,7 +17,7 @@ def validate(call: Call) -> None:
     is any."""
     import json
 
-    from agentcli.stages.validate import check
+    from agentcli.analysis.validate import check
 
     if not call.values["files"]:
         raise UsageError("name the files, for instance: agentcli validate runs/latest")

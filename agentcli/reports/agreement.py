@@ -1,4 +1,4 @@
-"""Tables of how far credit methods agree, made from plain values (stages.compare_credit). Texts of worlds are escaped."""
+"""Tables of how far credit methods agree, made from plain values (analysis.compare_credit). Texts of worlds are escaped."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

@@ -19,7 +19,7 @@ SIBLINGS = {
 
 
 def comparison_tables(result: Mapping[str, Any]) -> Iterator[Blocks]:
-    """Every table of a comparison (stages.compare): evaluations, their kinds, Wilcoxon, trees, training."""
+    """Every table of a comparison (analysis.compare): evaluations, their kinds, Wilcoxon, trees, training."""
     for label, runs in result["evaluations"].items():
         yield label_table(label, runs)
         yield behaviour_table(label, runs)

@@ -1,6 +1,6 @@
 """An explained step as text for the terminal: the step, the groups it is compared with, the arithmetic of its advantage.
 
-Made from plain values (the JSON of stages.explain). Texts of worlds and models are shortened and their control characters escaped.
+Made from plain values (the JSON of analysis.explain). Texts of worlds and models are shortened, their control characters escaped.
 """
 
 import re

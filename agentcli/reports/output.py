@@ -52,7 +52,7 @@ def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
 
 
 def print_explanation(told: dict[str, Any], *, json: bool) -> None:
-    """An explained step (stages.explain, as plain values): one JSON line, or text, on stdout."""
+    """An explained step (analysis.explain, as plain values): one JSON line, or text, on stdout."""
     if json:
         print(jsonlib.dumps(told))
         return
@@ -64,7 +64,7 @@ def print_explanation(told: dict[str, Any], *, json: bool) -> None:
 
 
 def print_agreement(found: dict[str, Any], *, json: bool) -> None:
-    """Credit methods side by side (stages.compare_credit): one JSON line, or tables, on stdout."""
+    """Credit methods side by side (analysis.compare_credit): one JSON line, or tables, on stdout."""
     if json:
         print(jsonlib.dumps(found))
         return

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from agentcli.analysis.schema import schemas
 from agentcli.credit.registry import method_names as credit_names
 from agentcli.environments.registry import make_world, world_names
 from agentcli.exploration.registry import method_names as exploration_names
 from agentcli.policies.registry import policy_names
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.stages.layers import list_presets
-from agentcli.stages.schema import schemas
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "transformers", "textworld", "trl", "scipy", "networkx")

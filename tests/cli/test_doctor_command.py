@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from agentcli.analysis import doctor
+from agentcli.analysis.doctor import Finding
 from agentcli.cli.app import app
-from agentcli.stages import doctor
-from agentcli.stages.doctor import Finding
 
 JAVA = Finding(name="java", found=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
 CORE = Finding(name="core", found=False, required=True, detail="trl missing", get="pip install agentcli")

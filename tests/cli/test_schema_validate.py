@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from agentcli.analysis.schema import json_schema
 from agentcli.cli import schema, validate
 from agentcli.cli.app import app
 from agentcli.records.files import write_json
 from agentcli.records.types import Manifest
-from agentcli.stages.schema import json_schema
 
 
 @pytest.fixture(autouse=True)

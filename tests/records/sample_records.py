@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from agentcli.analysis.schema import METRICS
 from agentcli.credit.registry import make
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import EvaluationSummary
@@ -28,7 +29,6 @@ from agentcli.records.types import (
     Validity,
 )
 from agentcli.stages.panels import make_panel
-from agentcli.stages.schema import METRICS
 
 PARENTS = (None, 0, 1, 1, 0, None, 5, None)
 """A tree with forks at two depths, a chain, and a root that is a leaf."""

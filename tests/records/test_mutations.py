@@ -13,6 +13,8 @@ import msgspec
 import pytest
 from sample_records import every_record, tree
 
+from agentcli.analysis.schema import schemas
+from agentcli.analysis.validate import check
 from agentcli.credit.registry import METHODS, make
 from agentcli.errors import DataError
 from agentcli.evaluation.episodes import episodes
@@ -20,8 +22,6 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import RecordWriter, read_numbered, read_records
 from agentcli.records.trees import children, leaves, paths, validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Tree
-from agentcli.stages.schema import schemas
-from agentcli.stages.validate import check
 
 MUTANTS = 10_000
 RECORDS = every_record()

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agentcli.analysis.validate import check
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance, Budget, parse_budget
@@ -28,7 +29,6 @@ from agentcli.stages.progress import Silent
 from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
-from agentcli.stages.validate import check
 
 
 class Notes(Silent):

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from sample_records import credit, episode, metrics, panel, stage_record, tree
 
+from agentcli.analysis.schema import METRICS
+from agentcli.analysis.validate import Finding, check, validate
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.types import SCHEMA_VERSION, Manifest
-from agentcli.stages.schema import METRICS
-from agentcli.stages.validate import Finding, check, validate
 from agentcli.training.metrics import SftMetrics, TrainMetrics
 
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agentcli.stages.doctor import Finding, examine
+from agentcli.analysis.doctor import Finding, examine
 
 
 def named(findings: list[Finding]) -> dict[str, Finding]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from typer.testing import CliRunner
 
+from agentcli.analysis.compare import compare
 from agentcli.cli.app import app
 from agentcli.records.settings import (
     EnvironmentSettings,
@@ -14,7 +15,6 @@ from agentcli.records.settings import (
     RolloutSettings,
     Settings,
 )
-from agentcli.stages.compare import compare
 from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
 from agentcli.stages.rollout import rollout

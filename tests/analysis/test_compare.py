@@ -10,6 +10,7 @@ import pytest
 from compared_runs import compared, refused, toy
 from typer.testing import CliRunner
 
+from agentcli.analysis.validate import check, validate
 from agentcli.cli.app import app
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
@@ -22,7 +23,6 @@ from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.evaluate import test_time_branch as branch
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
-from agentcli.stages.validate import check, validate
 
 
 def successes(run: Path, label: str = "test") -> list[bool]:

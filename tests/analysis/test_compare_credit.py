@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from test_rollout import toy
 
+from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.types import Tree
-from agentcli.stages.compare_credit import compare_credit
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.progress import Silent
 from agentcli.stages.session import Invocation

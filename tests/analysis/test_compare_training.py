@@ -11,11 +11,11 @@ from compared_loops import made
 from compared_runs import compared, refused
 from typer.testing import CliRunner
 
+from agentcli.analysis.compare_training import loop_folders, read_iteration
 from agentcli.cli.app import app
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
-from agentcli.stages.compare_training import loop_folders, read_iteration
 
 NOTE = "its loop has not ended; iterations counted: 2"
 

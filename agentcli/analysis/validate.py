@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentcli.analysis.schema import hint, kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
@@ -20,7 +21,6 @@ from agentcli.records.settings import Settings
 from agentcli.records.trees import validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Task, Tree
 from agentcli.stages.panels import make_panel, read_panel
-from agentcli.stages.schema import hint, kind_of, metrics_type, type_of
 
 
 class Finding(NamedTuple):

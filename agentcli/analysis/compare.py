@@ -12,6 +12,7 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
+from agentcli.analysis.compare_training import lacks_training, loop_folders, training_of
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import hides_moves, over_benchmarks, side_by_side
 from agentcli.evaluation.growth import TreeShape, totals
@@ -19,7 +20,6 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode, StageRecord, Task
-from agentcli.stages.compare_training import lacks_training, loop_folders, training_of
 from agentcli.stages.panels import make_panel
 from agentcli.stages.progress import Progress
 

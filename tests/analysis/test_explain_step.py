@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from test_rollout import toy
 
+from agentcli.analysis.explain import Told, explain_step
 from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_records
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.credit import assign_credit
-from agentcli.stages.explain import Told, explain_step
 from agentcli.stages.session import Invocation
 
 

@@ -8,11 +8,11 @@ import msgspec
 import pytest
 from sample_records import every_record
 
+from agentcli.analysis.schema import METRICS, json_schema, kind_of, metrics_type, schemas
 from agentcli.errors import UsageError
 from agentcli.records import types
 from agentcli.records.settings import Settings
 from agentcli.records.types import Record
-from agentcli.stages.schema import METRICS, json_schema, kind_of, metrics_type, schemas
 
 RECORDS = {**every_record(), "settings": Settings()}
 JSON_TYPES: dict[str, Any] = {

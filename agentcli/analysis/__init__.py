@@ -1,0 +1,1 @@
+"""What looks at files and answers: comparisons, explanations, checks, schemas, the machine. Nothing here writes a file."""
