@@ -69,7 +69,7 @@ NAME_ALFWORLD = {
     "agentcli/environments/registry.py",
     "agentcli/records/runs.py",
     "agentcli/records/settings.py",
-    "agentcli/stages/doctor.py",
+    "agentcli/analysis/doctor.py",
 }
 """Files outside environments/alfworld/ that name ALFWorld."""
 UNDOCUMENTED = {
@@ -80,6 +80,7 @@ UNDOCUMENTED = {
 }
 """Rooms with a public class, function or method of several statements that has no docstring."""
 RUN_ON_FIRST_LINES = {
+    "analysis",
     "cli",
     "credit",
     "environments",
@@ -94,12 +95,12 @@ RUN_ON_FIRST_LINES = {
 }
 """Rooms with a docstring whose first line does not end with a full stop."""
 RIDDLING = {
+    "analysis",
     "credit",
     "evaluation",
     "exploration",
     "policies",
     "records",
-    "stages",
 }
 """Rooms with a docstring that begins with one of RIDDLES."""
 
