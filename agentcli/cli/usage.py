@@ -12,6 +12,7 @@ from typing import TypeAlias
 import typer
 
 from agentcli.cli.command import Command
+from agentcli.registry import closest
 
 Commands: TypeAlias = Mapping[str, "Command | Commands"]
 
@@ -91,7 +92,5 @@ def _typed(words: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str], before: str = "") -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, 1)
-    return f" did you mean {before}{close[0]}?" if close else ""
+    close = closest(name, known)
+    return f" did you mean {before}{close}?" if close else ""

@@ -5,16 +5,12 @@ A world that is not packaged is used by writing "package.module:Class" as its na
 so that listing names imports none of them.
 """
 
-import difflib
-import importlib
-
 import msgspec
 
 from agentcli.environments.protocol import Engine, World
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
-
-ENTRY_POINTS = "agentcli.environments"
+from agentcli.registry import Registry
 
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
@@ -22,9 +18,12 @@ WORLDS = {
 """Name -> "module:Class". The extra that installs a world's dependencies has the world's name."""
 
 
+REGISTRY = Registry("agentcli.environments", WORLDS, key="environment.name", what="world", in_full=True)
+
+
 def world_names() -> list[str]:
     """Every name that `make_world` knows, sorted."""
-    return sorted(_targets())
+    return REGISTRY.names()
 
 
 def make_world(settings: EnvironmentSettings) -> World:
@@ -34,24 +33,16 @@ def make_world(settings: EnvironmentSettings) -> World:
     not installed.
     """
     name = settings.name
-    if ":" in name:
-        target = name
-    else:
-        targets = _targets()
-        if name not in targets:
-            near = difflib.get_close_matches(name, targets, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(targets))}"
-            raise UsageError(f"environment.name: no world is called {name!r}; {hint}")
-        target = targets[name]
-    module_name, _, class_name = target.partition(":")
+    place = REGISTRY.place(name)
+    module, _, thing = place.partition(":")
     try:
-        world = getattr(importlib.import_module(module_name), class_name)
+        world = REGISTRY.load(name)
     except ImportError as error:
-        if error.name is not None and f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(f"environment.name: {target}: no module {error.name} can be imported") from error
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            raise UsageError(f"environment.name: {place}: no module {error.name} can be imported") from error
         raise _missing(name, error) from error
     except AttributeError as error:
-        raise UsageError(f"environment.name: {target}: {module_name} has no {class_name}") from error
+        raise UsageError(f"environment.name: {place}: {module} has no {thing}") from error
     try:
         return world(settings)
     except msgspec.ValidationError as error:
@@ -65,12 +56,6 @@ def make_engine(world: World, name: str) -> Engine:
         return world.engine()
     except ImportError as error:
         raise _missing(name, error) from error
-
-
-def _targets() -> dict[str, str]:
-    from importlib.metadata import entry_points
-
-    return {point.name: point.value for point in entry_points(group=ENTRY_POINTS)} | WORLDS
 
 
 def _missing(name: str, error: ImportError) -> MissingError:

@@ -1,12 +1,11 @@
 """All exploration methods by name. An installed package adds its own under the entry-point group
 `agentcli.exploration`: a module with `async def explore(actor, settings) -> Tree`."""
 
-from importlib import import_module, metadata
-
 from agentcli.errors import UsageError
 from agentcli.exploration.budget import Explore, first_leaves, parse_budget, within_deadline
 from agentcli.exploration.triggers import probability_of
 from agentcli.records.settings import Settings
+from agentcli.registry import Registry
 
 METHODS = {
     "chain": "agentcli.exploration.chain",
@@ -23,22 +22,17 @@ FORKING = ("spark", "carl", "arpo", "treerl", "treerpo")
 """Methods that begin with `rollout.roots` trajectories."""
 
 
+REGISTRY = Registry("agentcli.exploration", METHODS, key="rollout.method", what="exploration method")
+
+
 def method_names() -> list[str]:
     """Names of the built-in and installed methods, sorted."""
-    return sorted({*METHODS, *(point.name for point in metadata.entry_points(group="agentcli.exploration"))})
+    return REGISTRY.names()
 
 
 def make(name: str) -> Explore:
     """The method's explore function, bounded by the tree's deadline. Raises UsageError with the nearest name."""
-    if name in METHODS:
-        return within_deadline(import_module(METHODS[name]).explore)
-    for point in metadata.entry_points(group="agentcli.exploration", name=name):
-        return within_deadline(point.load().explore)
-    import difflib
-
-    near = difflib.get_close_matches(name, method_names(), 1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(method_names())}"
-    raise UsageError(f"rollout.method: no exploration method {name!r}; {hint}")
+    return within_deadline(REGISTRY.load(name).explore)
 
 
 def check(settings: Settings) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import Settings
+from agentcli.registry import closest, nearest
 
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
@@ -95,7 +96,7 @@ def find_preset(name: str) -> Path:
         return Path(name)
     known = {path.stem: path for path in list_presets()}
     if name not in known:
-        raise UsageError(f"no preset {name!r}; {_nearest(name, sorted(known)) or 'agentcli preset list shows them'}")
+        raise UsageError(f"no preset {name!r}; {nearest(name, sorted(known))}")
     return known[name]
 
 
@@ -290,10 +291,9 @@ def _suggestion(key: str, above: str, siblings: list[str]) -> str:
     """The nearest name: among the section's own, then the same name in another section, then anywhere."""
     everywhere = list(_paths(Settings, ""))
     elsewhere = [path for path in everywhere if path.rpartition(".")[2] == key]
-    found = _nearest(key, siblings, above) or _nearest(
-        f"{above}{key}", elsewhere or everywhere, cutoff=0.4 if elsewhere else 0.7
-    )
-    return found or f"there are {', '.join(above + name for name in siblings)}"
+    sibling = closest(key, siblings)
+    near = above + sibling if sibling else closest(f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7)
+    return f"did you mean {near}?" if near else f"there are {', '.join(above + name for name in siblings)}"
 
 
 def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
@@ -301,13 +301,6 @@ def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
         yield f"{above}{field.name}"
         if _is_section(field.type):
             yield from _paths(field.type, f"{above}{field.name}.")
-
-
-def _nearest(name: str, known: list[str], prefix: str = "", cutoff: float = 0.6) -> str | None:
-    import difflib
-
-    close = difflib.get_close_matches(name, known, 1, cutoff)
-    return f"did you mean {prefix}{close[0]}?" if close else None
 
 
 def _choices(path: str) -> tuple[str, ...]:

@@ -217,7 +217,7 @@ def test_an_engine_may_print() -> None:
     [
         (toy(setup_fault="missing"), MissingError, "No module named 'corridors'; install corridors"),
         (toy(setup_fault="exit"), EngineError, "starting an engine process: the engine process exited with status 3"),
-        (EnvironmentSettings(name="nowhere"), UsageError, "no world is called 'nowhere'"),
+        (EnvironmentSettings(name="nowhere"), UsageError, "no world 'nowhere'"),
     ],
 )
 def test_a_world_that_cannot_be_set_up_says_so_when_the_pool_opens(

@@ -1,0 +1,72 @@
+"""Plug-ins by name: worlds, exploration and credit methods, policies, dialects, objectives.
+
+A registry holds a table of built-in names, each with the place of its thing: "module:thing", or "module" for the module
+itself. An installed package adds names under the registry's entry-point group; a built-in name wins over an installed one.
+Nothing is imported before it is asked for, so that listing names is cheap.
+"""
+
+from collections.abc import Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from agentcli.errors import UsageError
+
+
+class Registry:
+    """The plug-ins of one kind.
+
+    `group` is the entry-point group, `key` the setting that names a plug-in, `what` a plug-in in words. `table` is read
+    whenever a name is asked for. With `in_full` a name may also be a place, "module:thing".
+    """
+
+    def __init__(self, group: str, table: Mapping[str, str], *, key: str, what: str, in_full: bool = False) -> None:
+        self.group = group
+        self.table = table
+        self.key = key
+        self.what = what
+        self.in_full = in_full
+
+    def names(self) -> list[str]:
+        """The built-in and installed names, sorted."""
+        from importlib import metadata
+
+        installed = (point.name for point in metadata.entry_points(group=self.group))
+        return sorted({*self.table, *installed})
+
+    def place(self, name: str) -> str:
+        """The "module:thing" that a name stands for. Raises UsageError with the nearest name."""
+        if name in self.table:
+            return self.table[name]
+        if self.in_full and ":" in name:
+            return name
+        from importlib import metadata
+
+        for point in metadata.entry_points(group=self.group, name=name):
+            return f"{point.module}:{point.attr}" if point.attr else point.module
+        raise UsageError(f"{self.key}: no {self.what} {name!r}; {nearest(name, self.names())}")
+
+    def load(self, name: str) -> Any:
+        """The thing itself, imported now. Raises UsageError with the nearest name, and what its import raises.
+
+        A place that does not exist is an ImportError of its module, or an AttributeError.
+        """
+        module, colon, attributes = self.place(name).partition(":")
+        thing: Any = import_module(module)
+        for attribute in attributes.split(".") if colon else ():
+            thing = getattr(thing, attribute)
+        return thing
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str = "there are") -> str:
+    """The hint that ends an error about an unknown name: the nearest name, else all of them after `otherwise`."""
+    known = list(names)
+    close = closest(name, known)
+    return f"did you mean {close}?" if close else f"{otherwise} {', '.join(known)}"
+
+
+def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The most similar of `names`, if one is at least `cutoff` similar (1: equal)."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, list(names), 1, cutoff)
+    return close[0] if close else None
