@@ -20,7 +20,8 @@ from agentcli.cli.app import app
 from agentcli.records.files import read_json, read_records, sha256_file, write_json
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Outcome, Record, Tree, Validity
-from agentcli.training.metrics import SftMetrics, TrainMetrics
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 LEAVES, TASKS, HORIZON = 4, 4, 10
 PRESET = f"""

@@ -29,7 +29,9 @@ from agentcli.records.types import (
     Tree,
     TreeSeconds,
 )
-from agentcli.training.metrics import DpoMetrics, SftMetrics, TrainMetrics
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.preference.metrics import DpoMetrics
 
 METRICS: dict[str, type[Any]] = {
     "train-metrics": TrainMetrics,

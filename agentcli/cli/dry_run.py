@@ -59,7 +59,7 @@ def check_tracking(settings: "Settings", out: Path | None, overwrite: bool) -> N
     """Raises MissingError and UsageError for a tracker that could not start in the run `out`."""
     if settings.tracking.to and out is not None:
         from agentcli.records.runs import RunDirectory
-        from agentcli.training.trackers import check_trackers
+        from agentcli.training.loop.trackers import check_trackers
 
         check_trackers(settings.tracking, out if overwrite else RunDirectory(out).tracking)
 

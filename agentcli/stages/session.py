@@ -241,7 +241,7 @@ class Session:
         """For a stage that has a tracking folder among its outputs."""
         tracking = self.settings.tracking
         if tracking.to and self.run.tracking in self._outputs:
-            from agentcli.training.trackers import check_trackers
+            from agentcli.training.loop.trackers import check_trackers
 
             check_trackers(tracking, self.run.path if self.invocation.overwrite else self.run.tracking)
 

@@ -34,7 +34,7 @@ def sft(settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocat
         entities = make_world(settings.environment).vocabulary() if model == "tiny" else []
 
         from agentcli.stages.threads import use_threads
-        from agentcli.training.sft import run_sft
+        from agentcli.training.imitation.train import run_sft
 
         use_threads(settings.threads)
         statistics = run_sft(

@@ -20,7 +20,7 @@ from agentcli.stages.rollout import model_inputs, with_model
 from agentcli.stages.session import Invocation, Session
 
 if TYPE_CHECKING:
-    from agentcli.training.job import Job
+    from agentcli.training.loop.job import Job
 
 SECTIONS = ("train", "threads")
 
@@ -93,7 +93,7 @@ def train(
         if settings.train.carry_optimizer and not carry:
             session.progress.note(f"fresh optimiser: no {carried} to carry on")
         from agentcli.stages.threads import use_threads
-        from agentcli.training.job import Job
+        from agentcli.training.loop.job import Job
 
         use_threads(settings.threads)
         job = Job(
@@ -121,9 +121,9 @@ def train(
 def _update(job: "Job", credit: Path | None) -> dict[str, Any]:
     """The objective's trainer at work: dpo has no credit."""
     if credit is None:
-        from agentcli.training.dpo import train_dpo
+        from agentcli.training.preference.train import train_dpo
 
         return train_dpo(job)
-    from agentcli.training.policy_gradient import train_policy
+    from agentcli.training.policy_gradient.train import train_policy
 
     return {"aggregate": job.settings.aggregate, **train_policy(job, credit)}

@@ -13,7 +13,8 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.types import SCHEMA_VERSION, Manifest
-from agentcli.training.metrics import SftMetrics, TrainMetrics
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 
 def damaged(**fields: Any) -> Any:

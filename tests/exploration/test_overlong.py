@@ -24,7 +24,7 @@ from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from agentcli.stages.rollout import is_complete
 from agentcli.stages.tally import RESUMABLE, Tally
-from agentcli.training.pairs import read_pairs
+from agentcli.training.preference.pairs import read_pairs
 
 MASK = "the prompt is too long"
 

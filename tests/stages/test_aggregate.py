@@ -17,8 +17,8 @@ from agentcli.records.settings import Settings, TrainSettings
 from agentcli.records.types import Ledger, Manifest, Outcome, Step, StopReason, Task, Tree
 from agentcli.stages.layers import list_presets, resolve
 from agentcli.stages.train import method_of, with_aggregate
-from agentcli.training.losses import token_weights
-from agentcli.training.rows import Row, read_rows
+from agentcli.training.policy_gradient.losses import token_weights
+from agentcli.training.policy_gradient.rows import Row, read_rows
 
 __all__ = ["folder"]
 

@@ -26,7 +26,8 @@ from agentcli.records.settings import Settings
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
-from agentcli.training.metrics import DpoMetrics, TrainMetrics
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.preference.metrics import DpoMetrics
 
 SMALL = """
 environment:

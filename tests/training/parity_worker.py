@@ -19,11 +19,12 @@ from parity_trl import train_trl
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
-from agentcli.training.distributed import World, announced_world
-from agentcli.training.dpo import train_dpo
-from agentcli.training.job import Job
-from agentcli.training.metrics import DpoMetrics, TrainMetrics
-from agentcli.training.policy_gradient import train_policy
+from agentcli.training.loop.distributed import World, announced_world
+from agentcli.training.loop.job import Job
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.train import train_policy
+from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.preference.train import train_dpo
 
 SEED = 3
 RANK = 4

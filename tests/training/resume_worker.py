@@ -13,7 +13,7 @@ import torch
 from stopping import sft, stopped, train
 
 from agentcli.records.settings import LoraSettings
-from agentcli.training.snapshots import Snapshots
+from agentcli.training.loop.snapshots import Snapshots
 
 torch.set_num_threads(1)
 real_save = Snapshots.save

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from agentcli.records.settings import SftSettings, TinySettings, TrainSettings
-from agentcli.training.job import Job
-from agentcli.training.policy_gradient import train_policy
-from agentcli.training.sft import run_sft
+from agentcli.training.imitation.train import run_sft
+from agentcli.training.loop.job import Job
+from agentcli.training.policy_gradient.train import train_policy
 
 
 class Stopped(Exception):

@@ -1,0 +1,216 @@
+"""The figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio, through the clients that these projects publish.
+
+Only figures and settings are sent. Not transformers' callbacks: they number updates from the Trainer's state, which starts at 0
+in every call, and upload models, watch gradients or publish a Space when an environment variable says so. Nothing is imported
+unless it is asked for. What would keep a tracker from opening is told beforehand where that needs no service (`check_trackers`).
+
+The step of a figure is the number of updates that the optimiser has seen, so the iterations of a loop that share a `folder` are
+one curve. The folder remembers the run; where it is deleted, the next training is a new run.
+"""
+
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from agentcli.errors import AgentCliError, MissingError, UsageError
+from agentcli.records.settings import TrackingSettings
+
+if TYPE_CHECKING:
+    from agentcli.training.loop.distributed import World
+
+Log = Callable[[dict[str, float], int], None]
+"""(figures, step)"""
+NO_FIGURES = ("schema_version", "update")
+
+
+def check_trackers(tracking: TrackingSettings | None, folder: Path | None = None) -> None:
+    """What can be known of tracking.to before any work: asks no service and writes nothing. `folder` is where trackers will write.
+
+    Raises MissingError for a tracker that is not installed and for W&B without an API key, unless it is offline; UsageError for a
+    place where nothing can be written.
+    """
+    for name in tracking.to if tracking else ():
+        try:
+            metadata.version(name)  # importing would find any folder called wandb, and W&B makes one
+        except metadata.PackageNotFoundError as error:
+            raise MissingError(
+                f"tracking.to: {name} is not installed; get it with: pip install 'agentcli[trackers]'"
+            ) from error
+        if name == "wandb":
+            _check_key()
+        if name == "trackio":
+            from trackio.utils import TRACKIO_DIR
+
+            _check_writable(TRACKIO_DIR, "trackio", "name another place for it with: export TRACKIO_DIR=DIR")
+        if folder is not None:
+            _check_writable(folder, name, "move that away, or write elsewhere with -o DIR")
+
+
+def _check_key() -> None:
+    """W&B itself would ask for a key on a terminal, in the middle of the work."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+    from wandb.sdk import wandb_setup
+
+    settings = wandb_setup.singleton().settings
+    if settings.mode in ("offline", "dryrun", "disabled") or settings.identity_token_file:
+        return
+    if not wandb.api.api_key:
+        raise MissingError("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline")
+
+
+def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
+    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
+        what = "cannot be written" if place.is_dir() else "is no folder"
+        raise UsageError(f"tracking.to: {tracker} writes to {folder}, but {place} {what}; {remedy}")
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """What trackers are told of a training."""
+
+    tracking: TrackingSettings
+    name: str | None
+    """Of the run, unless tracking.name is set."""
+    folder: Path
+    """For event files; remembers runs."""
+    kind: str
+    """Prefix of every figure: train or sft."""
+    settings: dict[str, Any]
+
+
+def tracked(
+    tracking: TrackingSettings | None,
+    name: str | None,
+    folder: Path,
+    kind: str,
+    settings: msgspec.Struct,
+    world: "World",
+) -> Tracked | None:
+    """None on all processes but the first, and where no tracker is asked for."""
+    if tracking is None or not tracking.to or not world.main:
+        return None
+    return Tracked(tracking, name, folder, kind, msgspec.to_builtins(settings))
+
+
+@contextmanager
+def open_trackers(what: Tracked | None, before: int, done: int) -> Iterator[Callable[[msgspec.Struct], None] | None]:
+    """A function that sends a metrics line to every tracker of tracking.to, its fields as `kind`/<field>; None without any.
+
+    `before` is the number of updates that the optimiser had seen before this training, `done` how many of this one are behind
+    where it goes on. Raises AgentCliError when a tracker does not open.
+    """
+    if what is None:
+        yield None
+        return
+    with ExitStack() as stack:
+        logs = [_open(stack, tracker, what, before + done + 1) for tracker in what.tracking.to]
+
+        def send(line: msgspec.Struct) -> None:
+            fields = msgspec.structs.asdict(line)
+            figures = {f"{what.kind}/{key}": value for key, value in fields.items() if key not in NO_FIGURES}
+            for log in logs:
+                log(figures, before + fields["update"])
+
+        yield send
+
+
+def _open(stack: ExitStack, tracker: str, what: Tracked, first: int) -> Log:
+    try:
+        return stack.enter_context(OPENERS[tracker](what, first))
+    except Exception as error:  # whatever a client raises that cannot reach its service or may not use it
+        reason = " ".join(str(error).split())
+        raise AgentCliError(f"tracking.to: {tracker} does not open ({reason}); leave it out of tracking.to") from error
+
+
+@contextmanager
+def _tensorboard(what: Tracked, first: int) -> Iterator[Log]:
+    """Event files in the folder; what a killed training wrote beyond the update it goes on from is hidden when read."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(what.folder), purge_step=first) as writer:
+
+        def log(figures: dict[str, float], step: int) -> None:
+            for key, value in figures.items():
+                writer.add_scalar(key, value, step)
+            writer.flush()
+
+        yield log
+
+
+@contextmanager
+def _wandb(what: Tracked, first: int) -> Iterator[Log]:
+    """One W&B run; steps it has already are dropped by W&B itself. Console, code, git state, packages, the machine's
+    name and load, and crash reports stay here."""
+    os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
+    import wandb
+
+    quiet = wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        save_code=False,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=True,
+        x_save_requirements=False,
+    )
+    run = wandb.init(
+        project=what.tracking.project,
+        name=what.tracking.name or what.name,
+        id=_remembered(what.folder / "wandb-run", secrets.token_hex(4)),
+        resume="allow",
+        dir=str(what.folder),
+        config=what.settings,
+        settings=quiet,
+    )
+    failed = True  # as a context manager the run would print the traceback of an error that is told in one line
+    try:
+        yield lambda figures, step: run.log(figures, step=step)
+        failed = False
+    finally:
+        run.finish(exit_code=int(failed))
+
+
+@contextmanager
+def _trackio(what: Tracked, first: int) -> Iterator[Log]:
+    """One run in trackio's own store (TRACKIO_DIR). Its notes go to stderr."""
+    import trackio
+
+    kept = what.folder / "trackio-run"
+    known = kept.exists()
+    with redirect_stdout(sys.stderr):
+        trackio.init(
+            project=what.tracking.project,
+            name=_remembered(kept, what.tracking.name or what.name or secrets.token_hex(4)),
+            config=what.settings,
+            resume="allow" if known else "never",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+    try:
+        yield lambda figures, step: trackio.log(figures, step=step)
+    finally:
+        with redirect_stdout(sys.stderr):
+            trackio.finish()
+
+
+OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+
+
+def _remembered(path: Path, new: str) -> str:
+    if path.exists():
+        return path.read_text().strip()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(new + "\n")
+    return new

@@ -1,0 +1,197 @@
+"""sft on a real tiny model: what is imitated, on which tokens the loss falls, and that it is learned."""
+
+import copy
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_rollout import WORDS, write
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from agentcli.errors import DataError, UsageError
+from agentcli.policies.chat import prompt_ids
+from agentcli.records.files import read_records
+from agentcli.records.settings import LoraSettings, SftSettings, TinySettings
+from agentcli.records.types import Validity
+from agentcli.training.imitation.demonstrations import SampleCounts, read_steps, tokenise
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.imitation.train import _dataset, run_sft
+from agentcli.training.imitation.trainer import IGNORED, ImitationTrainer, collate
+from agentcli.training.loop.arguments import trainer_arguments
+
+TINY = TinySettings(hidden=32, layers=2, heads=2, kv_heads=1, intermediate=48)
+
+
+@pytest.fixture
+def sft(rollout, tmp_path):
+    """sft(name, trees=..., ..., **settings) -> (statistics, metrics lines)"""
+
+    def call(name, trees=rollout.trees, seed=0, entities=(), progress=None, **given):
+        settings = SftSettings(**{"model": "tiny", "tiny": TINY, "updates": 4, "learning_rate": 3e-3, **given})
+        metrics = tmp_path / f"{name}.jsonl"
+        statistics = run_sft([trees], tmp_path / name, settings, seed, metrics, list(entities), progress)
+        return statistics, list(read_records(metrics, SftMetrics))
+
+    return call
+
+
+@pytest.fixture
+def samples(rollout):
+    return [tokenise(rollout.tokenizer, step, place, 100) for place, step in read_steps([rollout.trees])]
+
+
+def test_loss_falls_on_the_response_and_its_end_of_turn_only(rollout, samples):
+    batch = collate(list(_dataset(samples[:5])), pad=rollout.tokenizer.pad_token_id)
+    steps = [step for tree in rollout.tree_list for step in tree.steps]
+    for row, step in enumerate(steps[:5]):
+        prompt = prompt_ids(rollout.tokenizer, step.prompt)
+        labelled = batch["labels"][row] != IGNORED
+        assert batch["labels"][row][labelled].tolist() == step.token_ids
+        assert step.token_ids[-1] == rollout.tokenizer.eos_token_id
+        assert labelled.nonzero().flatten().tolist() == list(range(len(prompt), len(prompt) + len(step.token_ids)))
+        length = int(batch["attention_mask"][row].sum())
+        assert batch["input_ids"][row, :length].tolist() == prompt + step.token_ids
+        assert (batch["input_ids"][row, length:] == rollout.tokenizer.pad_token_id).all()
+
+
+def test_the_loss_on_the_cpu_is_trls(rollout, samples):
+    from trl import SFTConfig, SFTTrainer
+
+    model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
+    arguments = trainer_arguments(SFTConfig, 0, max_length=None, dataset_kwargs={"skip_prepare_dataset": True})
+    trainer = ImitationTrainer(model, arguments, rollout.tokenizer, _dataset(samples), [])
+    batch = collate(list(_dataset(samples[:7])), pad=0)
+    for items in (None, torch.tensor(50)):
+        ours = trainer.compute_loss(model, dict(batch), num_items_in_batch=items)
+        theirs = SFTTrainer.compute_loss(trainer, model, dict(batch), num_items_in_batch=items)
+        assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
+        gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (ours, theirs)]
+        for one, other in zip(*gradients, strict=True):
+            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+
+
+def test_only_steps_worth_imitating(rollout, tmp_path, sft):
+    trees = copy.deepcopy(rollout.tree_list)
+    trees[0].steps[0].mask = "noise"
+    trees[0].steps[1].validity = Validity.INADMISSIBLE
+    trees[0].steps[2].validity = Validity.MALFORMED
+    trees[0].steps[3].response = " "
+    counts = SampleCounts()
+    path = write(tmp_path / "some.jsonl", trees)
+    kept = [place for place, _ in read_steps([path], counts)]
+    assert kept[0] == f"{path}:1: steps[4]"
+    total = sum(len(tree.steps) for tree in trees)
+    assert (counts.masked, counts.invalid, counts.empty, counts.samples) == (1, 2, 1, total - 4)
+    statistics, _ = sft("some", trees=path)
+    assert (statistics["samples"], statistics["trees"], statistics["updates"]) == (total - 4, 6, 4)
+
+
+def test_learns_to_answer_and_to_stop(rollout, sft, tmp_path):
+    tree = copy.deepcopy(rollout.tree_list[0])
+    path = write(tmp_path / "one.jsonl", [tree])
+    seen = []
+    statistics, lines = sft(
+        "learned",
+        trees=path,
+        updates=120,
+        samples_per_update=5,
+        samples_per_microbatch=5,
+        learning_rate=1e-2,
+        entities=["wordy thing"],
+        progress=lambda done, total, figures: seen.append((done, total)),
+    )
+    assert lines[-1].loss < 0.1 < 1 < lines[0].loss
+    assert lines[-1].token_accuracy == 1 == statistics["final_token_accuracy"]
+    assert lines[-1].tokens == statistics["tokens"] == 120 * sum(len(step.token_ids) for step in tree.steps)
+    assert seen == [(0, 120), *((line.update, 120) for line in lines)]
+    assert len(lines) == 120
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "learned")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "learned")
+    assert len(tokenizer("wordy thing", add_special_tokens=False).input_ids) == 1
+    for step in tree.steps:
+        prompt = prompt_ids(tokenizer, step.prompt)
+        output = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12)[0, len(prompt) :].tolist()
+        assert output == [*tokenizer(step.response, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
+    assert json.loads((tmp_path / "learned" / "config.json").read_text())["use_cache"]
+
+
+def test_the_same_seed_gives_the_same_bits(sft, tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("three", 1)):
+        sft(name, seed=seed)
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("one", "two", "three")]
+    assert files[0] == files[1] != files[2]
+
+
+def test_accumulation_changes_nothing(sft, tmp_path):
+    sft("whole", samples_per_update=8, samples_per_microbatch=8)
+    sft("pieces", samples_per_update=8, samples_per_microbatch=2)
+    whole, pieces = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "pieces"))
+    for name, value in whole.items():
+        torch.testing.assert_close(value, pieces[name], atol=1e-4, rtol=0)
+
+
+def test_a_kill_leaves_nothing_among_temporary_files(sft, temporary):
+    """What would be left at each moment."""
+    left = []
+    sft("watched", progress=lambda done, total, figures: left.append(list(temporary.iterdir())))
+    assert left == [[]] * 5
+
+
+def test_epochs_become_updates(sft, rollout):
+    total = sum(len(tree.steps) for tree in rollout.tree_list)
+    statistics, lines = sft("passes", updates=None, epochs=2.0, samples_per_update=6, samples_per_microbatch=6)
+    assert statistics["updates"] == round(2 * total / 6) == lines[-1].update
+
+
+def test_goes_on_from_a_directory_in_full_and_with_lora(rollout, sft, tmp_path):
+    before = load_file(rollout.model / "model.safetensors")
+    sft("full", model=str(rollout.model))
+    after = load_file(tmp_path / "full" / "model.safetensors")
+    assert all(before[name].shape == after[name].shape for name in before)
+    assert not torch.equal(before["model.embed_tokens.weight"], after["model.embed_tokens.weight"])
+    _, lines = sft("adapter", model=str(rollout.model), lora=LoraSettings(rank=4), updates=30, learning_rate=2e-2)
+    adapter = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert all("lora_" in name for name in adapter)
+    assert lines[-1].loss < lines[0].loss - 0.2
+    assert not (tmp_path / "adapter" / "model.safetensors").exists()
+
+
+def test_refuses_a_sample_that_is_too_long(rollout, sft):
+    with pytest.raises(
+        DataError, match=r"trees\.jsonl:1: steps\[\d\]: prompt and response are \d+ tokens, sft\.max_length is 8"
+    ):
+        sft("long", max_length=8)
+
+
+def test_refuses_what_cannot_take_effect(rollout, sft, tmp_path):
+    with pytest.raises(UsageError, match=r"sft\.model: not set"):
+        sft("none", model=None)
+    with pytest.raises(UsageError, match=r"not a multiple of sft\.samples_per_microbatch"):
+        sft("odd", samples_per_update=10, samples_per_microbatch=4)
+    with pytest.raises(UsageError, match=r"sft\.schedule: no schedule 'sine'; use one of linear, cosine"):
+        sft("sine", schedule="sine")
+    with pytest.raises(UsageError, match=r"sft\.samples_per_microbatch: 0"):
+        sft("zero", samples_per_microbatch=0)
+    with pytest.raises(UsageError, match=r"sft\.lora\.rank"):
+        sft("tiny-lora", lora=LoraSettings(rank=2))
+    trees = copy.deepcopy(rollout.tree_list)
+    for tree in trees:
+        for step in tree.steps:
+            step.mask = "noise"
+    with pytest.raises(DataError, match="no step to imitate"):
+        sft("masked", trees=write(tmp_path / "masked.jsonl", trees))
+
+
+def test_refuses_a_template_that_cannot_be_learned_from(rollout, tmp_path):
+    step = rollout.tree_list[0].steps[0]
+    tokenizer = AutoTokenizer.from_pretrained(rollout.model)
+    ending = tokenizer.chat_template
+    tokenizer.chat_template = ending.replace("<|end|>", "")
+    with pytest.raises(UsageError, match="does not end the assistant's turn"):
+        tokenise(tokenizer, step, "here", 100)
+    tokenizer.chat_template = ending.replace(
+        "{% if add_generation_prompt %}", f"{{% if add_generation_prompt %}}{WORDS[0]} "
+    )
+    with pytest.raises(UsageError, match="does not begin the assistant's turn"):
+        tokenise(tokenizer, step, "here", 100)

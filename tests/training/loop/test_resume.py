@@ -1,0 +1,225 @@
+"""A training that is stopped and called again ends with the bits of one that was not: weights, moments, metrics, statistics."""
+
+import json
+import random
+import shutil
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from stopping import left, sft, stopped, train
+from tiny_rollout import write
+
+from agentcli.errors import DataError
+from agentcli.records.settings import LoraSettings, TrainSettings
+from agentcli.training.loop import tensor_files
+from agentcli.training.loop.job import Job
+from agentcli.training.loop.random_state import random_state, restore_random_state
+from agentcli.training.loop.snapshots import FILE
+from agentcli.training.policy_gradient.train import train_policy
+
+DROPOUT = LoraSettings(rank=4, alpha=8, dropout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("call", "settings"),
+    [
+        (train, {}),
+        (train, {"lora": DROPOUT}),
+        (train, {"recompute_logprobs": True, "aggregate": "token", "rows_per_microbatch": 8}),
+        (sft, {}),
+        (sft, {"lora": DROPOUT, "schedule": "linear"}),
+    ],
+    ids=["train full", "train lora", "train recomputed", "sft full", "sft lora"],
+)
+def test_a_stopped_training_ends_with_the_same_bits(rollout, tmp_path, call, settings):
+    if call is sft and "lora" in settings:
+        settings = {**settings, "model": str(rollout.model)}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    statistics = call(rollout, whole, **settings)
+    stopped(call, rollout, parts, 2, **settings)
+    assert not (parts / "snapshot").exists()
+    stopped(call, rollout, parts, 4, **settings)
+    stopped(call, rollout, parts, 7, **settings)
+    assert call(rollout, parts, **settings) == statistics
+    assert left(parts) == left(whole)
+    assert statistics["updates"] == 8
+    assert [path.name for path in (parts / "snapshot").iterdir()] == [FILE]
+
+
+def test_goes_on_from_a_snapshot_of_the_last_update(rollout, tmp_path):
+    for call in (train, sft):
+        whole, parts = tmp_path / f"{call.__name__}-whole", tmp_path / f"{call.__name__}-parts"
+        statistics = call(rollout, whole)
+        stopped(call, rollout, parts, 8, save_every_updates=4)
+        assert call(rollout, parts, save_every_updates=4) == statistics
+        assert call(rollout, parts, save_every_updates=4) == statistics
+        assert left(parts) == left(whole)
+
+
+def test_a_training_that_carries_an_optimiser_goes_on_with_it(rollout, tmp_path):
+    train(rollout, tmp_path / "first")
+    given = {"model": tmp_path / "first" / "checkpoint", "optimizer_in": tmp_path / "first" / "optimizer.safetensors"}
+    statistics = train(rollout, tmp_path / "whole", **given)
+    assert statistics["updates_before"] == 8
+    stopped(train, rollout, tmp_path / "parts", 5, **given)
+    assert train(rollout, tmp_path / "parts", **given) == statistics
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")
+    stopped(train, rollout, tmp_path / "other", 5, **given)
+    with pytest.raises(DataError, match=r"updates before: 8, now 0"):
+        train(rollout, tmp_path / "other", model=given["model"])
+
+
+def test_lines_of_several_updates_are_the_same_lines(rollout, tmp_path):
+    """sft writes a line for every second update here; a snapshot falls between two lines."""
+    settings = {"updates": 201, "samples_per_update": 2, "samples_per_microbatch": 2, "save_every_updates": 45}
+    statistics = sft(rollout, tmp_path / "whole", **settings)
+    stopped(sft, rollout, tmp_path / "parts", 176, **settings)
+    assert sft(rollout, tmp_path / "parts", **settings) == statistics
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")
+    updates = [json.loads(line)["update"] for line in (tmp_path / "parts" / "metrics.jsonl").read_text().splitlines()]
+    assert updates == [*range(2, 201, 2), 201]
+
+
+def test_a_torn_metrics_line_is_cut_off_and_a_missing_one_is_refused(rollout, tmp_path):
+    train(rollout, tmp_path / "whole")
+    stopped(train, rollout, tmp_path / "parts", 5)
+    metrics = tmp_path / "parts" / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-20])
+    train(rollout, tmp_path / "parts")
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")
+    stopped(train, rollout, tmp_path / "short", 5)
+    metrics = tmp_path / "short" / "metrics.jsonl"
+    metrics.write_text("".join(metrics.read_text().splitlines(keepends=True)[:2]))
+    with pytest.raises(
+        DataError, match=r"metrics\.jsonl: ends after 2 lines, .* after 3; start again with --overwrite"
+    ):
+        train(rollout, tmp_path / "short")
+
+
+@pytest.mark.parametrize(
+    ("given", "difference"),
+    [
+        ({"epochs": 3}, "updates: 8, now 12"),
+        ({"learning_rate": 2e-3}, "other settings"),
+        ({"seed": 1}, "other rows"),
+        ({"trees": "changed"}, "other rows"),
+        ({"model": "moved"}, "other starting model"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refuses_a_snapshot_of_another_training(rollout, tmp_path, given, difference):
+    folder = tmp_path / "run"
+    stopped(train, rollout, folder, 4)
+    before = left(folder)
+    if "trees" in given:
+        trees = [msgspec.convert(msgspec.to_builtins(tree), type(tree)) for tree in rollout.tree_list]
+        trees[3].steps[1].logprobs[0] -= 0.25
+        given = {"trees": write(tmp_path / "changed.jsonl", trees)}
+    if "model" in given:
+        weights = load_file(rollout.model / "model.safetensors")
+        shutil.copytree(rollout.model, tmp_path / "moved")
+        save_file({name: value + 0.01 for name, value in weights.items()}, tmp_path / "moved" / "model.safetensors")
+        given = {"model": tmp_path / "moved"}
+    with pytest.raises(DataError, match=rf"of another training \({difference}\); start again with --overwrite"):
+        train(rollout, folder, **given)
+    assert left(folder) == before
+
+
+def test_sft_refuses_a_snapshot_of_other_samples_or_shape(rollout, tmp_path):
+    given = {"model": str(rollout.model)}
+    stopped(sft, rollout, tmp_path, 4, **given)
+    with pytest.raises(DataError, match=r"\(other samples\)"):
+        sft(rollout, tmp_path, trees=write(tmp_path / "less.jsonl", rollout.tree_list[:5]), **given)
+    with pytest.raises(DataError, match=r"\(other settings\)"):
+        sft(rollout, tmp_path, schedule="linear", **given)
+
+
+def tensors_of(path):
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+def drop(tensors, metadata):
+    return {name: value for name, value in tensors.items() if name != "random/torch"}, metadata
+
+
+def rename(tensors, metadata):
+    name = next(name for name in tensors if name.startswith("weights/"))
+    return {**{key: value for key, value in tensors.items() if key != name}, "weights/other": tensors[name]}, metadata
+
+
+def shorten(tensors, metadata):
+    name = next(name for name in tensors if name.startswith("exp_avg_sq/"))
+    return {**tensors, name: tensors[name][:-1].clone()}, metadata
+
+
+def forget(tensors, metadata):
+    return tensors, {"snapshot": metadata["snapshot"].replace('"update"', '"updated"')}
+
+
+def unlabel(tensors, metadata):
+    return tensors, None
+
+
+@pytest.mark.parametrize("change", [drop, rename, shorten, forget, unlabel, "cut", "text"])
+def test_a_damaged_snapshot_is_one_line(rollout, tmp_path, change):
+    stopped(train, rollout, tmp_path, 4)
+    path = tmp_path / "snapshot" / FILE
+    if change == "cut":
+        path.write_bytes(path.read_bytes()[:-1000])
+    elif change == "text":
+        path.write_text("{}")
+    else:
+        tensors, metadata = change(*tensors_of(path))
+        save_file(tensors, path, metadata)
+    with pytest.raises(
+        DataError, match=r"state\.safetensors: the snapshot is damaged .*; start again with --overwrite"
+    ) as told:
+        train(rollout, tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_write_that_is_cut_short_leaves_the_old_snapshot(rollout, tmp_path, monkeypatch):
+    train(rollout, tmp_path / "whole")
+    stopped(train, rollout, tmp_path / "parts", 4)
+    old = (tmp_path / "parts" / "snapshot" / FILE).read_bytes()
+    real = tensor_files.save_file
+
+    def torn(tensors, path, metadata):
+        real(tensors, path, metadata)
+        path.write_bytes(path.read_bytes()[:500])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tensor_files, "save_file", torn)
+    with pytest.raises(KeyboardInterrupt):
+        train(rollout, tmp_path / "parts")
+    monkeypatch.undo()
+    assert (tmp_path / "parts" / "snapshot" / FILE).read_bytes() == old
+    train(rollout, tmp_path / "parts")
+    assert left(tmp_path / "parts") == left(tmp_path / "whole")
+
+
+def test_random_states_come_back():
+    random.gauss(0, 1)  # leaves a second number behind, as numpy's does
+    np.random.standard_normal()
+    kept = random_state(torch.device("cpu"))
+
+    def draw():
+        return [random.random(), random.gauss(0, 1), *np.random.standard_normal(3), *torch.rand(3).tolist()]
+
+    first = draw()
+    assert draw() != first
+    restore_random_state(kept, torch.device("cpu"))
+    assert draw() == first
+
+
+def test_without_a_snapshot_folder_nothing_is_kept(rollout, tmp_path):
+    settings = TrainSettings(aggregate="step", save_every_updates=1, rows_per_update=8)
+    train_policy(
+        Job(rollout.trees, str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl"), rollout.credit
+    )
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["m.jsonl", "out"]

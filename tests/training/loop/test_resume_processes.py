@@ -1,0 +1,29 @@
+"""Two processes that are stopped go on with the bits of two that were not, each with its own random state."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from stopping import left
+
+from agentcli.training.loop.snapshots import FILE
+
+
+def test_two_processes_go_on(rollout, tmp_path):
+    for name in ("trees.jsonl", "credit.jsonl", "model"):
+        (tmp_path / name).symlink_to(rollout.folder / name)
+    worker = Path(__file__).parents[1] / "resume_worker.py"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launch, worker, tmp_path],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:6000]
+    for name in ("train", "sft"):
+        assert left(tmp_path / f"{name}-parts") == left(tmp_path / f"{name}-whole")
+        assert (tmp_path / f"{name}-parts" / "snapshot" / FILE).exists()

@@ -1,0 +1,255 @@
+"""Trackers get the figures of metrics.jsonl, read back from what they wrote; and nothing else happens."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib import metadata
+from types import SimpleNamespace
+
+import pytest
+from stopping import SFT, TRAIN, Stopped, stop_after
+
+from agentcli.errors import AgentCliError, MissingError, UsageError
+from agentcli.records.files import read_records
+from agentcli.records.settings import SftSettings, TrackingSettings, TrainSettings
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.imitation.train import run_sft
+from agentcli.training.loop.job import Job
+from agentcli.training.loop.trackers import check_trackers
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.train import train_policy
+
+
+@pytest.fixture
+def wandb_alone(tmp_path, monkeypatch):
+    """W&B as on a machine where nobody has used it; it reads the environment once, so it forgets before and after."""
+    import wandb
+
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    for name in ("WANDB_CACHE_DIR", "WANDB_CONFIG_DIR", "WANDB_DATA_DIR", "NETRC"):
+        monkeypatch.setenv(name, str(tmp_path / "of wandb" / name))
+    wandb.teardown()
+    yield
+    wandb.teardown()
+
+
+def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None):
+    job = Job(
+        rollout.trees,
+        str(model or rollout.model),
+        folder / "checkpoint",
+        TrainSettings(**TRAIN),
+        0,
+        folder / "metrics.jsonl",
+        optimizer_in=optimizer_in,
+        optimizer_out=folder / "optimizer.safetensors",
+        progress=stop_after(stop),
+        snapshot=folder / "snapshot",
+        tracking=TrackingSettings(to=to, project="agentcli-test"),
+        run_name="one",
+        tracking_dir=tracking_dir,
+    )
+    return train_policy(job, rollout.credit)
+
+
+def events(folder):
+    """{tag: {step: value}} of all event files of a folder, as TensorBoard shows them; no step may be there twice."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(folder))
+    read.Reload()
+    curves = {tag: read.Scalars(tag) for tag in read.Tags()["scalars"]}
+    found = {tag: {event.step: event.value for event in curve} for tag, curve in curves.items()}
+    assert all(len(found[tag]) == len(curve) for tag, curve in curves.items())
+    return found
+
+
+def fields(metrics, kind, name):
+    return {line.update: getattr(line, name) for line in read_records(metrics, kind)}
+
+
+def test_tensorboard_of_a_loop_is_one_curve(rollout, tmp_path):
+    """Two iterations into one folder, the second stopped and continued: updates 1 to 16, each once."""
+    first, second, shared = tmp_path / "first", tmp_path / "second", tmp_path / "tracking"
+    call(rollout, first, ["tensorboard"], tracking_dir=shared)
+    given = {"model": first / "checkpoint", "optimizer_in": first / "optimizer.safetensors", "tracking_dir": shared}
+    with pytest.raises(Stopped):
+        call(rollout, second, ["tensorboard"], stop=5, **given)
+    call(rollout, second, ["tensorboard"], **given)
+    found = events(shared)
+    assert set(found) == {f"train/{name}" for name in TrainMetrics.__struct_fields__} - {
+        "train/update",
+        "train/schema_version",
+    }
+    for name in ("loss", "gap_mean", "gap_k3", "kl", "entropy", "clip_fraction", "grad_norm", "skipped_share"):
+        expected = fields(first / "metrics.jsonl", TrainMetrics, name)
+        expected |= {8 + step: value for step, value in fields(second / "metrics.jsonl", TrainMetrics, name).items()}
+        assert sorted(expected) == list(range(1, 17))
+        assert found[f"train/{name}"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_sft_is_tracked_too(rollout, tmp_path):
+    metrics = tmp_path / "metrics.jsonl"
+    tracking = TrackingSettings(to=["tensorboard"])
+    run_sft([rollout.trees], tmp_path / "out", SftSettings(**SFT), 0, metrics, [], tracking=tracking)
+    found = events(tmp_path / "tracking")
+    assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
+
+
+@pytest.mark.usefixtures("wandb_alone")
+def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, monkeypatch, capfd):
+    """Offline. What would upload a model or watch gradients through transformers' callback is switched on, and ignored."""
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    for name, value in {
+        "WANDB_MODE": "offline",
+        "WANDB_LOG_MODEL": "end",
+        "WANDB_WATCH": "all",
+        "WANDB_SILENT": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    folder = tmp_path / "run"
+    with pytest.raises(Stopped):
+        call(rollout, folder, ["wandb"], stop=5)
+    call(rollout, folder, ["wandb"])
+    files = sorted((folder / "tracking").rglob("*.wandb"))
+    assert len(files) == 2
+    history, runs, kinds = {}, set(), set()
+    for file in files:
+        store = DataStore()
+        store.open_for_scan(str(file))
+        while (data := store.scan_data()) is not None:
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            kind = record.WhichOneof("record_type")
+            kinds.add(kind)
+            if kind == "run":
+                runs.add((record.run.project, record.run.display_name, record.run.run_id))
+            elif kind == "history":
+                row = {(i.key or "/".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item}
+                history[row["_step"]] = row
+    assert kinds <= {"header", "run", "telemetry", "history", "summary", "exit"}
+    assert capfd.readouterr().err == ""
+    assert len(runs) == 1
+    assert next(iter(runs))[:2] == ("agentcli-test", "one")
+    loss = fields(folder / "metrics.jsonl", TrainMetrics, "loss")
+    assert {step: row["train/loss"] for step, row in history.items() if "train/loss" in row} == pytest.approx(loss)
+    assert not any("gradients" in key or "parameters" in key for row in history.values() for key in row)
+    assert not [path for file in files for path in file.parent.joinpath("files").rglob("*")]
+
+
+TRACKIO = """
+import json, sys
+from pathlib import Path
+from agentcli.records.settings import TrackingSettings
+from agentcli.training.imitation.metrics import SftMetrics
+from agentcli.training.loop.trackers import Tracked, open_trackers
+told = Tracked(TrackingSettings(to=["trackio"], project="test"), "one", Path(sys.argv[1]), "sft", {"learning_rate": 0.1})
+for before, done in ((0, 0), (3, 1)):
+    with open_trackers(told, before, done) as send:
+        for update in range(done + 1, 4):
+            numbers = {"loss": before + update, "token_accuracy": 0.5, "grad_norm": 1.0, "learning_rate": 0.1}
+            send(SftMetrics(update=update, tokens=7, seconds=1.5, **numbers))
+from trackio.sqlite_storage import SQLiteStorage
+rows = SQLiteStorage.get_logs("test", "one")
+print(json.dumps([SQLiteStorage.get_runs("test"), [[row["step"], row["sft/loss"]] for row in rows]]))
+"""
+
+
+def test_trackio_goes_on_with_its_run(tmp_path):
+    """In a process of its own: trackio reads the place of its store when it is imported, and TRL imports it."""
+    environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "store")}
+    line = [sys.executable, "-c", TRACKIO, str(tmp_path)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == [["one"], [[1, 1], [2, 2], [3, 3], [5, 5], [6, 6]]]
+
+
+def test_a_tracker_that_is_not_installed_is_named_before_anything_is_written(rollout, tmp_path, monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("agentcli.training.loop.trackers.metadata.version", missing)
+    with pytest.raises(
+        MissingError, match=r"^tracking\.to: wandb is not installed; .* pip install 'agentcli\[trackers\]'$"
+    ):
+        call(rollout, tmp_path / "run", ["wandb"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.usefixtures("wandb_alone")
+def test_wandb_without_a_key_is_refused_before_anything_is_read_or_written(rollout, tmp_path):
+    told = r"^tracking\.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline$"
+    tracking, absent = TrackingSettings(to=["tensorboard", "wandb"]), tmp_path / "absent.jsonl"
+    with pytest.raises(MissingError, match=told):
+        call(SimpleNamespace(**{**vars(rollout), "trees": absent}), tmp_path / "run", tracking.to)
+    with pytest.raises(MissingError, match=told):
+        run_sft([absent], tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", [], tracking=tracking)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("wandb_alone")
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("WANDB_MODE", "offline"),
+        ("WANDB_MODE", "disabled"),
+        ("WANDB_API_KEY", "k" * 40),
+        ("WANDB_IDENTITY_TOKEN_FILE", "token"),
+        ("NETRC", "netrc"),
+    ],
+)
+def test_wandb_may_start_offline_and_with_a_key(tmp_path, monkeypatch, name, value):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "netrc").write_text(f"machine api.wandb.ai login user password {'k' * 40}\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv(name, value)
+    check_trackers(TrackingSettings(to=["wandb"]), tmp_path / "run" / "tracking")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("tracker", ["tensorboard", "wandb", "trackio"])
+@pytest.mark.usefixtures("wandb_alone")
+def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, monkeypatch, tracker):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    (tmp_path / "file").write_text("x")
+    for folder in (tmp_path / "file", tmp_path / "file" / "tracking"):
+        with pytest.raises(
+            UsageError, match=rf"^tracking\.to: {tracker} writes to {folder}, but \S*/file is no folder; "
+        ):
+            check_trackers(TrackingSettings(to=[tracker]), folder)
+    locked = tmp_path / "locked"
+    locked.mkdir()
+    monkeypatch.setattr(os, "access", lambda path, mode: path != locked)  # root may write anywhere
+    with pytest.raises(
+        UsageError, match=r"locked/tracking, but \S*locked cannot be written; .* elsewhere with -o DIR$"
+    ):
+        check_trackers(TrackingSettings(to=[tracker]), locked / "tracking")
+    assert list(locked.iterdir()) == []
+
+
+def test_the_store_of_trackio_is_looked_at(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "file" / "store")
+    with pytest.raises(UsageError, match=r"^tracking\.to: trackio writes to \S*/store, .*: export TRACKIO_DIR=DIR$"):
+        check_trackers(TrackingSettings(to=["trackio"]))
+
+
+def test_a_tracker_that_does_not_open_is_one_line(rollout, tmp_path):
+    (tmp_path / "tracking").write_text("a file")
+    with pytest.raises(AgentCliError, match=r"tracking\.to: tensorboard does not open \(.*\)") as told:
+        call(rollout, tmp_path, ["tensorboard"])
+    assert "\n" not in str(told.value)
+
+
+def test_no_tracker_is_imported_or_opened_unless_asked_for(rollout, tmp_path):
+    """TRL imports wandb where it is installed; it must not be more than imported."""
+    code = "import sys, agentcli.training.loop.trackers; print([n for n in names if n in sys.modules])"
+    names = "names = ['tensorboard', 'wandb', 'trackio']; "
+    done = subprocess.run([sys.executable, "-c", names + code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    run_sft([rollout.trees], tmp_path / "out", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", [])
+    assert sys.modules["wandb"].run is None
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "out"]

@@ -1,0 +1,126 @@
+"""Rows from trees and credit: shares worked by hand, and refusals that name file and line."""
+
+import copy
+
+import pytest
+from tiny_rollout import credit_of, write
+
+from agentcli.credit import carl
+from agentcli.errors import DataError
+from agentcli.records.types import Outcome, StepCredit, Validity
+from agentcli.training.policy_gradient.rows import read_rows
+
+
+def read(tmp_path, trees, credits, update="assigned"):
+    return read_rows(write(tmp_path / "t.jsonl", trees), write(tmp_path / "c.jsonl", credits), update)
+
+
+def shares(tmp_path, tree, credit):
+    return [row.share for row in read(tmp_path, [tree], [credit])[0]]
+
+
+@pytest.fixture
+def tree(rollout):
+    """0 - (1 - 3, 2 - 4): two leaves that share step 0."""
+    return copy.deepcopy(rollout.tree_list[0])
+
+
+def test_a_shared_step_counts_for_each_of_its_trajectories(tree, tmp_path):
+    assert shares(tmp_path, tree, credit_of(tree, [1.0] * 5)) == pytest.approx([2 / 3, 1 / 3, 1 / 3, 1 / 3, 1 / 3])
+
+
+def test_steps_that_are_not_trained_shorten_their_trajectories(tree, tmp_path):
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0, None, 0.0, 1.0, 1.0])])
+    assert [row.share for row in rows] == pytest.approx([1 / 2 + 1 / 3, 1 / 3, 1 / 2, 1 / 3])
+    assert (counts.rows, counts.unassigned, counts.trajectories) == (4, 1, 2)
+
+
+def test_errored_trajectories_give_no_share(tree, tmp_path):
+    tree.steps[4].outcome, tree.steps[4].error = Outcome.ERRORED, "engine died"
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)])
+    assert [row.share for row in rows] == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3, 0])
+    assert counts.trajectories == 1
+
+
+def test_duplicates_of_a_step_split_its_share(tree, tmp_path):
+    credit = credit_of(tree, [1.0] * 5)
+    credit.steps.insert(1, StepCredit(step=0, advantage=-1.0))
+    assert shares(tmp_path, tree, credit) == pytest.approx([1 / 3] * 6)
+
+
+def test_critical_rows_have_a_sibling_whatever_gave_the_credit(tree, tmp_path):
+    """Only steps 1 and 2 leave one state; without the errored 4 the step before it has no sibling left either."""
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
+    assert [row.place.rpartition(": ")[2] for row in rows] == ["steps[1]", "steps[2]"]
+    assert [row.share for row in rows] == [1.0, 1.0]
+    assert (counts.rows, counts.not_critical, counts.unassigned) == (2, 3, 0)
+    tree.steps[4].outcome, tree.steps[4].error = Outcome.ERRORED, "engine died"
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)], "critical")
+    assert (rows, counts.not_critical) == ([], 5)
+
+
+def test_critical_rows_of_carl_are_those_it_assigns_and_all_rows_those_of_its_own_switch(rollout, tmp_path):
+    trees = copy.deepcopy(rollout.tree_list)
+    trees[0].steps[4].validity = Validity.MALFORMED  # an only child: its penalty is not inherited
+    given = {
+        kind: [carl.assign(tree, carl.CarlSettings(update=kind)) for tree in trees] for kind in ("critical", "all")
+    }
+    plain, counts = read(tmp_path, trees, given["critical"])
+    assert counts.unassigned > 0
+    assert read(tmp_path, trees, given["critical"], "critical")[0] == plain
+    assert read(tmp_path, trees, given["all"], "critical")[0] == plain
+    everything, counts = read(tmp_path, trees, given["critical"], "all")
+    assert everything == read(tmp_path, trees, given["all"])[0]
+    assert len(everything) == len(plain) + counts.inherited
+    assert counts.unassigned == 0
+
+
+def test_rows_hold_what_was_sampled(rollout):
+    rows, counts = read_rows(rollout.trees, rollout.credit)
+    steps = [step for tree in rollout.tree_list for step in tree.steps]
+    assert [row.token_ids for row in rows] == [step.token_ids for step in steps]
+    assert [row.prompt for row in rows] == [step.prompt for step in steps]
+    given = [entry.advantage for credit in rollout.credit_list for entry in credit.steps]
+    assert [row.advantage for row in rows] == given
+    assert sum(row.share for row in rows) == pytest.approx(counts.trajectories)
+
+
+def test_a_step_without_tokens_is_left_out_and_counted(tree, tmp_path):
+    tree.steps[4].token_ids, tree.steps[4].logprobs, tree.steps[4].outcome = [], [], Outcome.ERRORED
+    rows, counts = read(tmp_path, [tree], [credit_of(tree, [1.0] * 5)])
+    assert (len(rows), counts.without_tokens) == (4, 1)
+
+
+def refusal(tmp_path, trees, credits):
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, trees, credits)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_refuses_files_that_do_not_belong_together(rollout, tmp_path):
+    one, two = rollout.tree_list[:2]
+    good = [credit_of(tree, [1.0] * len(tree.steps)) for tree in (one, two)]
+    assert "c.jsonl:2: task: is task-0" in refusal(tmp_path, [one, two], [good[0], good[0]])
+    assert "c.jsonl: ends after 1 records" in refusal(tmp_path, [one, two], good[:1])
+    assert "t.jsonl: ends after 1 records" in refusal(tmp_path, [one], good)
+    good[1].steps[5].step = 99
+    assert "c.jsonl:2: steps[5].step: 99 is no step" in refusal(tmp_path, [one, two], good)
+
+
+@pytest.mark.parametrize("text", ['"advantage":1e999', '"advantage":NaN', '"weight":-1.0,"advantage":1.0'])
+def test_refuses_numbers_that_are_none(rollout, tmp_path, text):
+    tree = rollout.tree_list[0]
+    trees = write(tmp_path / "t.jsonl", [tree])
+    credit = tmp_path / "c.jsonl"
+    credit.write_text(f'{{"task":"{tree.task.id}","method":"m","steps":[{{"step":0,{text}}}]}}\n')
+    with pytest.raises(DataError, match=r"c\.jsonl:1"):
+        read_rows(trees, credit)
+
+
+def test_refuses_trees_that_no_model_sampled(tree, tmp_path):
+    for step in tree.steps:
+        step.token_ids, step.logprobs = [], []
+    message = refusal(tmp_path, [tree], [credit_of(tree, [1.0] * 5)])
+    assert "t.jsonl:1: task task-0: no step has token_ids" in message
+    assert "expert" in message
