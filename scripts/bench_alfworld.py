@@ -71,7 +71,7 @@ def play(engine: AlfworldEngine, first: Observation, policy: str, name: str, clo
     for position, action in enumerate(actions):
         if policy != "expert":
             nonsense = policy == "nonsense" and rng.random() < 0.4
-            action = rng.choice(NONSENSE if nonsense else observation.admissible)
+            action = rng.choice(NONSENSE if nonsense else observation.actions)
         actions[position] = action
         observation = clock.time(name, lambda action=action: engine.step(action))  # type: ignore[misc]
         note(trace, observation, engine)
@@ -79,7 +79,9 @@ def play(engine: AlfworldEngine, first: Observation, policy: str, name: str, clo
 
 
 def note(trace: Trace, seen: Observation, engine: AlfworldEngine) -> None:
-    trace.add(seen.text, list(seen.admissible), seen.reward, seen.done, seen.won, list(engine.facts()))
+    trace.add(
+        seen.text, list(seen.actions), seen.reward, seen.end == "success", seen.end == "success", list(engine.facts())
+    )
 
 
 def fast(path: Path, task: Task, cache: Path, clock: Clock, trace: Trace) -> list[list[str]]:

@@ -57,8 +57,8 @@ class Bench:
     async def episode(self, task: Task, number: int, longest: int) -> int:
         rng = random.Random(f"{task.id} {number}")
         state = await self.pool.start(task)
-        while len(state.actions) < longest and not state.observation.done:
-            state = await self.pool.step(state, rng.choice(state.observation.admissible))
+        while len(state.actions) < longest and state.observation.end is None:
+            state = await self.pool.step(state, rng.choice(state.observation.actions))
         await self.pool.release(task.id)
         return len(state.actions)
 

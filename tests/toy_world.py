@@ -71,17 +71,17 @@ class ToyWorld:
     def tasks(self, split: str) -> list[Task]:
         if split not in self.splits():
             raise UsageError(f"--split {split}: toy has {', '.join(self.splits())}")
-        kinds = ("open", "locked")
-        return [
-            Task(id=f"{split}/{index}", world=self.name, split=split, kind=kinds[index % 2])
-            for index in range(self.options.tasks)
-        ]
+        return [self.task(split, index) for index in range(self.options.tasks)]
 
-    def attributes(self, task: Task) -> dict[str, str]:
-        return {"kind": task.kind, "length": str(self.length(task))}
-
-    def length(self, task: Task) -> int:
-        return self.options.length + int(task.id.split("/")[1]) % 3
+    def task(self, split: str, index: int) -> Task:
+        length = self.options.length + index % 3
+        return Task(
+            id=f"{split}/{index}",
+            world=self.name,
+            split=split,
+            kind=("open", "locked")[index % 2],
+            attributes={"length": str(length)},
+        )
 
     def engine(self) -> "ToyEngine":
         if self.options.setup_fault == "missing":
@@ -111,7 +111,7 @@ class ToyEngine:
 
     def start(self, task: Task) -> Start:
         self.task = task
-        self.last = self.world.length(task) - 1
+        self.last = int(task.attributes["length"]) - 1
         self.room, self.key, self.ended, self.secret = 0, False, False, ""
         self.world.openings[task.id] += 1
         self.opening = self.world.openings[task.id]
@@ -122,7 +122,7 @@ class ToyEngine:
         if self._faulty(action) and self.world.options.fault == "bad":
             return Observation(text="", state=0)  # type: ignore[arg-type]
         if self.ended or action not in self._admissible():
-            return self._look("Nothing happens.", effective=False)
+            return self._look("Nothing happens.", accepted=False)
         if action == "jump":
             self.ended = True
             return self._look("You fall into the pit.")
@@ -131,16 +131,16 @@ class ToyEngine:
         elif action != "look":
             self.room += 1 if action == "go east" else -1
         self.ended = self.room == self.last
-        return self._look(f"You {action}.{note}")
+        return self._look(f"You {action}.{note}", looked=action == "look")
 
     def snapshot(self) -> Any:
-        return (self.room, self.key, self.ended, self.heard) if self.snapshots else None
+        return (self.room, self.key, self.ended, self.event) if self.snapshots else None
 
     def restore(self, snapshot: Any) -> Observation:
-        self.room, self.key, self.ended, heard = snapshot
+        self.room, self.key, self.ended, event = snapshot
         if self.world.options.fault == "astray" and self.task.id in self.world.options.fault_tasks:
             self.room += 1
-        return self._look(*heard)
+        return self._look(*event)
 
     def plan(self) -> list[str]:
         if self.ended:
@@ -168,18 +168,18 @@ class ToyEngine:
         }
         return tuple(action for action, holds in possible.items() if holds)
 
-    def _look(self, event: str, effective: bool = True) -> Observation:
-        self.heard = (event, effective)
+    def _look(self, text: str, accepted: bool = True, looked: bool = False) -> Observation:
+        self.event = (text, accepted, looked)
         won = self.room == self.last
         things = " Here is a key." if "take key" in self._admissible() else ""
         return Observation(
-            text=f"{event} This is room {self.room}.{things}",
-            admissible=self._admissible(),
+            text=f"{text} This is room {self.room}.{things}",
+            actions=self._admissible(),
             state=f"room={self.room} key={self.key:d} ended={self.ended:d}{self.secret}",
+            accepted=accepted,
+            looked=looked,
             reward=float(won),
-            done=self.ended,
-            won=won,
-            effective=effective,
+            end=("success" if won else "failure") if self.ended else None,
         )
 
     def _faulty(self, action: str) -> bool:

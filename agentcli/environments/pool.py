@@ -123,7 +123,7 @@ class EnginePool:
         Raises EngineError when the engine raises, dies or hangs, ReplayMismatchError when the state could not be
         restored exactly, UsageError when the episode has ended in `state`, and WriteError as `start`.
         """
-        if state.observation.done:
+        if state.observation.end is not None:
             raise UsageError(f"task {state.task.id}: no step can follow {state.actions[-1:]}, which ended the episode")
         opened = self._open(state.task.id)
         serial = next(self._serials)

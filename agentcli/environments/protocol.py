@@ -6,29 +6,39 @@ observation checked where it cannot. Adding a world = one folder with a World cl
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import msgspec
 
 from agentcli.records.types import Task
 
 
+class Picture(msgspec.Struct, frozen=True):
+    """An image that belongs to an observation."""
+
+    png: bytes
+
+
 class Observation(msgspec.Struct, kw_only=True, frozen=True):
-    """What an engine reports after start or step."""
+    """An engine's report after start or step."""
 
     text: str
-    admissible: tuple[str, ...] = ()
-    """Actions worth listing, in a fixed order; empty where the world has no such list."""
+    actions: tuple[str, ...] = ()
+    """Actions worth showing, in a fixed order; empty where the world has none. A hint: the engine decides what it accepts."""
     state: str
     """Exact state key: equal keys mean that the future is the same, whatever was read last. For replay, forks and repetition."""
     canonical: str | None = None
     """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it cannot see but must know (what it holds, what
     was done to things). It merges on purpose what looks the same. None: the world has no other than `state`."""
+    accepted: bool = True
+    """The engine's verdict on the action that led here. False: the action was not possible, and nothing happened."""
+    looked: bool = False
+    """The action that led here only looked: it changed nothing that matters (002 B.2)."""
     reward: float = 0.0
-    done: bool = False
-    won: bool = False
-    effective: bool = True
-    """False when the engine says that nothing happened."""
+    end: Literal["success", "failure"] | None = None
+    """How the episode ended; None while it goes on."""
+    pictures: tuple[Picture, ...] = ()
+    """Images that belong to the text, in order."""
 
 
 class Start(msgspec.Struct, kw_only=True, frozen=True):
@@ -85,9 +95,6 @@ class World(Protocol):
         """All tasks of a split, in their fixed order, without starting an engine. Raises UsageError for an unknown
         split and DataError for an unreadable data folder."""
 
-    def attributes(self, task: Task) -> dict[str, str]:
-        """What --where can name: kind, room, ..."""
-
     def engine(self) -> Engine: ...
 
     def compact(self, context: Context) -> str:
@@ -118,15 +125,15 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> list[Task]:
-    """The tasks whose attributes are among those asked for, order kept.
+    """Keeps the tasks whose attributes are among those asked for, in their order.
 
-    Raises UsageError when `where` names an attribute the world does not have.
+    Every task has the attributes kind and split, and its own. Raises UsageError when `where` names one that a task does not have.
     """
     from agentcli.errors import UsageError
 
     kept = []
     for task in tasks:
-        attributes = world.attributes(task)
+        attributes = {"kind": task.kind, "split": task.split, **task.attributes}
         unknown = [name for name in where if name not in attributes]
         if unknown:
             raise UsageError(

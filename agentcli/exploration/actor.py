@@ -107,7 +107,7 @@ class Actor:
             with self._waiting("environment"):
                 state = await self._engines.start(self.task)
             self._instruction = state.instruction
-            observations, admissible = (state.observation.text,), state.observation.admissible
+            observations, admissible = (state.observation.text,), state.observation.actions
         except EngineError as error:
             self.broken = str(error)
         context = Context(
@@ -154,7 +154,7 @@ class Actor:
             state = await self.step(node.state, action)
         except EngineError as error:
             return self._record(node, lineage, sampled, error=str(error))
-        validity = validity_of(action, node.context.admissible, state.observation)
+        validity = validity_of(state.observation)
         return self._record(node, lineage, sampled, state=state, text=state.observation.text, validity=validity)
 
     def fails(self, error: Exception) -> bool:
@@ -303,6 +303,7 @@ class Actor:
             canonical=node.state.observation.canonical if node.state else None,
             next_canonical=after.observation.canonical if after else None,
             next_observation=text,
+            looked=state.observation.looked if state else False,
             reward=state.observation.reward if state else 0.0,
             outcome=self._outcome(state, len(lineage), reply) if error is None else Outcome.ERRORED,
             error=error,
@@ -314,17 +315,15 @@ class Actor:
             instruction=self._instruction,
             observations=(*node.context.observations, text),
             actions=(*node.context.actions, parsed.action or ""),
-            admissible=after.observation.admissible if after else (),
+            admissible=after.observation.actions if after else (),
         )
         return Node(lineage, after, context, step)
 
     def _outcome(self, state: State | None, depth: int, reply: Reply) -> Outcome | None:
         if reply.stop is StopReason.OVERLONG:
             return Outcome.FAILURE
-        if state is not None and state.observation.won:
-            return Outcome.SUCCESS
-        if state is not None and state.observation.done:
-            return Outcome.FAILURE
+        if state is not None and state.observation.end is not None:
+            return Outcome(state.observation.end)
         return Outcome.TRUNCATED if depth >= self.settings.environment.max_steps else None
 
 
@@ -340,7 +339,6 @@ class Sampled:
     """Responses thrown away before this one."""
 
 
-def validity_of(action: str, admissible: tuple[str, ...], after: Observation) -> Validity:
-    """Valid: it was listed, where the world lists actions, and the engine did not say that nothing happened."""
-    legal = after.effective and (not admissible or action in admissible)
-    return Validity.VALID if legal else Validity.INADMISSIBLE
+def validity_of(after: Observation) -> Validity:
+    """The engine's verdict on the action that led to `after`."""
+    return Validity.VALID if after.accepted else Validity.INADMISSIBLE

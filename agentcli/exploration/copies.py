@@ -161,11 +161,10 @@ def _record(
 
 def _as_move(node: Copies, number: int, action: str, state: State) -> Move:
     before, seen = node.context.copies[number - 1], state.observation
-    ended = Outcome.SUCCESS if seen.won else Outcome.FAILURE if seen.done else None
     return Move(
         copy=number,
         action=action,
-        validity=validity_of(action, before.admissible, seen),
+        validity=validity_of(seen),
         observation=before.observations[-1],
         admissible=list(before.admissible),
         state=node.states[number - 1].observation.state,
@@ -173,8 +172,9 @@ def _as_move(node: Copies, number: int, action: str, state: State) -> Move:
         canonical=node.states[number - 1].observation.canonical,
         next_canonical=seen.canonical,
         next_observation=seen.text,
+        looked=seen.looked,
         reward=seen.reward,
-        outcome=ended,
+        outcome=None if seen.end is None else Outcome(seen.end),
     )
 
 
@@ -187,9 +187,9 @@ def _following(node: Copies, actions: dict[int, str], after: dict[int, State]) -
             copies[number - 1],
             observations=(*copies[number - 1].observations, state.observation.text),
             actions=(*copies[number - 1].actions, actions[number]),
-            admissible=state.observation.admissible,
+            admissible=state.observation.actions,
         )
-    ended = {number for number, state in after.items() if state.observation.won or state.observation.done}
+    ended = {number for number, state in after.items() if state.observation.end is not None}
     return msgspec.structs.replace(
         context,
         observations=(*context.observations, _seen(copies) if actions else UNREADABLE),

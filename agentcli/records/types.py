@@ -11,8 +11,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-SCHEMA_VERSION = 2
-"""2: log-probabilities are those of the tempered distribution; exact state keys leave out the last text."""
+SCHEMA_VERSION = 3
+"""2: log-probabilities are those of the tempered distribution; exact state keys leave out the last text.
+3: steps say whether they only looked and carry a method's notes; tasks carry their attributes."""
 
 LARGEST_REWARD = 1e9
 """Rewards, scores, values and advantages beyond it are refused: sums of their squares must stay finite in float32."""
@@ -54,7 +55,7 @@ class Validity(StrEnum):
     MALFORMED = "malformed"
     """No action can be read from the response; the environment was not stepped."""
     INADMISSIBLE = "inadmissible"
-    """The action is not among the admissible ones, or the engine says that nothing happened."""
+    """The engine did not accept the action."""
 
 
 class StopReason(StrEnum):
@@ -79,6 +80,8 @@ class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     split: str
     kind: str
     """Task type within the world, e.g. pick_clean_then_place_in_recep."""
+    attributes: dict[str, str] = {}
+    """What else --where can name, e.g. {"room": "kitchen"}."""
 
 
 class Move(Record, kw_only=True):
@@ -97,6 +100,7 @@ class Move(Record, kw_only=True):
     canonical: str | None = None
     next_canonical: str | None = None
     next_observation: str
+    looked: bool = False
     reward: Reward = 0.0
     outcome: Outcome | None = None
     """Set when this copy ended with this move."""
@@ -142,6 +146,8 @@ class Step(Record, kw_only=True):
     the world has no other than `state`."""
     next_canonical: str | None = None
     next_observation: str
+    looked: bool = False
+    """The world says that the action only looked. RewardFlow's graph leaves such steps out (002 B.2)."""
     reward: Reward = 0.0
     """The environment's own reward for this step."""
     outcome: Outcome | None = None
@@ -155,6 +161,8 @@ class Step(Record, kw_only=True):
     Then `action` is None, and observation, states and reward are the joined ones."""
     value: Reward | None = None
     """A critic's V(s) before the action, where one was asked."""
+    notes: dict[str, float | str] = {}
+    """Numbers and words that the exploration method recorded here, by name, for its credit method to read."""
 
 
 class Ledger(Record, kw_only=True):

@@ -53,8 +53,8 @@ async def _check_task(engines: Engines, task: Task) -> dict[str, Any]:
     try:
         first, actions = await _play(engines, task, None)
         row["steps"], row["reward"] = len(actions), sum(seen.reward for seen in first)
-        if not first[-1].won or row["reward"] != 1:
-            row["problem"] = f"the expert ended with reward {row['reward']}, won {first[-1].won}"
+        if first[-1].end != "success" or row["reward"] != 1:
+            row["problem"] = f"the expert ended with reward {row['reward']}, end {first[-1].end}"
         second, _ = await _play(engines, task, actions)
         for turn, (one, two) in enumerate(zip(first, second, strict=True)):
             if one != two:

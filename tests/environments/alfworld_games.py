@@ -40,7 +40,7 @@ def play(engine: Engine, task: Task, choose: Callable[[Context], str], limit: in
     start = engine.start(task)
     observation = start.observation
     context = Context(
-        task=task, instruction=start.instruction, observations=(observation.text,), admissible=observation.admissible
+        task=task, instruction=start.instruction, observations=(observation.text,), admissible=observation.actions
     )
     for _ in range(limit):
         action = choose(context)
@@ -50,8 +50,8 @@ def play(engine: Engine, task: Task, choose: Callable[[Context], str], limit: in
             instruction=start.instruction,
             observations=(*context.observations, observation.text),
             actions=(*context.actions, action),
-            admissible=observation.admissible,
+            admissible=observation.actions,
         )
-        if observation.done:
+        if observation.end:
             break
     return context, observation

@@ -54,6 +54,6 @@ async def grow(pool: EnginePool, task: Task, seed: int, size: int, actions: tupl
     rng = random.Random(seed)
     states = [await pool.start(task)]
     for _ in range(size):
-        parent = rng.choice([state for state in states if not state.observation.done])
-        states.append(await pool.step(parent, rng.choice(actions or parent.observation.admissible)))
+        parent = rng.choice([state for state in states if state.observation.end is None])
+        states.append(await pool.step(parent, rng.choice(actions or parent.observation.actions)))
     return states

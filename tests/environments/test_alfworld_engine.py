@@ -83,7 +83,7 @@ def draw(engine: AlfworldEngine, path: Path, steps: int, seed: int, nonsense: fl
     observation = engine.start(file_task(path)).observation
     actions = []
     for _ in range(steps):
-        actions.append(rng.choice(NONSENSE if rng.random() < nonsense else observation.admissible))
+        actions.append(rng.choice(NONSENSE if rng.random() < nonsense else observation.actions))
         observation = engine.step(actions[-1])
     return actions
 
@@ -109,7 +109,7 @@ def test_both_engines_say_the_same_in_every_kind_of_play(
             close_idle()
             assert walk(fast, path, actions) == theirs
             assert walk(fast, path, actions) == theirs
-        won += any(observation.won for observation, _ in theirs)
+        won += any(observation.end == "success" for observation, _ in theirs)
     assert won == 1
 
 
@@ -117,29 +117,28 @@ def test_a_start_names_the_task_and_lists_everything_but_help(files: list[Path],
     start = fast.start(file_task(files[0]))
     assert start.observation.text.endswith(f"\n\nYour task is to: {start.instruction}")
     assert start.instruction == fast.instruction != ""
-    assert {"look", "inventory"} < set(start.observation.admissible)
-    assert "help" not in start.observation.admissible
+    assert {"look", "inventory"} < set(start.observation.actions)
+    assert "help" not in start.observation.actions
     assert fast.step("help").text.startswith("Available commands:")
-    assert list(start.observation.admissible) == sorted(start.observation.admissible)
+    assert list(start.observation.actions) == sorted(start.observation.actions)
 
 
-def test_nonsense_changes_nothing_and_is_not_effective(files: list[Path], fast: AlfworldEngine) -> None:
+def test_nonsense_changes_nothing_and_is_not_accepted(files: list[Path], fast: AlfworldEngine) -> None:
     start = fast.start(file_task(files[0]))
     facts = fast.facts()
     answer = fast.step("go to moon 1")
-    assert (answer.text, answer.effective, answer.reward) == ("Nothing happens.", False, 0.0)
+    assert (answer.text, answer.accepted, answer.reward) == ("Nothing happens.", False, 0.0)
     assert fast.facts() == facts
-    assert answer.admissible == start.observation.admissible
-    assert fast.step("look").effective
+    assert answer.actions == start.observation.actions
+    assert fast.step("look").accepted
 
 
 def test_the_expert_wins_from_the_start_and_from_anywhere(files: list[Path], fast: AlfworldEngine) -> None:
     for path in files:
         draw(fast, path, 12, 3)
         observations = [fast.step(action) for action in fast.plan()]
-        assert observations[-1].won
-        assert (observations[-1].reward, observations[-1].done) == (1.0, True)
-        assert not any(observation.won for observation in observations[:-1])
+        assert (observations[-1].reward, observations[-1].end) == (1.0, "success")
+        assert not any(observation.end for observation in observations[:-1])
 
 
 def test_snapshots_are_exact_while_engines_take_turns(files: list[Path], cache: Path) -> None:
@@ -286,14 +285,14 @@ def test_playing_prints_nothing_and_leaves_the_process_alone(
 
 def opened(start: Start, count: int) -> list[str]:
     """Names of receptacles that can be opened."""
-    names = [action.removeprefix("go to ") for action in start.observation.admissible if action.startswith("go to ")]
+    names = [action.removeprefix("go to ") for action in start.observation.actions if action.startswith("go to ")]
     return [name for name in names if name.startswith(("cabinet", "drawer"))][:count]
 
 
 def visit(engine: AlfworldEngine, path: Path, *actions: str) -> Observation:
     engine.start(file_task(path))
     observations = [engine.step(action) for action in actions]
-    assert all(observation.effective for observation in observations)
+    assert all(observation.text != "Nothing happens." for observation in observations)
     return observations[-1]
 
 
@@ -353,10 +352,10 @@ def test_equal_keys_mean_an_equal_future(files: list[Path], fast: AlfworldEngine
             observation = fast.step("look")
             for _ in range(12):
                 busy = [
-                    action for action in observation.admissible if action.startswith(("take", "move", "open", "close"))
+                    action for action in observation.actions if action.startswith(("take", "move", "open", "close"))
                 ]
-                observation = fast.step(rng.choice(busy or observation.admissible))
-                by_key.setdefault(observation.state, {})[fast.facts()] = (fast.snapshot(), observation.admissible)
+                observation = fast.step(rng.choice(busy or observation.actions))
+                by_key.setdefault(observation.state, {})[fast.facts()] = (fast.snapshot(), observation.actions)
         for ways in by_key.values():
             futures = set()
             for snapshot, admissible in ways.values():
@@ -364,7 +363,7 @@ def test_equal_keys_mean_an_equal_future(files: list[Path], fast: AlfworldEngine
                 for action in admissible:
                     fast.restore(snapshot)
                     answers.append(fast.step(action))
-                futures.add(tuple((answer.text, answer.state, answer.admissible, answer.won) for answer in answers))
+                futures.add(tuple((answer.text, answer.state, answer.actions, answer.end) for answer in answers))
             assert len(futures) == 1
             met += len(ways) > 1
     assert met >= 5
@@ -384,7 +383,7 @@ def test_what_lies_loose_between_two_tables_is_in_the_key(
     fast.step(f"go to {place}")
     fast.step(f"take {thing} from {place}")
     moved = fast.step(f"move {thing} to {other}")
-    if moved.effective:
+    if moved.accepted:
         assert f"a {thing}" in fast.step("look").text
     back = visit(fast, path, f"go to {place}", f"take {thing} from {place}", f"move {thing} to {place}", "look")
     assert back.state == visit(fast, path, f"go to {place}", "look").state

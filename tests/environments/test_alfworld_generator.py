@@ -43,7 +43,7 @@ def test_default_panels_have_the_official_sizes_and_rooms() -> None:
     }  # fmt: skip
     for split, per_kind in OFFICIAL_GAMES.items():
         assert Counter(task.kind for task in world.tasks(split)) == dict(zip(KINDS, per_kind, strict=True))
-    rooms = {split: {int(world.attributes(task)["scene"]) for task in world.tasks(split)} for split in OFFICIAL_GAMES}
+    rooms = {split: {int(task.attributes["scene"]) for task in world.tasks(split)} for split in OFFICIAL_GAMES}
     assert rooms["valid_unseen"] == {10, 219, 308, 424}
     assert rooms["train"] == set(training_scenes())
     assert not (rooms["train"] | rooms["valid_seen"]) & set(UNSEEN_SCENES)
@@ -80,9 +80,9 @@ def test_kinds_and_rooms_restrict_what_is_drawn() -> None:
     tasks = world.tasks("train")
     assert len(tasks) == 60
     assert {task.kind for task in tasks} == {"pick_and_place_simple", "pick_clean_then_place_in_recep"}
-    assert {world.attributes(task)["room"] for task in tasks} == {"bathroom"}
-    assert len({world.attributes(task)["scene"] for task in tasks}) == 3
-    assert {world.attributes(task)["scene"] for task in world.tasks("valid_unseen")} == {"424"}
+    assert {task.attributes["room"] for task in tasks} == {"bathroom"}
+    assert len({task.attributes["scene"] for task in tasks}) == 3
+    assert {task.attributes["scene"] for task in world.tasks("valid_unseen")} == {"424"}
     assert world.tasks("L2") == []
     any_kind = {task.kind for task in small_world(rooms=["bathroom"]).tasks("train")}
     assert any_kind == {"pick_and_place_simple", "pick_clean_then_place_in_recep", "pick_two_obj_and_place"}

@@ -115,19 +115,19 @@ def test_it_wins_from_wherever_a_random_agent_got_to() -> None:
         observation = engine.start(task).observation
         for _ in range(rng.choice([0, 5, 15, 30])):
             verbs = sorted(
-                {action.split()[0] for action in observation.admissible} - {"help", "look", "inventory", "examine"}
+                {action.split()[0] for action in observation.actions} - {"help", "look", "inventory", "examine"}
             )
             verb = rng.choice(verbs)
-            observation = engine.step(rng.choice([a for a in observation.admissible if a.startswith(verb)]))
+            observation = engine.step(rng.choice([a for a in observation.actions if a.startswith(verb)]))
         began = time.perf_counter()
         actions = engine.plan()
         seconds += time.perf_counter() - began
         lengths.append(len(actions))
         for action in actions:
-            assert action in observation.admissible
-            assert not observation.won
+            assert action in observation.actions
+            assert observation.end is None
             observation = engine.step(action)
-        assert observation.won or not actions
+        assert observation.end or not actions
     engine.close()
     assert max(lengths) <= 16
     assert len([length for length in lengths if length]) >= 20

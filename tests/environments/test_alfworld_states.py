@@ -1,5 +1,6 @@
 """The two texts of an ALFWorld state: the exact key and the papers' canonical state (002 B.1, Fig. 11), in real games."""
 
+import random
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -84,12 +85,12 @@ def test_detours_meet_again_in_the_canonical_state_and_not_in_the_exact_one(
     start = engine.start(clean_game).observation
     closed = next(
         action
-        for action in start.admissible
+        for action in start.actions
         if action.startswith("go to ") and "is closed" in engine_text(engine, clean_game, action)
     )
     other = next(
         action
-        for action in start.admissible
+        for action in start.actions
         if action.startswith("go to ")
         and action != closed
         and "is closed" not in engine_text(engine, clean_game, action)
@@ -118,3 +119,25 @@ def test_equal_exact_keys_never_hide_a_difference_in_what_is_held_or_was_done(
         assert seen.canonical is not None
         added[seen.state].add(seen.canonical.removeprefix(seen.text))
     assert all(len(texts) == 1 for texts in added.values())
+
+
+LOOKS = ("look", "inventory", "examine ")
+NONSENSE = ("", "examine nothing", "open the pod bay doors", "look around")
+
+
+def test_a_step_that_only_looks_is_marked_as_the_papers_prune_it(engine: AlfworldEngine) -> None:
+    """Steps marked are those that RewardFlow's word list names, where the game took them."""
+    rng = random.Random(5)
+    looked = 0
+    for task in some_of_each_kind(small_world(), 1):
+        observation = engine.start(task).observation
+        for _ in range(30):
+            action = rng.choice((*NONSENSE, *observation.actions, *observation.actions))
+            listed = action in observation.actions
+            observation = engine.step(action)
+            assert observation.accepted == listed, action
+            assert observation.looked == (listed and action.startswith(LOOKS)), action
+            looked += observation.looked
+            if observation.end:
+                break
+    assert looked > 5

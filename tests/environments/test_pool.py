@@ -24,7 +24,7 @@ def test_plans_win_from_the_state_they_are_made_for() -> None:
             ahead = await play(pool, root, "go east", "look")
             for state in (root, ahead, root):
                 end = await play(pool, state, *await pool.plan(state))
-                assert end.observation.won
+                assert end.observation.end == "success"
                 assert end.observation.reward == 1.0
             with pytest.raises(EngineError, match=rf"task {task.id}: plan at step \d+: no plan wins"):
                 await pool.plan(end)
@@ -41,7 +41,7 @@ def test_seconds_and_end_of_episode() -> None:
         opened = pool.seconds
         fallen = await play(pool, root, "go east", "jump")
         assert 0.0 < opened < pool.seconds < 5.0
-        assert (fallen.observation.done, fallen.observation.won) == (True, False)
+        assert fallen.observation.end == "failure"
         with pytest.raises(UsageError, match="ended the episode"):
             await pool.step(fallen, "look")
 
@@ -147,7 +147,7 @@ def test_a_busy_event_loop_is_no_hang() -> None:
         for _ in range(3):
             threading.Event().wait(1.0)
             await asyncio.wait(steps, timeout=0)
-        assert [state.observation.done for state in await asyncio.gather(*steps)] == [False] * 8
+        assert [state.observation.end for state in await asyncio.gather(*steps)] == [None] * 8
         steps = [asyncio.create_task(pool.step(root, "go east")) for root in roots]
         await asyncio.wait(steps, timeout=0)
         threading.Event().wait(1.0)

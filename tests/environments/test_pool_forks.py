@@ -156,7 +156,7 @@ def test_a_copy_of_a_real_game_is_compared_with_what_the_planner_says_now(tmp_pa
     engine = AlfworldEngine(world.locate, "fast", tmp_path)
     opening = engine.start(some_of_each_kind(world, 1)[0]).observation
     root = engine.snapshot()
-    moved = engine.step(next(action for action in opening.admissible if action.startswith("go to")))
+    moved = engine.step(next(action for action in opening.actions if action.startswith("go to")))
     there = engine.snapshot()
     assert engine.restore(root) == opening
     assert engine.restore(there) == moved

@@ -7,6 +7,8 @@ count, and accept no step after an end.
 import random
 from dataclasses import dataclass
 
+import msgspec
+
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task
@@ -20,11 +22,10 @@ def room(world: int, number: int) -> Observation:
     admissible = tuple(sorted(rng.sample(ACTIONS, rng.randint(1, 4))))
     return Observation(
         text=f"You are in room {number}.",
-        admissible=admissible,
+        actions=admissible,
         state=str(number),
         reward=rng.choice((0.0, 0.0, 0.5, 1.0)),
-        done=number in (1, 2),
-        won=number == 1,
+        end={1: "success", 2: "failure"}.get(number),
     )
 
 
@@ -36,8 +37,9 @@ def leads(world: int, number: int, action: str) -> Observation | None:
         return None
     if chance < 0.25 or action not in ACTIONS:
         here = room(world, number)
-        return Observation(text="Nothing happens.", admissible=here.admissible, state=here.state, effective=False)
-    return room(world, rng.randrange(7))
+        return Observation(text="Nothing happens.", actions=here.actions, state=here.state, accepted=False)
+    accepted = action in room(world, number).actions
+    return msgspec.structs.replace(room(world, rng.randrange(7)), accepted=accepted)
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,7 @@ class RandomEngines:
         return RoomState(room(self.world, 0))
 
     async def step(self, state: RoomState, action: str) -> RoomState:
-        assert not state.observation.done, "a step after the end"
+        assert state.observation.end is None, "a step after the end"
         seen = leads(self.world, int(state.observation.state), action)
         if seen is None:
             raise EngineError("the floor gave way")

@@ -103,7 +103,7 @@ def check_world(tree: Tree, world: int) -> None:
                 assert step.outcome is Outcome.ERRORED
                 continue
             assert (move.next_state, move.next_observation, move.reward) == (seen.state, seen.text, seen.reward)
-            ends = Outcome.SUCCESS if seen.won else Outcome.FAILURE if seen.done else None
+            ends = None if seen.end is None else Outcome(seen.end)
             assert move.outcome in ((ends,) if ends or step.moves else (None, Outcome.TRUNCATED))
 
 

@@ -28,7 +28,7 @@ class WordEngines:
     async def start(self, task: Task) -> WordState:
         if self.broken:
             raise EngineError(self.broken)
-        return WordState((), Observation(text="start", state="start", admissible=ADMISSIBLE))
+        return WordState((), Observation(text="start", state="start", actions=ADMISSIBLE))
 
     async def step(self, state: WordState, action: str) -> WordState:
         self.calls += 1
@@ -36,19 +36,18 @@ class WordEngines:
             raise EngineError("the engine died")
         if action == "noop":
             seen = Observation(
-                text="Nothing happens.", state=state.observation.state, admissible=ADMISSIBLE, effective=False
+                text="Nothing happens.", state=state.observation.state, actions=ADMISSIBLE, accepted=False
             )
             return WordState(state.words, seen)
         words = (*state.words, action)
         text = " ".join(words)
-        won = action == "win"
         seen = Observation(
             text=text,
             state=text,
-            admissible=ADMISSIBLE,
+            actions=ADMISSIBLE,
+            accepted=action in ADMISSIBLE,
             reward={"win": 1.0, "coin": 0.5}.get(action, 0.0),
-            won=won,
-            done=won or action == "die",
+            end={"win": "success", "die": "failure"}.get(action),
         )
         return WordState(words, seen)
 

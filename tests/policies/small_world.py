@@ -19,10 +19,6 @@ class SmallWorld:
         """There is no split to list."""
         raise UsageError(f"small has no split {split}")
 
-    def attributes(self, task: Task) -> dict[str, str]:
-        """The kind only."""
-        return {"kind": task.kind}
-
     def engine(self) -> Engine:
         """There is nothing to play."""
         raise UsageError("small has no engine")

@@ -23,9 +23,6 @@ class Rooms:
         kinds = ["walk", "run", "sit"]
         return [Task(id=f"{split}/{n}", world="rooms", split=split, kind=kinds[n % 3]) for n in range(9)]
 
-    def attributes(self, task: Task) -> dict[str, str]:
-        return {"kind": task.kind}
-
 
 def test_a_panel_is_a_split_narrowed_and_cut() -> None:
     panel = panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["run", "sit"]}, tasks=3))

@@ -71,7 +71,7 @@ class AlfworldEngine:
             self._loaded = identity
 
     def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text; `effective` is False for "Nothing happens."."""
+        """TextWorld's answer to any text; `accepted` is False for what was not among the actions before."""
         return self._backend.step(action)
 
     def snapshot(self) -> Any:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.environments.alfworld import statekey
+from agentcli.environments.alfworld.commands import is_accepted, only_looks
 from agentcli.environments.alfworld.fast.grammar import read_logic
 from agentcli.environments.alfworld.fast.translator import undisturbed
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError, EngineError, MissingError
-
-NOTHING = "Nothing happens."
 
 
 @contextmanager
@@ -69,12 +68,14 @@ class StockBackend:
         with undisturbed():
             self._state = self._environment.reset()
         self._shared = statekey.crowded(self.facts())
-        return self._observe(0.0)
+        return self._observe(0.0, accepted=True, looked=False)
 
     def step(self, action: str) -> Observation:
-        self._current()
+        command = action.strip()
+        listed = _listed(self._current())
         self._state, reward, _ = self._environment.step(action)
-        return self._observe(float(reward))
+        accepted = is_accepted(command, listed, self._state.feedback)
+        return self._observe(float(reward), accepted=accepted, looked=accepted and only_looks(command))
 
     def snapshot(self) -> None:
         """TextWorld has none."""
@@ -96,16 +97,21 @@ class StockBackend:
             raise EngineError("no game is open; call start first")
         return self._state
 
-    def _observe(self, reward: float) -> Observation:
+    def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
         state = self._state
         matter = [fact for fact in self.facts() if statekey.matters(fact, self._names, self._shared)]
         return Observation(
             text=state.feedback,
-            admissible=tuple(command for command in state.admissible_commands if command != "help"),
+            actions=_listed(state),
             state=statekey.state_key(matter),
             canonical=state.feedback + statekey.inventory(fact for fact in matter if fact[0] in statekey.READABLE),
+            accepted=accepted,
+            looked=looked,
             reward=reward,
-            done=bool(state.won),
-            won=bool(state.won),
-            effective=state.feedback != NOTHING,
+            end="success" if state.won else None,
         )
+
+
+def _listed(state: Any) -> tuple[str, ...]:
+    """The commands worth listing: all that TextWorld names, without help."""
+    return tuple(command for command in state.admissible_commands if command != "help")

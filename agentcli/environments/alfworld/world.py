@@ -34,6 +34,17 @@ SPLITS: dict[str, tuple[str, tuple[str, ...]]] = {
 (5 and 6, cool and two objects, after training on 1 to 4)."""
 
 
+def attributes_of(identifier: str) -> dict[str, str]:
+    """What --where can name besides kind and split, read from a task's id."""
+    name = parse_name(identifier.split("/")[-2])
+    return {
+        "room": room_kind(name.scene),
+        "scene": str(name.scene),
+        "object": name.object,
+        "receptacle": name.receptacle,
+    }
+
+
 class AlfworldWorld:
     """The World protocol over ALFWorld games. Cheap to make; raises UsageError and DataError for wrong settings."""
 
@@ -62,7 +73,9 @@ class AlfworldWorld:
         for identifier in self._sorted_ids(folder):
             kind = identifier.split("/", 2)[1].split("-", 1)[0]
             if kind in kinds:
-                found.append(Task(id=identifier, world=self.name, split=folder, kind=kind))
+                found.append(
+                    Task(id=identifier, world=self.name, split=folder, kind=kind, attributes=attributes_of(identifier))
+                )
         return found
 
     def _sorted_ids(self, folder: str) -> tuple[str, ...]:
@@ -70,18 +83,6 @@ class AlfworldWorld:
             ids = dataset.list_games(self.data, folder) if self.data else draw(self.options, folder)
             self._ids[folder] = tuple(sorted(ids, key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier)))
         return self._ids[folder]
-
-    def attributes(self, task: Task) -> dict[str, str]:
-        """What --where can name: kind, room, scene, object, receptacle, split."""
-        name = parse_name(task.id.split("/")[-2])
-        return {
-            "kind": name.kind,
-            "room": room_kind(name.scene),
-            "scene": str(name.scene),
-            "object": name.object,
-            "receptacle": name.receptacle,
-            "split": task.split,
-        }
 
     def locate(self, task: Task) -> Path:
         """The task's game.tw-pddl; a generated one is made if it is not in the cache yet.

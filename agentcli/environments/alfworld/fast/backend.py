@@ -10,7 +10,8 @@ from agentcli.environments.alfworld.fast.game import Game, State, open_game, rel
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError
 
-Snapshot = tuple[State, str]
+Snapshot = tuple[State, Observation]
+"""A state, and the observation that led there."""
 
 
 class FastBackend:
@@ -20,8 +21,8 @@ class FastBackend:
         self._cache = Cache(cache)
         self._game: Game | None = None
         self._state: State | None = None
-        self._text = ""
-        """What was read on arriving there."""
+        self._observation: Observation | None = None
+        """The one that led there."""
         self._release: Callable[[], object] | None = None
         """Ends this player's use of the game; runs by itself where close() was forgotten."""
 
@@ -35,26 +36,29 @@ class FastBackend:
     def reset(self) -> Observation:
         """Back to the start of the loaded game."""
         assert self._game is not None
-        self._state, self._text = self._game.root, self._game.opening.text
-        return self._game.opening
+        self._state = self._game.root
+        self._observation = self._game.opening
+        return self._observation
 
     def step(self, action: str) -> Observation:
         state = self._current()
-        self._state, observation = state.game.step(state, action)
-        self._text = observation.text
-        return observation
+        self._state, self._observation = state.game.step(state, action)
+        return self._observation
 
     def snapshot(self) -> Snapshot:
-        """The current state itself, for states never change, and what was read there."""
-        return self._current(), self._text
+        """The current state itself, for states never change, and the observation that led there."""
+        state = self._current()
+        assert self._observation is not None
+        return state, self._observation
 
     def restore(self, snapshot: Snapshot) -> Observation:
         """Raises EngineError for a snapshot of another game."""
-        state, text = snapshot
+        state, observation = snapshot
         if state.game is not self._game:
             raise EngineError("this snapshot belongs to another game; restore it in the engine and task it came from")
-        self._state, self._text = state, text
-        return state.game.look_again(state, text)
+        self._state = state
+        self._observation = observation
+        return state.game.look_again(state, observation)
 
     def facts(self) -> list[statekey.Fact]:
         state = self._current()

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.environments.alfworld import statekey
+from agentcli.environments.alfworld.commands import NOTHING, is_accepted, only_looks
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import Entities, FactTable, Hierarchy
@@ -26,7 +27,6 @@ from agentcli.environments.alfworld.fast.translator import load_translation, und
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
 
-NOTHING = "Nothing happens."
 IDLE_GAMES = 4
 """Games kept that nobody plays."""
 MOST_STATES = 10_000
@@ -51,7 +51,7 @@ class State:
     """One true state of a game and what was found out about it so far."""
 
     __slots__ = (
-        "admissible",
+        "actions",
         "commands",
         "edges",
         "facts",
@@ -74,7 +74,7 @@ class State:
         self.key, self.inventory = game.describe(facts, mark)
         """Exact state key; what the canonical state adds to the observation."""
         self.won = game.planner.won()
-        self.commands, self.admissible = game.menu(tuple(game.planner.operators()), facts)
+        self.commands, self.actions = game.menu(tuple(game.planner.operators()), facts)
         """What can be typed -> operator (the first where several are typed alike); what is worth listing."""
         self.edges: dict[str, tuple[State, Observation]] = {}
         self.stuck: Observation | None = None
@@ -115,23 +115,30 @@ class Game:
         operator = state.commands.get(command)
         if operator is None:
             if state.stuck is None:
-                state.stuck = _observe(state, NOTHING)
+                state.stuck = _observe(state, NOTHING, accepted=False)
             return state, state.stuck
         operation = self._operation(operator)
         facts = self._apply(state, operator, operation)
         changed = (state.facts ^ facts) & self._relevant
         after = self._state(facts, state.mark ^ self.table.mark(changed))
         text = operation.feedback(self.table, facts, operation.entities)
-        found = state.edges[command] = after, _observe(after, text)
-        return found
+        accepted = is_accepted(command, state.actions, text)
+        observation = _observe(after, text, accepted=accepted, looked=accepted and only_looks(command))
+        state.edges[command] = after, observation
+        return after, observation
 
-    def look_again(self, state: State, text: str) -> Observation:
-        """What was observed when `text` was read in a state, with what the planner says of that state now."""
+    def look_again(self, state: State, observation: Observation) -> Observation:
+        """The observation that led to a state, with what the planner says of that state now."""
         self.planner.go(state.number)
         won = self.planner.won()
-        _, admissible = self.menu(tuple(self.planner.operators()), state.facts)
+        _, actions = self.menu(tuple(self.planner.operators()), state.facts)
         return msgspec.structs.replace(
-            _observe(state, text), admissible=admissible, reward=float(won), done=won, won=won
+            observation,
+            actions=actions,
+            state=state.key,
+            canonical=observation.text + state.inventory,
+            reward=float(won),
+            end="success" if won else None,
         )
 
     def facts(self, state: State) -> list[statekey.Fact]:
@@ -211,16 +218,16 @@ class Game:
         return operation
 
 
-def _observe(state: State, text: str) -> Observation:
+def _observe(state: State, text: str, *, accepted: bool = True, looked: bool = False) -> Observation:
     return Observation(
         text=text,
-        admissible=state.admissible,
+        actions=state.actions,
         state=state.key,
         canonical=text + state.inventory,
+        accepted=accepted,
+        looked=looked,
         reward=float(state.won),
-        done=state.won,
-        won=state.won,
-        effective=text != NOTHING,
+        end="success" if state.won else None,
     )
 
 
