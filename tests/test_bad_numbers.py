@@ -24,12 +24,12 @@ from bad_input_runs import (
     contents,
     edit,
     folder,
-    one_line,
     quietly,
-    refused,
+    untouched,
     write,
 )
 from command_line import all_commands
+from refusal import refused
 
 from agentcli.errors import UsageError
 from agentcli.records.settings import Settings
@@ -81,7 +81,7 @@ def test_in_every_option_of_every_command(path: tuple[str, ...]) -> None:
                 value == str(2**70) and option.path is None
             ):
                 continue  # of what there is, any number may be shown
-            one_line(quietly(*path, *run, option.names[0], value), 2, f"{option.names[0]} ")
+            refused(quietly(*path, *run, option.names[0], value), 2, option.names[0])
     assert contents() == before
 
 
@@ -145,13 +145,13 @@ def test_of_every_command_in_set_file_and_variable(
 ) -> None:
     section, name = path.split(".")
     for value in (".nan", "-1", "1e30", ".inf", "1e400"):
-        refused((*words, "--set", f"{path}={value}"), 2, path)
+        refused(untouched((*words, "--set", f"{path}={value}")), 2, path)
     if words[:2] != ("env", "check"):
-        refused((*words, "--set", f"{path}=-1", "--dry-run"), 2, path)
+        refused(untouched((*words, "--set", f"{path}=-1", "--dry-run")), 2, path)
     write("bad.yaml", f"{section}: {{{name}: .nan}}")()
-    refused((*words, "-c", "bad.yaml"), 2, path)
+    refused(untouched((*words, "-c", "bad.yaml")), 2, path)
     monkeypatch.setenv(f"AGENTCLI_{section}__{name}".upper(), "-1")
-    refused(words, 2, path)
+    refused(untouched(words), 2, path)
 
 
 @pytest.mark.usefixtures("folder")
@@ -175,7 +175,7 @@ def test_in_records(path: str, field: str, words: tuple[str, ...]) -> None:
     for value in ("NaN", "Infinity", "1e400", "1e30", "-1e30", str(2**70)):
         assert f'"{field}":'.encode() in whole
         edit(path, lambda data, value=value: with_value(data, field, value))()  # type: ignore[misc]
-        refused(words, 3, f"{path}:1: ", field)
+        refused(untouched(words), 3, (f"{path}:1", field))
         Path(path).write_bytes(whole)
 
 

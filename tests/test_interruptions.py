@@ -15,8 +15,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from bad_input_runs import START, agentcli, folder, one_line, write
+from bad_input_runs import START, agentcli, folder, write
 from command_line import Answer
+from processes import as_here
+from refusal import refused
 
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Manifest, Tree
@@ -35,14 +37,13 @@ WEIGHTS = ("checkpoint/model.safetensors", "optimizer.safetensors")
 
 def start(*words: str, **environment: str) -> "subprocess.Popen[str]":
     """The installed program in a session of its own, as a shell starts it."""
-    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return subprocess.Popen(
         [sys.executable, "-m", "agentcli", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": path, **environment},
+        env={**as_here(), **environment},
     )
 
 
@@ -77,7 +78,7 @@ def struck_at_gate(task: str, *words: str, strike: int, times: int = 1, engines:
 
 def typed(answer: Answer) -> list[str]:
     """The words to type that an interrupted command names."""
-    one_line(answer, 130, "error: interrupted; go on with: agentcli ")
+    refused(answer, 130, remedy="agentcli ")
     return shlex.split(answer.stderr.partition("go on with: agentcli ")[2])
 
 

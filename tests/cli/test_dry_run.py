@@ -20,13 +20,13 @@ from bad_input_runs import (
     contents,
     edit,
     folder,
-    one_line,
     quietly,
-    refused,
     remove,
+    untouched,
     write,
 )
 from command_line import agentcli, all_commands
+from refusal import refused
 
 __all__ = ["folder"]
 
@@ -35,7 +35,8 @@ pytestmark = pytest.mark.usefixtures("folder")
 
 def alike(words: tuple[str, ...], code: int, *mentions: str) -> None:
     """Both the command and its dry run are refused, in the same line."""
-    answer = refused((*words, "--dry-run"), code, *mentions)
+    answer = untouched((*words, "--dry-run"))
+    refused(answer, code, mentions)
     assert quietly(*words) == answer
 
 
@@ -126,7 +127,7 @@ def test_an_interrupted_loop_is_compared_before_its_iterations() -> None:
     assert shown.code == 0, shown
     assert shown.stderr == "runs/loop: run was begun and has not ended; it would go on\n"
     assert re.search(r"iterations: 1\n", shown.stdout)
-    one_line(quietly(*words, "--dry-run"), 2, "runs/loop/iteration_000 exists; go on with --resume")
+    refused(quietly(*words, "--dry-run"), 2, "runs/loop/iteration_000", "--resume")
 
 
 HOLDER = (

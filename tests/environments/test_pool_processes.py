@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from processes import as_here
 from servant_world import ServantWorld
 
 from agentcli.environments.pool import EnginePool
@@ -144,11 +145,6 @@ def rollout(out: Path, fault: str | None, *words: str) -> Iterator["subprocess.P
         text=True,
     ) as process:
         yield process
-
-
-def as_here() -> dict[str, str]:
-    """The environment of a process that imports what this one can."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
 
 
 @pytest.mark.parametrize(

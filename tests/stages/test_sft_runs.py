@@ -14,15 +14,15 @@ from bad_input_runs import (
     contents,
     edit_lines,
     folder,
-    one_line,
     quietly,
-    refused,
     remove,
     torn_at_the_end,
     torn_inside,
+    untouched,
     write,
 )
 from command_line import agentcli
+from refusal import refused
 
 from agentcli.records.files import read_json, read_records, sha256_file
 from agentcli.records.types import Manifest, StageRecord, Step, Tree, Validity
@@ -105,7 +105,7 @@ def test_a_run_named_twice_is_refused(again: str) -> None:
     Path("alias").symlink_to("runs/demos")
     for dry in ((), ("--dry-run",)):
         said = "a run is named twice among runs/demos, runs/more, "
-        refused(("sft", "runs/demos", "runs/more", again, *ON, *dry), 2, said)
+        refused(untouched(("sft", "runs/demos", "runs/more", again, *ON, *dry)), 2, said)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_a_run_named_twice_is_refused(again: str) -> None:
 @pytest.mark.parametrize("dry", [(), ("--dry-run",)], ids=["", "dry"])
 def test_a_second_run_that_is_none_is_one_line_that_names_it(damage: Damage, said: str, dry: tuple[str, ...]) -> None:
     damage()
-    refused((*BOTH, *dry), 3, said)
+    refused(untouched((*BOTH, *dry)), 3, said)
 
 
 def test_a_torn_last_line_of_the_second_run_is_a_tree_still_owed() -> None:
@@ -145,9 +145,7 @@ def test_resumed_with_other_runs_it_is_refused(finished: bool) -> None:
         ("runs/more", "runs/demos"): "the order is another",
     }.items():
         for dry in ((), ("--dry-run",)):
-            refused(
-                ("sft", *runs, *ON, "--resume", *dry), 2, f"--resume with other input than it was started with: {said}"
-            )
+            refused(untouched(("sft", *runs, *ON, "--resume", *dry)), 2, said, "--resume")
     before = contents()
     answer = agentcli(*BOTH, "--resume")
     assert answer.code == 0, answer
@@ -166,4 +164,4 @@ def test_a_dry_run_counts_the_demonstrations_of_all_runs() -> None:
 
 
 def test_a_second_run_that_is_a_file_is_one_line() -> None:
-    one_line(quietly("sft", "runs/demos", MORE_TREES, *ON), 3, MORE_TREES)
+    refused(quietly("sft", "runs/demos", MORE_TREES, *ON), 3, MORE_TREES)

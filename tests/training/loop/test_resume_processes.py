@@ -13,7 +13,7 @@ from agentcli.training.loop.snapshots import FILE
 def test_two_processes_go_on(rollout, tmp_path):
     for name in ("trees.jsonl", "credit.jsonl", "model"):
         (tmp_path / name).symlink_to(rollout.folder / name)
-    worker = Path(__file__).parents[1] / "resume_worker.py"
+    worker = Path(__file__).parents[2] / "support" / "resume_worker.py"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     done = subprocess.run(
         [sys.executable, *launch, worker, tmp_path],

@@ -66,7 +66,7 @@ def folder(rollout, tmp_path_factory):
 @pytest.fixture(scope="module")
 def two_processes(folder):
     """What each rank of a torchrun of two found."""
-    worker = Path(__file__).parents[1] / "parity_worker.py"
+    worker = Path(__file__).parents[2] / "support" / "parity_worker.py"
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(PROCESSES)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     done = subprocess.run(
