@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_rollout import toy
+from grown_runs import toy
 
 from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_rollout import toy
+from grown_runs import toy
 
 from agentcli.analysis.explain import Told, explain_step
 from agentcli.credit.registry import make

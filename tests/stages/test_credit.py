@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from test_rollout import roll, toy
+from grown_runs import roll, toy
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_rollout import roll, toy
+from grown_runs import roll, toy
 
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_rollout import roll, toy
+from grown_runs import roll, toy
 from typer.testing import CliRunner
 
 from agentcli.cli.app import app

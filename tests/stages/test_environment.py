@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from test_rollout import toy
+from grown_runs import toy
 
 from agentcli.stages.environment import check
 from agentcli.stages.progress import Silent

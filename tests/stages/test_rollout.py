@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from grown_runs import roll, toy
 
 from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.exploration.registry import make
@@ -13,35 +14,12 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (
     DemosSettings,
-    EnvironmentSettings,
-    PolicySettings,
-    PromptSettings,
-    RolloutSettings,
-    Settings,
 )
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.demos import demos
 from agentcli.stages.resources import grow, open_engines, open_policy
-from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation, Session
-
-
-def toy(
-    method: str = "chain", concurrency: int = 4, tasks: int = 12, options: dict | None = None, **policy
-) -> Settings:
-    return Settings(
-        environment=EnvironmentSettings(
-            name="toy_world:ToyWorld", max_steps=12, options={"tasks": tasks, **(options or {})}
-        ),
-        prompt=PromptSettings(style="compact"),
-        policy=PolicySettings(**{"kind": "random", **policy}),
-        rollout=RolloutSettings(method=method, leaves=3, roots=2, concurrency=concurrency),
-    )
-
-
-def roll(settings: Settings, out: Path, resume: bool = False, overwrite: bool = False) -> StageRecord:
-    return rollout(settings, out, Invocation(["agentcli", "rollout"], resume, overwrite), model=None)
 
 
 @pytest.mark.parametrize("method", ["chain", "spark", "test-time-branch"])

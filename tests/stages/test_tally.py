@@ -11,7 +11,7 @@ import pytest
 from bad_input_runs import MODEL, START, folder
 from chat_server import ChatServer, completion
 from command_line import agentcli
-from test_rollout import toy
+from grown_runs import toy
 
 from agentcli.prompts.parse import format_response
 from agentcli.records.files import read_json, read_records

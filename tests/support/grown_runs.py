@@ -1,9 +1,36 @@
-"""Trees that several test files look at: grown once, every test has a copy. A conftest.py imports these fixtures."""
+"""Rollouts in the toy world, and trees that several test files look at: a conftest.py imports these fixtures."""
 
 from pathlib import Path
 
 import pytest
-from test_rollout import roll, toy
+
+from agentcli.records.settings import (
+    EnvironmentSettings,
+    PolicySettings,
+    PromptSettings,
+    RolloutSettings,
+    Settings,
+)
+from agentcli.records.types import StageRecord
+from agentcli.stages.rollout import rollout
+from agentcli.stages.session import Invocation
+
+
+def toy(
+    method: str = "chain", concurrency: int = 4, tasks: int = 12, options: dict | None = None, **policy
+) -> Settings:
+    return Settings(
+        environment=EnvironmentSettings(
+            name="toy_world:ToyWorld", max_steps=12, options={"tasks": tasks, **(options or {})}
+        ),
+        prompt=PromptSettings(style="compact"),
+        policy=PolicySettings(**{"kind": "random", **policy}),
+        rollout=RolloutSettings(method=method, leaves=3, roots=2, concurrency=concurrency),
+    )
+
+
+def roll(settings: Settings, out: Path, resume: bool = False, overwrite: bool = False) -> StageRecord:
+    return rollout(settings, out, Invocation(["agentcli", "rollout"], resume, overwrite), model=None)
 
 
 @pytest.fixture(scope="session")
