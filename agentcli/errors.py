@@ -1,37 +1,49 @@
-"""Every error the tool raises on purpose.
+"""Every error the tool raises on purpose, with the exit code that the command line ends with.
 
-Each class carries the exit code the command line ends with and also derives from the standard exception it
-replaces, so library users can catch either. A message is one line that names the file or field and says what to
-type next; the shell prints it without a traceback unless AGENTCLI_DEBUG=1.
+    AgentCliError                     1  something failed that the user can act on
+    |-- UsageError                    2  an option or setting that cannot take effect
+    |-- DataError                     3  a file that does not hold what it should
+    |-- MissingError                  4  an environment, dependency or folder that is not there
+    |-- WriteError                    1  a file that cannot be written
+    |-- EngineError                   4  a live engine died, hung or raised
+    |   `-- ReplayMismatchError       4  a replay gave another observation than the recorded one
+    `-- PolicyError                   1  a policy could not answer one request
+        `-- PromptTooLongError        1  a prompt longer than the limit
+
+Exit code 0 means done or nothing owed, 130 interrupted. Each class also derives from the standard exception that it
+replaces, so that users of the library can catch either.
+
+A message is one line. It names the file or field, and says what to type next. The shell prints it without a traceback,
+unless AGENTCLI_DEBUG=1.
 """
 
 
 class AgentCliError(Exception):
-    """Something failed that the user can act on (exit code 1)."""
+    """Something failed that the user can act on."""
 
     exit_code = 1
 
 
 class UsageError(AgentCliError, ValueError):
-    """An option, setting or combination of them that cannot take effect (exit code 2)."""
+    """An option, a setting or a combination of them that cannot take effect."""
 
     exit_code = 2
 
 
 class DataError(AgentCliError, ValueError):
-    """A file that does not hold what it should; the message names file, line and field (exit code 3)."""
+    """A file that does not hold what it should. The message names file, line and field."""
 
     exit_code = 3
 
 
-class WriteError(AgentCliError, OSError):
-    """A file that cannot be written: a full disk, a folder that is none (exit code 1). What was written before is whole."""
-
-
 class MissingError(AgentCliError, RuntimeError):
-    """An environment, dependency, compiler or data folder that is not there (exit code 4)."""
+    """An environment, dependency, compiler or data folder that is not there."""
 
     exit_code = 4
+
+
+class WriteError(AgentCliError, OSError):
+    """A file that cannot be written, for instance on a full disk. What was written before is whole."""
 
 
 class EngineError(AgentCliError, RuntimeError):
@@ -41,12 +53,15 @@ class EngineError(AgentCliError, RuntimeError):
 
 
 class ReplayMismatchError(EngineError):
-    """A replayed prefix gave another observation than the recorded one; the message holds both texts."""
+    """A replayed prefix gave another observation than the recorded one. The message holds both texts."""
 
 
 class PolicyError(AgentCliError, RuntimeError):
-    """A policy could not answer one request (prompt too long, endpoint gone). Inside a rollout: an errored leaf."""
+    """A policy could not answer one request, for instance because the endpoint is gone. Inside a rollout: an errored leaf."""
 
 
 class PromptTooLongError(PolicyError):
-    """A prompt longer than policy.max_prompt_tokens, or than the server's context. Inside a rollout: what rollout.overlong says."""
+    """A prompt longer than policy.max_prompt_tokens, or than the server's context.
+
+    Inside a rollout, rollout.overlong says what becomes of it.
+    """
