@@ -10,25 +10,31 @@ import argparse
 import asyncio
 from contextlib import aclosing
 
-from agentcli.exploration.registry import make
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.registry import make_world
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import Settings
+from agentcli.stages.harvest import LocalGrower, Seedling, grow
 from agentcli.stages.layers import resolve
 from agentcli.stages.panels import panel_for
-from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
+from agentcli.stages.sampling import open_policy
 
 
 async def measure(settings: Settings) -> None:
     """Grow a tree for every task and print one line."""
     rollout = settings.rollout
-    async with open_engines(settings) as engines, open_policy(settings, engines, settings.policy.model) as policy:
+    world = make_world(settings.environment)
+    model = settings.policy.model
+    async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, model) as policy:
         assert isinstance(policy, TransformersPolicy)
-        tasks, watch = panel_for(engines.world, settings.environment).tasks, Stopwatch(engines, policy)
+        tasks = panel_for(world, settings.environment).tasks
+        grower = LocalGrower(world, pool, policy, settings)
+        jobs = [Seedling(task, settings.seed) for task in tasks]
         requests = 0
-        async with aclosing(grow(make(rollout.method), engines, policy, settings, tasks, settings.seed)) as trees:
-            async for tree in trees:
-                requests += len(tree.steps)
-        seconds = watch.seconds()
+        async with aclosing(grow(grower, jobs, rollout.concurrency)) as trees:
+            async for grown in trees:
+                requests += len(grown.tree.steps)
+        seconds = grower.seconds()
         print(
             f"{rollout.method}, {len(tasks)} tasks, {rollout.concurrency} in flight, {rollout.leaves} leaves: "
             f"{policy.rows_per_batch:.1f} of {settings.policy.batch_rows} rows a batch; {seconds['sampling']:.1f} s, "

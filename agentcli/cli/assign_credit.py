@@ -2,7 +2,6 @@
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import count_trees
 from agentcli.cli.options import LAYERS, METHOD, OVERWRITE, REPORTING, RESUME, RUN_ARGUMENT, Option
 from agentcli.errors import UsageError
 
@@ -45,19 +44,9 @@ def assign_credit(call: Call) -> None:
     if call.values["explain"] is not None:
         _explain(call)
         return
-    from agentcli.credit.registry import make
-    from agentcli.records.runs import RunDirectory
+    from agentcli.stages.credit import perform, plan
 
-    settings, run = call.settings, call.run
-    directory = RunDirectory(run)
-    trees, graph = directory.existing_trees(), call.values["graph"]
-    name, _, _ = make(settings.credit)
-    outputs = [directory.credit(name), *([run / "graphs"] if graph else [])]
-    if call.preview({"trees": trees}, lambda: {"trees": count_trees(trees)}, outputs):
-        return
-    from agentcli.stages.credit import assign_credit as stage
-
-    call.finish(stage(settings, run, call.invocation, graph=graph), run)
+    call.carry_out(plan(call.settings, call.run, graph=call.values["graph"]), perform)
 
 
 def _explain(call: Call) -> None:
@@ -66,10 +55,12 @@ def _explain(call: Call) -> None:
         if call.values[name]:
             raise UsageError(f"--{name} has no effect with --explain, which writes nothing; leave one of the two out")
     from agentcli.records.runs import RunDirectory
+    from agentcli.stages.plan import count_trees
 
     settings, run = call.settings, call.run
     trees = RunDirectory(run).existing_trees()
-    if call.preview({"trees": trees}, lambda: {"trees": count_trees(trees)}):
+    if call.dry:
+        call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
     import msgspec
 

@@ -10,8 +10,8 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,13 +20,14 @@ import typer
 from agentcli.cli.completion import ASKED, completer
 from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.errors import one_line_errors
-from agentcli.cli.options import TRACKER, Option, given, refuse_empty, refuse_swallowed
+from agentcli.cli.options import Option, given, refuse_empty, refuse_swallowed
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from agentcli.records.settings import Settings
+    from agentcli.records.types import StageRecord
     from agentcli.reports.progress import Progress
-    from agentcli.stages.session import Invocation
+    from agentcli.stages.session import Invocation, PlanT, Session
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Command:
             refuse_empty(call.command)
             refuse_swallowed(self.options, values)
             with one_line_errors(call.how_to_go_on), call:
-                call.perform()
+                self.body(call)
 
         callback.__signature__ = inspect.Signature(list(self._parameters()))  # type: ignore[attr-defined]
         return callback
@@ -103,7 +104,6 @@ class Call:
         self.command = ["agentcli", *sys.argv[1:]]
         self.dry = bool(values.get("dry_run"))
         self._out: Path | None = None
-        self._plan: Callable[[], None]
 
     def __enter__(self) -> "Call":
         return self
@@ -111,19 +111,6 @@ class Call:
     def __exit__(self, *failure: object) -> None:
         """End a bar that an error or Ctrl-C left on the terminal."""
         self.progress.stop()
-
-    def perform(self) -> None:
-        """The body. A dry run with --resume rehearses the stage, which compares settings and inputs with those that it was begun
-        with and stops where it would write; then the plan is shown."""
-        if not self.dry or not self.values.get("resume"):
-            self.stage.body(self)
-            return
-        from agentcli.stages.session import Rehearsed
-
-        try:
-            self.stage.body(self)
-        except Rehearsed:
-            self._plan()
 
     @cached_property
     def progress(self) -> "Progress":
@@ -237,69 +224,54 @@ class Call:
         from agentcli.stages.session import Invocation
 
         resume, overwrite = (bool(self.values.get(name)) for name in ("resume", "overwrite"))
-        return Invocation(self.command, resume, overwrite, self.progress, rehearse=self.dry)
+        return Invocation(self.command, resume, overwrite, self.progress)
 
-    def refuse_existing(self, outputs: Sequence[Path]) -> None:
-        """Raises UsageError for output that exists where no flag says what to do with it, as the stages do."""
-        resume, overwrite = (bool(self.values.get(name)) for name in ("resume", "overwrite"))
-        if resume and overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; give one of them")
-        existing = next((path for path in outputs if path.exists()), None)
-        if existing is not None and not resume and not overwrite:
-            go_on = "go on with --resume where it was interrupted, or " if "resume" in self.values else ""
-            raise UsageError(f"{existing} exists; {go_on}replace it with --overwrite")
-
-    def preview(
+    def carry_out(
         self,
-        inputs: dict[str, Any],
-        counts: Callable[[], dict[str, int]],
-        outputs: Sequence[Path] = (),
-        resolved: "Callable[[], Settings] | None" = None,
-    ) -> bool:
-        """With --dry-run, print resolved settings, inputs, outputs and counts to stdout and return True; with --resume too, do so
-        after the stage has been rehearsed, for which the body must go on to it. `resolved` gives the settings where the inputs
-        decide what one that is not set comes to.
-
-        Raises what the command itself would raise at once: for output that exists, and for inputs that `counts` checks.
-        """
-        if not self.dry:
-            return False
-        self._plan = partial(self._show_plan, inputs, counts, outputs, resolved or (lambda: self.settings))
-        if self.values.get("resume"):
-            return False
-        self._plan()
-        return True
-
-    def _show_plan(
-        self,
-        inputs: dict[str, Any],
-        counts: Callable[[], dict[str, int]],
-        outputs: Sequence[Path],
-        resolved: "Callable[[], Settings]",
+        plan: "PlanT",
+        perform: "Callable[[PlanT, Session], StageRecord | dict[str, Any]]",
+        settings: "Settings | None" = None,
     ) -> None:
+        """Perform a plan and print what came of it; with --dry-run print the plan.
+
+        `settings` are printed in the place of those typed where the inputs decide what one comes to. Raises what the stage raises;
+        a dry run raises the same for what is refused before the work begins.
+        """
+        from agentcli.reports.output import print_result
+        from agentcli.stages.session import Session, carry_out
+
+        if self.dry:
+            Session(plan, self.invocation).preview()
+            self.print_plan(plan.inputs, plan.outputs, plan.counts(), settings)
+            return
+        result = carry_out(plan, perform, self.invocation)
+        print_result(self.stage.name, result, plan.run.path, json=self.values["json"], quiet=self.values["quiet"])
+
+    def print_plan(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[Path],
+        counts: dict[str, int],
+        settings: "Settings | None" = None,
+    ) -> None:
+        """Resolved settings, inputs, outputs and counts, to stdout."""
         import msgspec
 
-        from agentcli.cli.dry_run import check_model, check_tracking
         from agentcli.reports.output import print_data
 
-        self.refuse_existing(outputs)
-        check_model(inputs.get("model"))
-        if TRACKER in self.stage.options and not self.values.get("resume"):
-            check_tracking(self.settings, self._out, bool(self.values.get("overwrite")))
         plan = {
             "command": self.stage.name,
-            "settings": msgspec.to_builtins(resolved()),
+            "settings": msgspec.to_builtins(settings or self.settings),
             "inputs": {name: None if value is None else str(value) for name, value in inputs.items()},
             "outputs": [str(path) for path in outputs],
-            "counts": counts(),
+            "counts": counts,
         }
         print_data(plan, json=self.values.get("json", False))
 
-    def finish(self, result: Any, out: Path) -> None:
-        """Print what a stage did: JSON or the run's path on stdout, a table on stderr."""
-        from agentcli.reports.output import print_result
-
-        print_result(self.stage.name, result, out, json=self.values["json"], quiet=self.values["quiet"])
+    def refuse_existing(self, file: Path | None) -> None:
+        """Raises UsageError for a file that exists, without --overwrite."""
+        if file is not None and file.exists() and not self.values["overwrite"]:
+            raise UsageError(f"{file} exists; replace it with --overwrite")
 
     def how_to_go_on(self) -> str:
         """What to type after an interruption."""

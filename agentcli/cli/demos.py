@@ -1,15 +1,10 @@
 """agentcli demos"""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_policy, panel_size
 from agentcli.cli.options import ENV, LAYERS, OUT, OVERWRITE, PACE, POLICY, REPORTING, RESUME, SAMPLING, WORLD, Option
 from agentcli.errors import UsageError
-
-if TYPE_CHECKING:
-    from agentcli.records.settings import Settings
 
 COUNT = Option("count", ("--count",), int, "Demonstrations to write.", "demos.count", "Method", "N")
 ANNOTATE = Option(
@@ -29,31 +24,20 @@ def demos(call: Call) -> None:
     """Write demonstrations: trajectories of an expert, or of any policy, one short sentence of reasoning per step."""
     import msgspec
 
-    from agentcli.records.runs import RunDirectory
-
     settings = call.settings
     demonstrator = msgspec.structs.replace(settings.policy, kind=settings.demos.policy)
     model = call.model(msgspec.structs.replace(settings, policy=demonstrator))
     out = call.new_run()
     if call.values["annotate"] is not None:
-        _annotate(call, settings, out, model)
+        _annotate(call, out, model)
         return
+    from agentcli.stages.demos import perform, plan
 
-    def counts() -> dict[str, int]:
-        check_policy(settings, demonstrator.kind)
-        return {"tasks": panel_size(settings), "demonstrations": settings.demos.count}
-
-    if call.preview({"model": model}, counts, [RunDirectory(out).trees]):
-        return
-    from agentcli.stages.demos import demos as stage
-
-    call.finish(stage(settings, out, call.invocation, model=model), out)
+    call.carry_out(plan(settings, out, model=model), perform)
 
 
-def _annotate(call: Call, settings: "Settings", out: Path, model: str | None) -> None:
-    from agentcli.environments.registry import make_world
-    from agentcli.records.runs import RunDirectory
-    from agentcli.stages.annotate import annotate, check_teacher, given_trees
+def _annotate(call: Call, out: Path, model: str | None) -> None:
+    from agentcli.stages.annotate import perform, plan
     from agentcli.stages.resolve import find_run
 
     typed = next((option for option in PLAYS if call.values[option.name] is not None), None)
@@ -62,16 +46,7 @@ def _annotate(call: Call, settings: "Settings", out: Path, model: str | None) ->
             f"{typed.names[0]} has no effect with --annotate, which plays nothing; leave one of the two out"
         )
     source = find_run(call.values["annotate"])
-    trees = RunDirectory(source).existing_trees()
-    check_teacher(settings, source, out)
-
-    def counts() -> dict[str, int]:
-        check_policy(settings, settings.demos.policy)
-        return {"trees": sum(1 for _ in given_trees(trees, make_world(settings.environment)))}
-
-    if call.preview({"annotate": trees, "model": model}, counts, [RunDirectory(out).trees]):
-        return
-    call.finish(annotate(settings, source, out, call.invocation, model=model), out)
+    call.carry_out(plan(call.settings, source, out, model=model), perform)
 
 
 COMMAND = Command(

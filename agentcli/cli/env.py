@@ -63,9 +63,10 @@ def panel(call: Call) -> None:
     from agentcli.stages.environment import panel as stage
 
     found, out = stage(call.settings), call.values["out"]
-    outputs = [] if out is None else [out]
-    call.refuse_existing(outputs)
-    if call.preview({"panel": call.settings.environment.panel}, lambda: {"tasks": len(found.tasks)}, outputs):
+    call.refuse_existing(out)
+    if call.dry:
+        outputs = [] if out is None else [out]
+        call.print_plan({"panel": call.settings.environment.panel}, outputs, {"tasks": len(found.tasks)})
         return
     if out is None:
         print(msgspec.json.encode(found).decode())

@@ -1,16 +1,16 @@
 """agentcli eval"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.evaluation import COMMON, SAMPLES, evaluate_with
+from agentcli.cli.evaluation import COMMON, SAMPLES, folder
 from agentcli.cli.options import RUN_ARGUMENT
 
 
 def evaluate(call: Call) -> None:
     """Success rate with its interval on a whole panel, every episode once; writes RUN/evaluation/."""
-    samples = call.settings.evaluation.samples
-    from agentcli.stages.evaluate import evaluate as stage
+    from agentcli.stages.evaluate import perform, plan_evaluation
 
-    evaluate_with(call, stage, samples)
+    model = call.model()
+    call.carry_out(plan_evaluation(call.settings, folder(call), model=model), perform)
 
 
 COMMAND = Command(

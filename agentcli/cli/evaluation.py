@@ -1,11 +1,8 @@
-"""What eval, pass-at-k and test-time-branch share: their options, the folder they write to, and the call."""
+"""What eval, pass-at-k and test-time-branch share: their options and the folder they write to."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from agentcli.cli.command import Call
-from agentcli.cli.dry_run import check_policy, panel_size
 from agentcli.cli.options import (
     BUDGET,
     DATA,
@@ -48,32 +45,6 @@ COMMON = (
     OVERWRITE,
     *REPORTING,
 )
-
-
-def evaluate_with(call: Call, stage: Callable[..., dict[str, Any]], samples: int) -> None:
-    """Run one kind of evaluation, or show what it would do. `samples`: episodes per task."""
-    import msgspec
-
-    from agentcli.records.runs import RunDirectory
-
-    settings, model = call.settings, call.model()
-    wanted = settings.evaluation
-
-    def counts() -> dict[str, int]:
-        from agentcli.exploration.budget import parse_budget
-
-        check_policy(settings, settings.policy.kind)
-        parse_budget(wanted.budget)
-        environment = msgspec.structs.replace(settings.environment, split=wanted.split, tasks=wanted.tasks)
-        tasks = panel_size(msgspec.structs.replace(settings, environment=environment))
-        return {"tasks": tasks, "episodes": tasks * samples}
-
-    out = folder(call)
-    name = wanted.split if call.stage.name == "eval" else f"{call.stage.name}-{wanted.split}"
-    episodes = RunDirectory(out).evaluation(wanted.label or name)
-    if call.preview({"model": model}, counts, [episodes, episodes.with_suffix(".json")]):
-        return
-    call.finish(stage(settings, out, call.invocation, model=model), out)
 
 
 def folder(call: Call) -> Path:

@@ -1,9 +1,8 @@
 """agentcli pass-at-k"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.evaluation import COMMON, evaluate_with
+from agentcli.cli.evaluation import COMMON, folder
 from agentcli.cli.options import RUN_ARGUMENT, Option
-from agentcli.errors import UsageError
 
 SAMPLED = Option("n", ("--n", "-n"), int, "Samples per task.", "evaluation.n", "Method", "N")
 ATTEMPTS = Option("k", ("--k", "-k"), int, "Attempts allowed; at most n.", "evaluation.k", "Method", "K")
@@ -11,12 +10,10 @@ ATTEMPTS = Option("k", ("--k", "-k"), int, "Attempts allowed; at most n.", "eval
 
 def pass_at_k(call: Call) -> None:
     """Chance that one of k attempts succeeds, from n samples per task; writes RUN/evaluation/."""
-    samples, attempts = call.settings.evaluation.n, call.settings.evaluation.k
-    if attempts > samples:
-        raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={samples} and k={attempts}; set --n and --k")
-    from agentcli.stages.evaluate import pass_at_k as stage
+    from agentcli.stages.evaluate import perform, plan_pass_at_k
 
-    evaluate_with(call, stage, samples)
+    model = call.model()
+    call.carry_out(plan_pass_at_k(call.settings, folder(call), model=model), perform)
 
 
 COMMAND = Command(

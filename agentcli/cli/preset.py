@@ -47,7 +47,7 @@ def copy(call: Call) -> None:
         raise UsageError(f"{file} is the preset itself; name another FILE")
     if file.is_symlink() and not file.exists():
         raise UsageError(f"{file} is a link that leads nowhere; name another FILE")
-    call.refuse_existing([file])
+    call.refuse_existing(file)
     if not call.dry:
         try:
             write_atomic(file, path.read_bytes())

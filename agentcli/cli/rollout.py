@@ -1,7 +1,6 @@
 """agentcli rollout"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import check_policy, iteration_size, panel_size
 from agentcli.cli.options import (
     GROWTH,
     ITERATION,
@@ -19,27 +18,12 @@ from agentcli.cli.options import (
 
 def rollout(call: Call) -> None:
     """Grow one tree of steps per task. Without --preset, -c or --model, with the settings and the model of runs/latest."""
-    from agentcli.exploration.budget import highest
     from agentcli.exploration.registry import check
-    from agentcli.records.runs import RunDirectory
+    from agentcli.stages.rollout import perform, plan
 
-    settings = call.settings
-    check(settings)
+    check(call.settings)
     model = call.model()
-
-    def counts() -> dict[str, int]:
-        check_policy(settings, settings.policy.kind)
-        iteration = settings.rollout.iteration
-        tasks = panel_size(settings) if iteration is None else iteration_size(settings, iteration)
-        leaves, steps = (tasks * highest(unit, settings) for unit in ("leaves", "steps"))
-        return {"tasks": tasks, "leaves_at_most": leaves, "steps_at_most": steps}
-
-    out = call.new_run()
-    if call.preview({"model": model}, counts, [RunDirectory(out).trees]):
-        return
-    from agentcli.stages.rollout import rollout as stage
-
-    call.finish(stage(settings, out, call.invocation, model=model), out)
+    call.carry_out(plan(call.settings, call.new_run(), model=model), perform)
 
 
 COMMAND = Command(

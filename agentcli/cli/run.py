@@ -1,7 +1,6 @@
 """agentcli run"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import iteration_size, panel_size
 from agentcli.cli.options import (
     CONFIG,
     GROWTH,
@@ -17,7 +16,6 @@ from agentcli.cli.options import (
     WORLD,
     Option,
 )
-from agentcli.errors import UsageError
 
 ITERATIONS = Option("iterations", ("--iterations",), int, "Times round the loop.", "run.iterations", "Method", "K")
 
@@ -25,37 +23,11 @@ ITERATIONS = Option("iterations", ("--iterations",), int, "Times round the loop.
 def run(call: Call) -> None:
     """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET names method and world."""
     from agentcli.exploration.registry import check
-    from agentcli.records.runs import RunDirectory
-    from agentcli.stages.loop import credit_of
-    from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, with_aggregate
+    from agentcli.stages.loop import perform, plan
 
-    settings = call.settings
-    check(settings)
-    model = call.model()
-    if model is None or settings.policy.kind == "openai":
-        raise UsageError(
-            f"run trains a policy that it loads itself, not {settings.policy.kind}; name one with --model DIR|ID"
-        )
-
-    def counts() -> dict[str, int]:
-        credit_of(settings)
-        refuse_adapter_beside_model(settings)
-        refuse_greedy(settings)
-        iterations, tasks = settings.run.iterations, iteration_size(settings, 0)
-        return {
-            "iterations": iterations,
-            "panel_tasks": panel_size(settings),
-            "tasks_per_iteration": tasks,
-            "leaves_at_most": iterations * tasks * settings.rollout.leaves,
-        }
-
-    out = call.new_run()
-    outputs = [out / "iteration_000", RunDirectory(out).checkpoint]
-    if call.preview({"model": model}, counts, outputs, lambda: with_aggregate(settings, credit_of(settings))):
-        return
-    from agentcli.stages.loop import run_loop as stage
-
-    call.finish(stage(settings, out, call.invocation, model=model), out)
+    check(call.settings)
+    loop = plan(call.settings, call.new_run(), model=call.model())
+    call.carry_out(loop, perform, loop.used)
 
 
 COMMAND = Command(

@@ -1,7 +1,6 @@
 """agentcli sft"""
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import count_trees
 from agentcli.cli.options import (
     LAYERS,
     MODEL,
@@ -18,17 +17,10 @@ from agentcli.cli.options import (
 
 def sft(call: Call) -> None:
     """Fine-tune a model on the demonstrations in one RUN or several; `--model tiny` makes one from scratch."""
-    from agentcli.records.runs import RunDirectory
-    from agentcli.stages.sft import sft as stage
-    from agentcli.stages.sft import sources
+    from agentcli.stages.sft import perform, plan
 
-    settings, runs = call.settings, [call.run, *(call.values["more"] or [])]
-    out = RunDirectory(call.new_run())
-    trees, model = sources(settings, runs, out)
-    inputs = {"demonstrations": ", ".join(map(str, trees)), "model": model}
-    if call.preview(inputs, lambda: {"demonstrations": sum(map(count_trees, trees))}, out.trained):
-        return
-    call.finish(stage(settings, runs, out.path, call.invocation), out.path)
+    runs = [call.run, *(call.values["more"] or [])]
+    call.carry_out(plan(call.settings, runs, call.new_run()), perform)
 
 
 COMMAND = Command(

@@ -2,7 +2,7 @@
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
-from agentcli.cli.evaluation import COMMON, SAMPLES, evaluate_with
+from agentcli.cli.evaluation import COMMON, SAMPLES, folder
 from agentcli.cli.options import BRANCHING, RUN_ARGUMENT, Option
 
 VOTE = Option(
@@ -31,10 +31,10 @@ VOTE_TOKENS = Option(
 
 def test_time_branch(call: Call) -> None:
     """Evaluate with a vote: where the policy says <explore>, sample the next decision several times and go on as the vote says."""
-    samples = call.settings.evaluation.samples
-    from agentcli.stages.evaluate import test_time_branch as stage
+    from agentcli.stages.evaluate import perform, plan_test_time_branch
 
-    evaluate_with(call, stage, samples)
+    model = call.model()
+    call.carry_out(plan_test_time_branch(call.settings, folder(call), model=model), perform)
 
 
 COMMAND = Command(

@@ -1,10 +1,7 @@
 """agentcli train"""
 
-from pathlib import Path
-
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
-from agentcli.cli.dry_run import count_trees
 from agentcli.cli.options import LAYERS, MODEL, OUT, OVERWRITE, REPORTING, RESUME, RUN_ARGUMENT, SEED, TRACKER, Option
 from agentcli.errors import UsageError
 
@@ -40,34 +37,16 @@ RECOMPUTE = Option(
 
 def train(call: Call) -> None:
     """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that of -o."""
-    from agentcli.records.runs import RunDirectory
-    from agentcli.stages.train import method_of, refuse_adapter_beside_model, with_aggregate
+    from agentcli.stages.train import perform, plan
 
-    settings, run = call.settings, call.run
-    directory = RunDirectory(run)
-    trees = directory.existing_trees()
-    credit = directory.existing_credit(settings.train.credit) if settings.train.objective == "policy-gradient" else None
+    run = call.run
     model = call.model(updated=False)
     if model is None:
         raise UsageError(
-            f"policy.kind is {settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
+            f"policy.kind is {call.settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
         )
-    out = call.write_to(run)
-    target = RunDirectory(out)
-    if target.checkpoint.resolve() == Path(model).resolve():
-        raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
-    refuse_adapter_beside_model(settings)
-    inputs = {"trees": trees, "credit": credit, "model": model}
-    if call.preview(
-        inputs,
-        lambda: {"trees": count_trees(trees)},
-        target.trained,
-        lambda: with_aggregate(settings, method_of(credit) if credit else None),
-    ):
-        return
-    from agentcli.stages.train import train as stage
-
-    call.finish(stage(settings, run, out, call.invocation, model=model), out)
+    update = plan(call.settings, run, call.write_to(run), model=model)
+    call.carry_out(update, perform, update.used)
 
 
 COMMAND = Command(

@@ -14,6 +14,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,30 +30,70 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Ledger, StageRecord, StopReason, Tree
-from agentcli.stages.resources import Engines, Stopwatch, open_policy
-from agentcli.stages.rollout import model_inputs
-from agentcli.stages.session import Invocation, Session
+from agentcli.stages.plan import StagePlan, check_model, model_sources
+from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
+from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import tally_of
 from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable
 
-SECTIONS = ("policy", "prompt")
 NO_TEACHERS = ("expert", "search", "random", "demonstrator")
 INTERVAL = 5
 """Steps of one row of the paper's Table 9."""
 
 
-def annotate(settings: Settings, source: Path, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
-    """Write the annotated trees of the run `source` to `out`/trees.jsonl; the teacher is the policy of settings.demos.policy.
+@dataclass(frozen=True, kw_only=True)
+class AnnotationPlan(StagePlan):
+    """An annotation that may begin."""
 
-    Raises what `check_teacher` raises, DataError for trees that are none or belong to another world, and AgentCliError when no
-    trajectory could be annotated or no step got a usable answer.
+    trees: Path
+    """Those that are annotated."""
+    world: World
+    model: str | None
+
+    def counts(self) -> dict[str, int]:
+        return {"trees": sum(1 for _ in given_trees(self.trees, self.world))}
+
+
+def plan(settings: Settings, source: Path, out: Path, *, model: str | None) -> AnnotationPlan:
+    """The trees of the run `source` with reasoning, into `out`; the teacher is the policy of settings.demos.policy.
+
+    Raises what `check_teacher` raises, UsageError for an unknown policy, and DataError where there are no trees.
     """
     trees = RunDirectory(source).existing_trees()
     check_teacher(settings, source, out)
     teacher = settings.demos.policy
+    world = make_world(settings.environment)
+    check_policy(settings, teacher, world)
+    check_model(model)
     policy = msgspec.structs.replace(settings.policy, kind=teacher, model=model or settings.policy.model)
-    settings = msgspec.structs.replace(settings, policy=policy)
-    return asyncio.run(_annotate(settings, trees, RunDirectory(out), invocation, model))
+    run = RunDirectory(out)
+    return AnnotationPlan(
+        stage="annotate",
+        run=run,
+        settings=msgspec.structs.replace(settings, policy=policy),
+        sections=("policy", "prompt"),
+        conditions={"world": world.name},
+        inputs={"annotate": trees, "model": model},
+        sources=[trees, *model_sources(model)],
+        outputs=[run.trees],
+        trees=trees,
+        world=world,
+        model=model,
+    )
+
+
+def annotate(settings: Settings, source: Path, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+    """Plan and perform."""
+    return carry_out(plan(settings, source, out, model=model), perform, invocation)
+
+
+def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
+    """Write the annotated trees.
+
+    Raises DataError for trees that are none or belong to another world, and AgentCliError when no trajectory could be annotated or
+    no step got a usable answer.
+    """
+    return asyncio.run(_annotate(plan, session))
 
 
 def check_teacher(settings: Settings, source: Path, out: Path) -> None:
@@ -66,50 +107,47 @@ def check_teacher(settings: Settings, source: Path, out: Path) -> None:
         raise UsageError(f"demos --annotate {source}: cannot be written into itself; choose another -o DIR")
 
 
-async def _annotate(
-    settings: Settings, source: Path, run: RunDirectory, invocation: Invocation, model: str | None
-) -> StageRecord:
-    engines = Engines(make_world(settings.environment), EnginePool(settings.environment))
-    inputs, world = [source, *model_inputs(model)], {"world": engines.world.name}
-    with Session("annotate", run, settings, invocation, SECTIONS, inputs, world) as session:
-        resumed = session.check([run.trees])
-        keys = [_key(tree) for tree in given_trees(source, engines.world)]
-        kept = _kept(run.trees, source, keys) if resumed else Counter[str]()
-        if session.done and kept == Counter(keys):
-            return session.nothing_owed(session.done)
-        if resumed:
-            _rewrite(run.trees, keys)
-        async with open_policy(settings, engines, model) as policy:
-            watch, failed = Stopwatch(engines, policy), ""
-            session.progress.start(f"annotating ({settings.policy.kind})", len(keys), done=kept.total())
-            with session.appending(run.trees) as write:
-                owed = _owed(source, kept.copy())
-                teacher = Teacher(policy, engines.world, settings)
-                async with aclosing(_annotated(owed, teacher, settings.rollout.concurrency)) as trees:
-                    async for result in trees:
-                        if isinstance(result, Tree):
-                            write(result)
-                            session.progress.advance()
-                        else:
-                            failed = failed or str(result)
-            session.progress.stop()
-            seconds = watch.seconds()
-        if not run.trees.exists():
-            raise AgentCliError(f"no trajectory of {source} could be annotated: {failed}")
+async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
+    source = plan.trees
+    run = plan.run
+    pool = EnginePool(plan.settings.environment)  # a teacher steps no environment: its engines are never started
+    keys = [_key(tree) for tree in given_trees(source, plan.world)]
+    kept = _kept(run.trees, source, keys) if session.resumed else Counter[str]()
+    if session.done and kept == Counter(keys):
+        return session.nothing_owed(session.done)
+    if session.resumed:
         _rewrite(run.trees, keys)
-        counts, statistics = _summary(run.trees, len(keys))
-        if counts[NOT_ANNOTATED] and not counts["annotated"]:
-            raise AgentCliError(
-                f"no step of {source} got a usable answer ({counts[NOT_ANNOTATED]} asked for); name another teacher with --policy "
-                "and --model, or a higher policy.max_tokens, and use --overwrite"
-            )
-        if counts[NOT_ANNOTATED]:
-            asked = counts["annotated"] + counts[NOT_ANNOTATED]
-            session.progress.note(f"{counts[NOT_ANNOTATED]} of {asked} steps got no usable answer and are masked")
-        if failed:
-            session.progress.note(f"{counts['owed']} trajectories are owed, --resume asks again; the first: {failed}")
-        ledger = tally_of(run.trees).ledger
-        return session.finish(latest=True, counts=counts, statistics=statistics, ledger=ledger, seconds=seconds)
+    async with open_policy(plan.settings, plan.world, pool, plan.model) as policy:
+        watch, failed = Stopwatch(pool, policy), ""
+        session.progress.start(f"annotating ({plan.settings.policy.kind})", len(keys), done=kept.total())
+        with session.appending(run.trees) as write:
+            owed = _owed(source, kept.copy())
+            teacher = Teacher(policy, plan.world, plan.settings)
+            async with aclosing(_annotated(owed, teacher, plan.settings.rollout.concurrency)) as trees:
+                async for result in trees:
+                    if isinstance(result, Tree):
+                        write(result)
+                        session.progress.advance()
+                    else:
+                        failed = failed or str(result)
+        session.progress.stop()
+        seconds = watch.seconds()
+    if not run.trees.exists():
+        raise AgentCliError(f"no trajectory of {source} could be annotated: {failed}")
+    _rewrite(run.trees, keys)
+    counts, statistics = _summary(run.trees, len(keys))
+    if counts[NOT_ANNOTATED] and not counts["annotated"]:
+        raise AgentCliError(
+            f"no step of {source} got a usable answer ({counts[NOT_ANNOTATED]} asked for); name another teacher with --policy "
+            "and --model, or a higher policy.max_tokens, and use --overwrite"
+        )
+    if counts[NOT_ANNOTATED]:
+        asked = counts["annotated"] + counts[NOT_ANNOTATED]
+        session.progress.note(f"{counts[NOT_ANNOTATED]} of {asked} steps got no usable answer and are masked")
+    if failed:
+        session.progress.note(f"{counts['owed']} trajectories are owed, --resume asks again; the first: {failed}")
+    ledger = tally_of(run.trees).ledger
+    return session.finish(latest=True, counts=counts, statistics=statistics, ledger=ledger, seconds=seconds)
 
 
 async def _annotated(

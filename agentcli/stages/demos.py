@@ -6,86 +6,62 @@ imitated carry `mask`.
 """
 
 import asyncio
-import itertools
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.errors import AgentCliError, DataError
-from agentcli.exploration.registry import make
-from agentcli.policies.protocol import Policy
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
-from agentcli.records.types import Outcome, StageRecord, Task, Tree, TreeSeconds
+from agentcli.records.types import Outcome, StageRecord, Task, Tree
+from agentcli.stages.harvest import Grower, Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.rollout import sampling_inputs, single
-from agentcli.stages.session import Invocation, Session
+from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, sampling_sources, single
+from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
-SECTIONS = ("environment", "policy", "prompt", "demos")
 PATIENCE = 20
 """Episodes tried per demonstration kept before giving up."""
 
 
-def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
-    """Write `demos.count` trajectories to `out`/trees.jsonl.
+@dataclass(frozen=True, kw_only=True)
+class DemosPlan(SamplingPlan):
+    """Demonstrations that may be played."""
 
-    Raises AgentCliError when the policy hardly ever succeeds and only successes are kept.
-    """
+    def counts(self) -> dict[str, int]:
+        return {"tasks": len(self.panel.tasks), "demonstrations": self.settings.demos.count}
+
+
+def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
+    """`demos.count` trajectories into `out`. Raises what `check_sampling` raises."""
     name = settings.policy.model if settings.demos.policy == "openai" else model
     settings = msgspec.structs.replace(
         settings,
         policy=msgspec.structs.replace(settings.policy, kind="demonstrator", model=name),
         rollout=msgspec.structs.replace(settings.rollout, leaves=1, method=single(settings.rollout.method)),
     )
-    return asyncio.run(_demos(settings, out, invocation, model))
-
-
-async def _demos(settings: Settings, out: Path, invocation: Invocation, model: str | None) -> StageRecord:
+    world = check_sampling(settings, model)
+    check_policy(settings, settings.demos.policy, world)
     run = RunDirectory(out)
-    inputs, form = sampling_inputs(settings, model), {"rollout": _form(settings.rollout)}
-    with Session("demos", run, settings, invocation, SECTIONS, inputs, form) as session:
-        resumed = session.check([run.trees, run.seconds]) and run.trees.exists()
-        if resumed and session.done and tally_of(run.trees).counts["trees"] == settings.demos.count:
-            return session.nothing_owed(session.done)
-        async with open_engines(settings) as engines, open_policy(settings, engines, model) as policy:
-            panel = panel_for(engines.world, settings.environment)
-            done, won, tried = _written(run.trees, panel.tasks, settings) if resumed else (0, 0, 0)
-            watch, sampled, total = Stopwatch(engines, policy), Tally(), settings.demos.count
-            title = f"demonstrations ({settings.demos.policy})"
-            session.progress.start(title, total, done, won / done if done else None)
-            timed: dict[str, TreeSeconds] = {}
-            with session.appending(run.trees) as write, session.appending(run.seconds) as note:
-                async with aclosing(_episodes(engines, policy, settings, panel.tasks, tried, timed)) as episodes:
-                    while done < total:
-                        tree = await anext(episodes)
-                        sampled.add(tree)
-                        tried += 1
-                        if _kept(tree, settings):
-                            write(tree)
-                            note(timed[tree.task.id])
-                            done += 1
-                            session.progress.advance(1, success=share_of_success(tree))
-                        elif tried > PATIENCE * (total + len(panel.tasks)):
-                            _warn(session, sampled)
-                            raise _hopeless(settings, done, tried)
-            _warn(session, sampled)
-            seconds = watch.seconds()
-        tally = tally_of(run.trees)
-        return session.finish(
-            latest=True,
-            panel=panel.sha256,
-            panel_name=panel.name,
-            counts=tally.counts,
-            ledger=tally.ledger,
-            statistics={"episodes_tried": tried},
-            seconds=seconds,
-        )
+    return DemosPlan(
+        stage="demos",
+        run=run,
+        settings=settings,
+        sections=("environment", "policy", "prompt", "demos"),
+        conditions={"rollout": _form(settings.rollout)},
+        inputs={"model": model},
+        sources=sampling_sources(settings, model),
+        outputs=[run.trees, run.seconds],
+        world=world,
+        model=model,
+        panel=panel_for(world, settings.environment),
+        seed=settings.seed,
+    )
 
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
@@ -94,61 +70,120 @@ def _form(rollout: RolloutSettings) -> dict[str, Any]:
     return {"method": rollout.method, "overlong": rollout.overlong, **of_copies}
 
 
-def _warn(session: Session, sampled: Tally) -> None:
-    """End the bar, and tell what was wrong with the episodes that were tried."""
-    session.progress.stop()
-    for line in sampled.warnings(session.settings, NOT_KEPT):
+def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+    """Plan and perform."""
+    return carry_out(plan(settings, out, model=model), perform, invocation)
+
+
+def perform(plan: DemosPlan, session: Session) -> StageRecord:
+    """Write trees.jsonl and seconds.jsonl.
+
+    Raises AgentCliError when the policy hardly ever succeeds and only successes are kept.
+    """
+    return asyncio.run(_play(plan, session))
+
+
+async def _play(plan: DemosPlan, session: Session) -> StageRecord:
+    run = plan.run
+    total = plan.settings.demos.count
+    resumed = session.resumed and run.trees.exists()
+    if resumed and session.done and tally_of(run.trees).counts["trees"] == total:
+        return session.nothing_owed(session.done)
+    written = _written(plan) if resumed else DemosWritten()
+    sampled = Tally()
+    async with local_grower(plan) as grower:
+        with session.appending(run.trees) as write, session.appending(run.seconds) as note:
+
+            def store(grown: TimedTree) -> bool:
+                sampled.add(grown.tree)
+                if not _is_kept(grown.tree, plan.settings):
+                    return False
+                write(grown.tree)
+                note(grown.seconds)
+                return True
+
+            title = f"demonstrations ({plan.settings.demos.policy})"
+            standing = Standing(title, total, written.trees, written.success)
+            done = await harvest(session.progress, standing, _episodes(plan, grower, written.tried), store)
+        seconds = grower.seconds()
+    for line in sampled.warnings(plan.settings, NOT_KEPT):
         session.progress.note(line)
-
-
-def _hopeless(settings: Settings, kept: int, tried: int) -> AgentCliError:
-    return AgentCliError(
-        f"{settings.demos.policy} succeeded in {kept} of {tried} episodes; "
-        "keep failures too with --set demos.keep=all, or choose another --policy"
+    tried = written.tried + sampled.counts["trees"]
+    if done < total:
+        raise AgentCliError(
+            f"{plan.settings.demos.policy} succeeded in {done} of {tried} episodes; "
+            "keep failures too with --set demos.keep=all, or choose another --policy"
+        )
+    tally = tally_of(run.trees)
+    return session.finish(
+        latest=True,
+        panel=plan.panel.sha256,
+        panel_name=plan.panel.name,
+        counts=tally.counts,
+        ledger=tally.ledger,
+        statistics={"episodes_tried": tried},
+        seconds=seconds,
     )
 
 
-def _laps(tasks: list[Task], seed: int) -> Iterator[tuple[int, list[Task]]]:
-    """Endless laps over the panel: each lap's seed and its order of the tasks."""
-    for lap in itertools.count():
-        own = derive_seed(seed, "demos", lap)
-        yield own, iteration_tasks(tasks, len(tasks), 0, own)
+async def _episodes(plan: DemosPlan, grower: Grower, tried: int) -> AsyncGenerator[TimedTree, None]:
+    """Episodes lap after lap over the panel, from the one after the first `tried`, until patience ends.
+
+    A lap ends before the next begins: a task that was always in flight would never give up its engines.
+    """
+    tasks = len(plan.panel.tasks)
+    patience = PATIENCE * (plan.settings.demos.count + tasks)
+    while True:
+        lap, place = divmod(tried, tasks)
+        seed, order = _lap(plan, lap)
+        jobs = [Seedling(task, seed) for task in order[place:]]
+        async with aclosing(grow(grower, jobs, plan.settings.rollout.concurrency)) as trees:
+            async for grown in trees:
+                yield grown
+                tried += 1
+                if tried > patience:
+                    return
 
 
-async def _episodes(
-    engines: Engines,
-    policy: Policy,
-    settings: Settings,
-    tasks: list[Task],
-    skip: int,
-    timed: dict[str, TreeSeconds],
-) -> AsyncGenerator[Tree, None]:
-    """Endless episodes, without the first `skip` of them."""
-    for seed, order in itertools.islice(_laps(tasks, settings.seed), skip // len(tasks), None):
-        owed, skip = order[skip % len(tasks) :], 0
-        growing = grow(make(settings.rollout.method), engines, policy, settings, owed, seed, timed=timed)
-        async with aclosing(growing) as trees:
-            async for tree in trees:
-                yield tree
+def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
+    """One lap's seed and its order of the tasks."""
+    tasks = plan.panel.tasks
+    seed = derive_seed(plan.seed, "demos", lap)
+    return seed, iteration_tasks(tasks, len(tasks), 0, seed)
 
 
-def _written(path: Path, tasks: list[Task], settings: Settings) -> tuple[int, float, int]:
-    """Of an interrupted file: how many demonstrations it holds, how many of them succeeded, how many episodes were tried."""
-    done, won, last = 0, 0.0, None
+class DemosWritten(NamedTuple):
+    """What an interrupted file of demonstrations holds."""
+
+    trees: int = 0
+    success: float | None = None
+    """Share of them that succeeded."""
+    tried: int = 0
+    """Episodes up to the last one written."""
+
+
+def _written(plan: DemosPlan) -> DemosWritten:
+    """Read an interrupted file. Raises DataError where its last tree is none of this panel's."""
+    path = plan.run.trees
+    trees = 0
+    won = 0.0
+    last = None
     for tree in read_records(path, Tree):
-        done, won, last = done + 1, won + share_of_success(tree), tree
+        trees += 1
+        won += share_of_success(tree)
+        last = tree
     if last is None:
-        return 0, 0, 0
-    for lap, (seed, order) in enumerate(_laps(tasks, settings.seed)):
+        return DemosWritten()
+    tasks = plan.panel.tasks
+    for lap in range(PATIENCE * (plan.settings.demos.count + len(tasks)) + 1):
+        seed, order = _lap(plan, lap)
         if seed == last.seed:
             places = {task.id: place for place, task in enumerate(order)}
             if last.task.id in places:
-                return done, won, lap * len(tasks) + places[last.task.id] + 1
-        if lap > PATIENCE * (settings.demos.count + len(tasks)):
-            break
+                return DemosWritten(trees, won / trees, lap * len(tasks) + places[last.task.id] + 1)
     raise DataError(f"{path}: its last tree ({last.task.id}) is none of this panel's; write anew with --overwrite")
 
 
-def _kept(tree: Tree, settings: Settings) -> bool:
+def _is_kept(tree: Tree, settings: Settings) -> bool:
     outcome = tree.steps[-1].outcome
     return outcome is Outcome.SUCCESS or (settings.demos.keep == "all" and outcome is not Outcome.ERRORED)

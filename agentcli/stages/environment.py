@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from agentcli.environments.pool import EnginePool
 from agentcli.environments.protocol import Observation
 from agentcli.environments.registry import make_world, world_names
 from agentcli.errors import EngineError
@@ -10,7 +11,6 @@ from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Panel, Task
 from agentcli.stages.panels import panel_for
 from agentcli.stages.progress import Progress
-from agentcli.stages.resources import Engines, open_engines
 
 
 def list_worlds() -> list[dict[str, Any]]:
@@ -34,13 +34,14 @@ def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, 
     """
 
     async def work() -> list[dict[str, Any]]:
-        async with open_engines(settings) as engines:
-            chosen = panel_for(engines.world, settings.environment).tasks
+        world = make_world(settings.environment)
+        chosen = panel_for(world, settings.environment).tasks
+        async with EnginePool(settings.environment) as pool:
             stride = max(1, len(chosen) // tasks)
-            progress.start(f"check {engines.world.name}", min(tasks, len(chosen)))
+            progress.start(f"check {world.name}", min(tasks, len(chosen)))
             rows = []
             for task in chosen[::stride][:tasks]:
-                rows.append(await _check_task(engines, task))
+                rows.append(await _check_task(pool, task))
                 progress.advance(1, success=float(rows[-1]["problem"] is None))
             progress.stop()
             return rows
@@ -48,14 +49,14 @@ def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, 
     return asyncio.run(work())
 
 
-async def _check_task(engines: Engines, task: Task) -> dict[str, Any]:
+async def _check_task(pool: EnginePool, task: Task) -> dict[str, Any]:
     row: dict[str, Any] = {"task": task.id, "kind": task.kind, "steps": 0, "reward": 0.0, "problem": None}
     try:
-        first, actions = await _play(engines, task, None)
+        first, actions = await _play(pool, task, None)
         row["steps"], row["reward"] = len(actions), sum(seen.reward for seen in first)
         if first[-1].end != "success" or row["reward"] != 1:
             row["problem"] = f"the expert ended with reward {row['reward']}, end {first[-1].end}"
-        second, _ = await _play(engines, task, actions)
+        second, _ = await _play(pool, task, actions)
         for turn, (one, two) in enumerate(zip(first, second, strict=True)):
             if one != two:
                 row["problem"] = f"replay differs at step {turn}: {one.text!r} became {two.text!r}"
@@ -65,14 +66,14 @@ async def _check_task(engines: Engines, task: Task) -> dict[str, Any]:
     return row
 
 
-async def _play(engines: Engines, task: Task, actions: list[str] | None) -> tuple[list[Observation], list[str]]:
+async def _play(pool: EnginePool, task: Task, actions: list[str] | None) -> tuple[list[Observation], list[str]]:
     """Everything seen while playing these actions, or the expert's plan, from a fresh start."""
-    state = await engines.pool.start(task)
+    state = await pool.start(task)
     seen = [state.observation]
     if actions is None:
-        actions = await engines.pool.plan(state)
+        actions = await pool.plan(state)
     for action in actions:
-        state = await engines.pool.step(state, action)
+        state = await pool.step(state, action)
         seen.append(state.observation)
-    await engines.pool.release(task.id)
+    await pool.release(task.id)
     return seen, actions

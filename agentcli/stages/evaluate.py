@@ -1,12 +1,13 @@
 """eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once, in the panel's order.
 
 All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl; the summary beside it
-(evaluation/<label>.json) holds rates with intervals, the panel's hash and the ledger. With `evaluation.budget` the panel is
-walked until so much is spent; file, summary and manifest then name that part of it.
+(evaluation/<label>.json) holds rates with intervals, the panel's hash and the ledger.
 """
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,58 +16,79 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
-from agentcli.exploration.budget import Allowance, parse_budget
-from agentcli.exploration.registry import make
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Panel, StageRecord, Task
-from agentcli.stages.panels import make_panel, panel_for
-from agentcli.stages.resources import Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.rollout import (
-    refuse_other_tasks,
-    sampling_inputs,
-    single,
-    walked_part,
-    with_model,
-)
-from agentcli.stages.session import Invocation, Session, rewriting
-from agentcli.stages.tally import RESUMABLE, Tally, share_of_success
-
-SECTIONS = ("environment", "policy", "prompt", "rollout", "evaluation")
+from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Panel, StageRecord
+from agentcli.stages.harvest import TimedTree
+from agentcli.stages.panels import panel_for
+from agentcli.stages.plan import with_model
+from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources, single
+from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.tally import RESUMABLE
+from agentcli.stages.walk import Kept, walk
 
 
-def evaluate(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
-    """`evaluation.samples` episodes per task of `evaluation.split`; returns the summary."""
-    settings = _for_panel(
-        settings, single(settings.rollout.method), settings.evaluation.samples, settings.evaluation.split
-    )
-    return _run(settings, out, "eval", invocation, model)
+@dataclass(frozen=True, kw_only=True)
+class EvaluationPlan(SamplingPlan):
+    """An evaluation that may begin."""
+
+    command: str
+    """eval, pass-at-k or test-time-branch."""
+    k: int | None = None
+    """Attempts of pass@k."""
+
+    @property
+    def episodes(self) -> Path:
+        """The file of episodes; the summary lies beside it."""
+        return self.outputs[0]
+
+    @property
+    def summary(self) -> Path:
+        return self.outputs[1]
+
+    def counts(self) -> dict[str, int]:
+        tasks = len(self.panel.tasks)
+        return {"tasks": tasks, "episodes": tasks * self.settings.rollout.leaves}
 
 
-def pass_at_k(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+def plan_evaluation(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
+    """`evaluation.samples` episodes per task of `evaluation.split`."""
+    method = single(settings.rollout.method)
+    settings = _for_panel(settings, method, settings.evaluation.samples, settings.evaluation.split)
+    return _plan("eval", settings, out, model)
+
+
+def plan_pass_at_k(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
     """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000 appendix C.2).
 
     Raises UsageError unless 1 <= k <= n.
     """
-    n, k = settings.evaluation.n, settings.evaluation.k
+    n = settings.evaluation.n
+    k = settings.evaluation.k
     if not 1 <= k <= n:
         raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
-    settings = _for_panel(settings, single(settings.rollout.method), n, f"pass-at-k-{settings.evaluation.split}")
-    return _run(settings, out, "pass-at-k", invocation, model, k=k)
+    label = f"pass-at-k-{settings.evaluation.split}"
+    settings = _for_panel(settings, single(settings.rollout.method), n, label)
+    return _plan("pass-at-k", settings, out, model, k)
 
 
-def test_time_branch(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
-    """`evaluation.samples` episodes per task, voting on the decision after every <explore> (000 appendix C.5)."""
+def plan_test_time_branch(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
+    """`evaluation.samples` episodes per task, voting on the decision after every <explore> (000 appendix C.5).
+
+    Raises UsageError for a policy that answers with several actions.
+    """
     if settings.rollout.method == "dpepo":
         raise UsageError("test-time-branch votes on one action; a policy of rollout.method dpepo answers with several")
     label = f"test-time-branch-{settings.evaluation.split}"
     settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, label)
-    return _run(settings, out, "test-time-branch", invocation, model)
+    return _plan("test-time-branch", settings, out, model)
 
 
 def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Settings:
-    wanted, policy = settings.evaluation, settings.policy
+    """Settings whose rollout is the evaluation."""
+    wanted = settings.evaluation
+    policy = settings.policy
     temperature = policy.temperature if wanted.temperature is None else wanted.temperature
     replace = msgspec.structs.replace
     return replace(
@@ -87,122 +109,118 @@ def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Set
     )
 
 
-def _run(
-    settings: Settings,
-    out: Path,
-    stage: str,
-    invocation: Invocation,
-    model: str | None,
-    k: int | None = None,
-) -> dict[str, Any]:
-    run, label = RunDirectory(out), settings.evaluation.label or ""
-    settings = with_model(settings, model)
-    path, samples = run.evaluation(label), settings.rollout.leaves
-    with Session(
-        f"evaluation/{label}", run, settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)
-    ) as session:
-        resumed = session.check([path, path.with_suffix(".json")])
-        if session.done and _is_whole(path, session.done, samples):
-            return session.nothing_owed(read_json(path.with_suffix(".json"), dict))
-        panel, budget, seconds = asyncio.run(_sample(session, path, resumed, stage, model))
-        summary = _summary(settings, stage, path, panel, k) | budget
-        write_json(path.with_suffix(".json"), summary)
-        session.finish(
-            panel=panel.sha256,
-            panel_name=panel.name,
-            counts={"tasks": len(panel.tasks), **summary["outcomes"]},
-            ledger=msgspec.convert(summary["ledger"], Ledger),
-            statistics={"success": summary["success"], **budget},
-            seconds=seconds,
-        )
+def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int | None = None) -> EvaluationPlan:
+    run = RunDirectory(out)
+    label = settings.evaluation.label or ""
+    path = run.evaluation(label)
+    world = check_sampling(settings, model)
+    return EvaluationPlan(
+        stage=f"evaluation/{label}",
+        run=run,
+        settings=with_model(settings, model),
+        sections=(*SECTIONS, "evaluation"),
+        inputs={"model": model},
+        sources=sampling_sources(settings, model),
+        outputs=[path, path.with_suffix(".json")],
+        world=world,
+        model=model,
+        panel=panel_for(world, settings.environment),
+        seed=settings.seed,
+        command=command,
+        k=k,
+    )
+
+
+def evaluate(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+    """Plan and perform eval; returns the summary."""
+    return carry_out(plan_evaluation(settings, out, model=model), perform, invocation)
+
+
+def pass_at_k(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+    """Plan and perform pass-at-k; returns the summary."""
+    return carry_out(plan_pass_at_k(settings, out, model=model), perform, invocation)
+
+
+def test_time_branch(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+    """Plan and perform test-time-branch; returns the summary."""
+    return carry_out(plan_test_time_branch(settings, out, model=model), perform, invocation)
+
+
+def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
+    """Write the episodes and their summary, and return the summary."""
+    records = EpisodeFile(plan)
+    title = f"{plan.command} {plan.settings.evaluation.split}"
+    ended = session.done if plan.summary.exists() else None
+    walked = asyncio.run(walk(plan, session, records, title, ended=ended))
+    if isinstance(walked, StageRecord):
+        return session.nothing_owed(read_json(plan.summary, dict))
+    for line in walked.sampled.warnings(plan.settings, RESUMABLE):
+        session.progress.note(line)
+    summary = summary_of(plan.settings, plan.command, plan.episodes, walked.panel, plan.k) | walked.budget
+    write_json(plan.summary, summary)
+    session.finish(
+        panel=walked.panel.sha256,
+        panel_name=walked.panel.name,
+        counts={"tasks": len(walked.panel.tasks), **summary["outcomes"]},
+        ledger=msgspec.convert(summary["ledger"], Ledger),
+        statistics={"success": summary["success"], **walked.budget},
+        seconds=walked.seconds,
+    )
     return summary
 
 
-async def _sample(
-    session: Session, path: Path, resumed: bool, stage: str, model: str | None
-) -> tuple[Panel, dict[str, Any], dict[str, float]]:
-    """Write the episodes that are owed; returns the panel that was walked, what was spent of the budget, and where the time
-    went."""
-    settings, progress = session.settings, session.progress
-    budget = parse_budget(settings.rollout.budget)
-    async with open_engines(settings) as engines:
-        panel = panel_for(engines.world, settings.environment)
-        finished = _finished(path, settings.rollout.leaves) if resumed else []
-        refuse_other_tasks(path, (episode.task for episode in finished), panel)
-        _refuse_untold_moves(path, finished, settings)
-        if resumed:
-            _write(path, finished)
-        kept = {episode.task: episode.ledger or Ledger() for episode in finished if episode.sample == 0}
-        allowance = Allowance(budget, panel.tasks, settings, kept)
-        owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
-        async with open_policy(settings, engines, model) as policy:
-            watch, tally, title = Stopwatch(engines, policy), Tally(), f"{stage} {settings.evaluation.split}"
-            progress.start(title, len(panel.tasks), len(kept), _success(finished))
-            with session.appending(path) as write:
-                explore = make(settings.rollout.method)
-                async with aclosing(grow(explore, engines, policy, settings, owed, settings.seed, allowance)) as trees:
-                    async for tree in trees:
-                        for episode in episodes(tree):
-                            write(episode)
-                        tally.add(tree)
-                        progress.advance(1, success=share_of_success(tree))
-            progress.stop()
-            seconds = watch.seconds()
-    for line in tally.warnings(settings, RESUMABLE):
-        progress.note(line)
-    walked = walked_part(panel, allowance, progress)
-    if kept:
-        _in_panel_order(path, walked)
-    return walked, allowance.report(walked.tasks), seconds
+class EpisodeFile:
+    """evaluation/<label>.jsonl, as `walk` writes it."""
+
+    def __init__(self, plan: EvaluationPlan) -> None:
+        self.path = plan.episodes
+        self._samples = plan.settings.rollout.leaves
+        self._in_copies = plan.settings.rollout.method == "dpepo"
+
+    def complete(self) -> dict[str, Kept]:
+        """Tasks that have all their samples, none errored."""
+        rows_by_task: dict[str, list[Episode]] = {}
+        for row in read_records(self.path, Episode):
+            rows_by_task.setdefault(row.task, []).append(row)
+        kept = {}
+        for task, rows in rows_by_task.items():
+            if len(rows) == self._samples and all(row.outcome is not Outcome.ERRORED for row in rows):
+                won = sum(row.outcome is Outcome.SUCCESS for row in rows)
+                kept[task] = Kept(rows[0].ledger or Ledger(), won / len(rows))
+        return kept
+
+    def keep_only(self, tasks: Collection[str]) -> None:
+        """Drop the episodes of other tasks and a torn last line.
+
+        Raises DataError where episodes in several copies count responses (Episode.moves): those to come count moves.
+        """
+        rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
+        if self._in_copies and any(row.moves is None for row in rows):
+            raise DataError(
+                f"{self.path}: written by an agentcli that did not count moves; start again with --overwrite"
+            )
+        with rewriting(self.path) as writer:
+            for row in rows:
+                writer.write(row)
+
+    @contextmanager
+    def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
+        """A function that appends the episodes of a tree."""
+        with session.appending(self.path) as write:
+
+            def store(grown: TimedTree) -> None:
+                for episode in episodes(grown.tree):
+                    write(episode)
+
+            yield store
 
 
-def _finished(path: Path, samples: int) -> list[Episode]:
-    """The episodes of the tasks that have all their samples and none errored."""
-    found: dict[str, list[Episode]] = {}
-    if path.exists():
-        for episode in read_records(path, Episode):
-            found.setdefault(episode.task, []).append(episode)
-    whole = [rows for rows in found.values() if len(rows) == samples]
-    return [row for rows in whole if all(row.outcome is not Outcome.ERRORED for row in rows) for row in rows]
-
-
-def _success(rows: list[Episode]) -> float | None:
-    """Share of success; None without an episode."""
-    return sum(row.outcome is Outcome.SUCCESS for row in rows) / len(rows) if rows else None
-
-
-def _refuse_untold_moves(path: Path, finished: list[Episode], settings: Settings) -> None:
-    """Raises DataError where episodes in several copies count responses (Episode.moves): those to come count moves."""
-    if settings.rollout.method == "dpepo" and any(row.moves is None for row in finished):
-        raise DataError(f"{path}: written by an agentcli that did not count moves; start again with --overwrite")
-
-
-def _is_whole(path: Path, done: StageRecord, samples: int) -> bool:
-    """Whether the files are those of the evaluation that ended: every task of its panel, in order, with all samples."""
-    if not path.with_suffix(".json").exists():
-        return False
-    rows = _finished(path, samples)
-    tasks = [Task(id=name, world="", split="", kind="") for name in dict.fromkeys(row.task for row in rows)]
-    return len(rows) == samples * len(tasks) and make_panel("", "", tasks).sha256 == done.panel
-
-
-def _in_panel_order(path: Path, panel: Panel) -> None:
-    places = {task.id: place for place, task in enumerate(panel.tasks)}
-    rows = (row for row in read_records(path, Episode) if row.task in places)
-    _write(path, sorted(rows, key=lambda row: (places[row.task], row.sample)))
-
-
-def _write(path: Path, rows: list[Episode]) -> None:
-    with rewriting(path) as writer:
-        for row in rows:
-            writer.write(row)
-
-
-def _summary(settings: Settings, stage: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
+def summary_of(settings: Settings, command: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
+    """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
     return {
         "schema_version": SCHEMA_VERSION,
-        "stage": stage,
+        "stage": command,
         "split": settings.evaluation.split,
         "label": settings.evaluation.label,
         "model": settings.policy.model,

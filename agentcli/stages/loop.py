@@ -7,61 +7,113 @@ that has no manifest entry yet.
 
 import asyncio
 import os
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
+from agentcli.environments.pool import EnginePool
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import FORKING
+from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.credit import assign_credit
-from agentcli.stages.resources import Engines, open_engines
-from agentcli.stages.rollout import roll, sampling_inputs
-from agentcli.stages.session import Invocation, Session
-from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, train, with_aggregate
+from agentcli.stages.panels import iteration_tasks, panel_for
+from agentcli.stages.rollout import grow_trees
+from agentcli.stages.rollout import plan as plan_rollout
+from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources
+from agentcli.stages.session import Invocation, Session, carry_out
+from agentcli.stages.train import perform as perform_train
+from agentcli.stages.train import plan as plan_train
+from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, with_aggregate
 
-SECTIONS = ("environment", "policy", "prompt", "rollout", "credit", "train", "threads")
+
+@dataclass(frozen=True, kw_only=True)
+class LoopPlan(SamplingPlan):
+    """A loop that may begin."""
+
+    model: str
+    tasks: int
+    """Tasks of an iteration."""
+    used: Settings
+    """The settings with train.aggregate resolved."""
+
+    def counts(self) -> dict[str, int]:
+        iterations = self.settings.run.iterations
+        return {
+            "iterations": iterations,
+            "panel_tasks": len(self.panel.tasks),
+            "tasks_per_iteration": self.tasks,
+            "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
+        }
 
 
-def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     """`run.iterations` iterations below `out`; `out`/checkpoint names the last one's.
 
-    Raises UsageError without a model, for existing output without a flag, and when --overwrite would delete the model.
+    Raises UsageError without a model that can be trained, and for settings that its rollouts or its training refuse.
     """
     if model is None or settings.policy.kind == "openai":
         raise UsageError(
             f"run trains a policy that it loads itself, not {settings.policy.kind}; name one with --model DIR|ID"
         )
+    credit = credit_of(settings)
     refuse_adapter_beside_model(settings)
     refuse_greedy(settings)
-    used = with_aggregate(settings, credit_of(settings)).train.aggregate
-    _try(model)
-    with Session(
-        "run", RunDirectory(out), settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)
-    ) as session:
-        existing = [out / "iteration_000", session.run.checkpoint, session.run.tracking]
-        if invocation.overwrite:
-            existing += sorted(out.glob("iteration_*"))[1:]
-        session.check(existing)
-        folders = [iteration_folder(out, number) for number in range(settings.run.iterations)]
-        if session.done and all(_finished(RunDirectory(folder), "train", "checkpoint") for folder in folders):
-            return session.nothing_owed(session.done)
-        if invocation.overwrite and Path(model).resolve().is_relative_to(out.resolve()):
-            raise UsageError(
-                f"--overwrite would delete {model}, the model to start from; name another --model, or another -o"
-            )
-        session.start()
-        if used != settings.train.aggregate:
-            session.progress.note(
-                f"train.aggregate: {used}, which credit.method {settings.credit['method']} comes with"
-            )
-        history = asyncio.run(_iterate(session, model))
-        statistics = {"success": history, **({"aggregate": used} if used else {})}
-        return session.finish(latest=True, statistics=statistics, counts={"iterations": len(history)})
+    world = check_sampling(settings, model)
+    panel = panel_for(world, settings.environment)
+    tasks = iteration_tasks(panel.tasks, settings.rollout.tasks_per_step, 0, settings.seed)
+    run = RunDirectory(out)
+    folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
+    return LoopPlan(
+        stage="run",
+        run=run,
+        settings=settings,
+        sections=(*SECTIONS, "credit", "train", "threads"),
+        inputs={"model": model},
+        sources=sampling_sources(settings, model),
+        outputs=[*folders, run.checkpoint, run.tracking],
+        world=world,
+        model=model,
+        panel=panel,
+        seed=settings.seed,
+        tasks=len(tasks),
+        used=with_aggregate(settings, credit),
+    )
+
+
+def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+    """Plan and perform."""
+    return carry_out(plan(settings, out, model=model), perform, invocation)
+
+
+def perform(plan: LoopPlan, session: Session) -> StageRecord:
+    """Write one run directory per iteration.
+
+    Raises UsageError when --overwrite would delete the model, and what loading its tokenizer raises, before anything is written.
+    """
+    settings = plan.settings
+    out = plan.run.path
+    folders = [iteration_folder(out, number) for number in range(settings.run.iterations)]
+    if session.done and all(_finished(RunDirectory(folder), "train", "checkpoint") for folder in folders):
+        return session.nothing_owed(session.done)
+    if session.invocation.overwrite and Path(plan.model).resolve().is_relative_to(out.resolve()):
+        raise UsageError(
+            f"--overwrite would delete {plan.model}, the model to start from; name another --model, or another -o"
+        )
+    load_tokenizer(plan.model)
+    session.start()
+    used = plan.used.train.aggregate
+    if used != settings.train.aggregate:
+        session.progress.note(f"train.aggregate: {used}, which credit.method {settings.credit['method']} comes with")
+    history = asyncio.run(_iterate(plan, session))
+    statistics = {"success": history, **({"aggregate": used} if used else {})}
+    return session.finish(latest=True, statistics=statistics, counts={"iterations": len(history)})
 
 
 def credit_of(settings: Settings) -> str | None:
@@ -83,23 +135,18 @@ def credit_of(settings: Settings) -> str | None:
     return name
 
 
-def _try(model: str) -> None:
-    """Raises what loading its tokenizer raises, and DataError for weights that are not whole: a wrong --model is told before
-    anything is written."""
-    from agentcli.policies.load import check_weights, load_tokenizer
-
-    load_tokenizer(model)
-    check_weights(model)
-
-
-async def _iterate(session: Session, model: str) -> list[float]:
-    settings, out, progress = session.settings, session.run.path, session.progress
-    start, history = model, list[float]()
+async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
+    """All iterations; the share of success of each."""
+    settings = plan.settings
+    out = plan.run.path
+    progress = session.progress
+    model = plan.model
+    history = list[float]()
     progress.start("run", settings.run.iterations)
-    async with open_engines(settings) as engines:
+    async with EnginePool(settings.environment) as pool:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
-            counts = await _iteration(session, folder, iteration, engines, model, start)
+            counts = await _iteration(plan, session, folder, iteration, pool, model)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
             history.append(round(counts.get("success", 0) / max(1, counts.get("leaves", 0)), 4))
@@ -109,14 +156,15 @@ async def _iterate(session: Session, model: str) -> list[float]:
 
 
 async def _iteration(
-    session: Session, folder: Path, iteration: int, engines: Engines, model: str, start: str
+    plan: LoopPlan, session: Session, folder: Path, iteration: int, pool: EnginePool, model: str
 ) -> dict[str, int]:
     """The stages of one iteration, each unless it is done; returns the rollout's counts.
 
     The policy gradient's KL is against the loop's start; DPO needs no credit and its reference is the iteration's start.
     """
-    settings, run, replace = session.settings, RunDirectory(folder), msgspec.structs.replace
-    own = replace(settings, rollout=replace(settings.rollout, iteration=iteration))
+    replace = msgspec.structs.replace
+    settings = replace(plan.settings, rollout=replace(plan.settings.rollout, iteration=iteration))
+    run = RunDirectory(folder)
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
     if record is None:
@@ -124,16 +172,26 @@ async def _iteration(
         def warn(text: str) -> None:
             session.progress.note(f"{folder.name}: {text}")
 
-        record = await roll(own, folder, invocation, engines, model=model, warn=warn)
-    name = credit_of(own)
+        rollout = plan_rollout(settings, folder, model=model, world=plan.world)
+        with Session(rollout, invocation) as inner:
+            inner.check()
+            record = await grow_trees(rollout, inner, pool, warn)
+    name = credit_of(settings)
     if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
-        assign_credit(own, folder, invocation)
+        assign_credit(settings, folder, invocation)
     if not _finished(run, "train", "checkpoint"):
         anchored = name is not None and settings.train.beta > 0
-        reference = settings.train.reference or (start if anchored else None)
-        tracking = replace(settings.tracking, name=settings.tracking.name or session.run.path.resolve().name)
-        own = replace(own, train=replace(own.train, credit=name, reference=reference), tracking=tracking)
-        train(own, folder, None, invocation, model=model, latest=False, tracking_dir=session.run.tracking)
+        reference = settings.train.reference or (plan.model if anchored else None)
+        tracking = replace(settings.tracking, name=settings.tracking.name or plan.run.path.resolve().name)
+        train = replace(settings.train, credit=name, reference=reference)
+        update = plan_train(
+            replace(settings, train=train, tracking=tracking),
+            folder,
+            None,
+            model=model,
+            tracking_dir=plan.run.tracking,
+        )
+        carry_out(update, partial(perform_train, latest=False), invocation)
     return record.counts
 
 

@@ -1,139 +1,105 @@
 """rollout: grow one tree per task of the panel and append it to trees.jsonl, in the panel's order; seconds.jsonl says how long
-each took.
-
-A killed rollout resumes: trees that are complete and free of errored leaves are kept, the rest is owed. When it ends the
-file is in panel order again, so an interrupted and an undisturbed rollout leave the same bytes. With `rollout.budget` it ends
-when the trees have cost that (exploration/budget.py); the manifest then names the part of the panel that was walked.
-"""
+each took."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
-from contextlib import aclosing
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
-
-from agentcli.errors import DataError
-from agentcli.exploration.budget import Allowance, parse_budget
-from agentcli.exploration.registry import make
-from agentcli.records.faults import shown
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.protocol import World
+from agentcli.exploration.budget import highest
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Ledger, Outcome, Panel, StageRecord, Task, Tree, TreeSeconds
+from agentcli.records.types import Outcome, Panel, StageRecord, Tree
+from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
-from agentcli.stages.progress import Progress
-from agentcli.stages.resources import Engines, Stopwatch, grow, open_engines, open_policy
-from agentcli.stages.session import Invocation, Session, rewriting
+from agentcli.stages.plan import with_model
+from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources
+from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
+from agentcli.stages.walk import Kept, walk
 
-SECTIONS = ("environment", "policy", "prompt", "rollout")
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutPlan(SamplingPlan):
+    """A rollout that may begin."""
+
+    def counts(self) -> dict[str, int]:
+        tasks = len(self.panel.tasks)
+        most = {f"{unit}_at_most": tasks * highest(unit, self.settings) for unit in ("leaves", "steps")}
+        return {"tasks": tasks, **most}
+
+
+def plan(settings: Settings, out: Path, *, model: str | None, world: World | None = None) -> RolloutPlan:
+    """A rollout into `out`, of tasks of `world` where it is made already.
+
+    Raises what `check_sampling` raises, and UsageError and DataError for a panel that cannot be walked.
+    """
+    world = check_sampling(settings, model, world)
+    panel, seed = tasks_of(settings, world)
+    run = RunDirectory(out)
+    return RolloutPlan(
+        stage="rollout",
+        run=run,
+        settings=with_model(settings, model),
+        sections=SECTIONS,
+        inputs={"model": model},
+        sources=sampling_sources(settings, model),
+        outputs=[run.trees, run.seconds],
+        world=world,
+        model=model,
+        panel=panel,
+        seed=seed,
+    )
 
 
 def rollout(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
-    """Write `out`/trees.jsonl. Raises UsageError for existing output without a flag, and what the world, policy and
-    method refuse."""
-
-    async def work() -> StageRecord:
-        async with open_engines(settings) as engines:
-            return await roll(settings, out, invocation, engines, model=model)
-
-    return asyncio.run(work())
+    """Plan and perform."""
+    return carry_out(plan(settings, out, model=model), perform, invocation)
 
 
-async def roll(
-    settings: Settings,
-    out: Path,
-    invocation: Invocation,
-    engines: Engines,
-    *,
-    model: str | None,
+def perform(plan: RolloutPlan, session: Session) -> StageRecord:
+    """Write trees.jsonl and seconds.jsonl."""
+    return asyncio.run(grow_trees(plan, session))
+
+
+async def grow_trees(
+    plan: RolloutPlan,
+    session: Session,
+    pool: EnginePool | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """One rollout with engines that are already open (as the iterations of `run` share them). `warn`: a loop that it is part of,
-    which goes on to train on what did not error; without one it is a command of its own, which runs/latest names."""
-    settings = with_model(settings, model)
-    explore, budget = make(settings.rollout.method), parse_budget(settings.rollout.budget)
-    panel, seed = plan(settings, engines)
-    run = RunDirectory(out)
-    with Session("rollout", run, settings, invocation, SECTIONS, inputs=sampling_inputs(settings, model)) as session:
-        resumed = session.check([run.trees, run.seconds]) and run.trees.exists()
-        kept = complete_tasks(run.trees) if resumed else {}
-        refuse_other_tasks(run.trees, kept, panel)
-        allowance = Allowance(budget, panel.tasks, settings, {task: tree.ledger for task, tree in kept.items()})
-        owed = [task for task in allowance.paid(panel.tasks) if task.id not in kept]
-        if session.done and not owed:
-            return session.nothing_owed(session.done)
-        if resumed:
-            drop_incomplete(run.trees)
-        progress = session.progress
-        progress.start(f"rollout {settings.rollout.method}", len(panel.tasks), len(kept), mean_success(kept.values()))
-        seconds: dict[str, float] = {}
-        if owed:
-            async with open_policy(settings, engines, model) as policy:
-                watch = Stopwatch(engines, policy)
-                timed: dict[str, TreeSeconds] = {}
-                with session.appending(run.trees) as write, session.appending(run.seconds) as note:
-                    growing = grow(explore, engines, policy, settings, owed, seed, allowance, timed)
-                    async with aclosing(growing) as trees:
-                        async for tree in trees:
-                            write(tree)
-                            note(timed.pop(tree.task.id))
-                            progress.advance(1, success=share_of_success(tree))
-                seconds = watch.seconds()
-        progress.stop()
-        walked = walked_part(panel, allowance, progress)
-        if kept:
-            restore_order(run.trees, walked.tasks)
-        tally = tally_of(run.trees)
-        for line in tally.warnings(settings, UNTRAINED if warn else RESUMABLE):
-            progress.note(line)
-            if warn:
-                warn(line)
-        return session.finish(
-            latest=warn is None,
-            panel=walked.sha256,
-            panel_name=walked.name,
-            counts=tally.counts,
-            ledger=tally.ledger,
-            statistics={**tally.statistics(), **allowance.report(walked.tasks), **tally.temperatures},
-            seconds=seconds,
-        )
+    """`perform`, for a loop that has an event loop and engines of its own.
+
+    `warn` makes it a part of such a loop, which trains on what did not error; without it, runs/latest names this run.
+    """
+    run = plan.run
+    title = f"rollout {plan.settings.rollout.method}"
+    walked = await walk(plan, session, TreeFile(run), title, ended=session.done, pool=pool)
+    if isinstance(walked, StageRecord):
+        return session.nothing_owed(walked)
+    tally = tally_of(run.trees)
+    for line in tally.warnings(plan.settings, UNTRAINED if warn else RESUMABLE):
+        session.progress.note(line)
+        if warn:
+            warn(line)
+    return session.finish(
+        latest=warn is None,
+        panel=walked.panel.sha256,
+        panel_name=walked.panel.name,
+        counts=tally.counts,
+        ledger=tally.ledger,
+        statistics={**tally.statistics(), **walked.budget, **tally.temperatures},
+        seconds=walked.seconds,
+    )
 
 
-def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
-    """Raises DataError for the first task among `kept`, found in `path`, that is none of the panel's."""
-    own = {task.id for task in panel.tasks}
-    other = next((task for task in kept if task not in own), None)
-    if other is not None:
-        raise DataError(
-            f"{path}: task {shown(other)} is none of panel {panel.name}'s; go on with the panel that this was written with, or use "
-            "--overwrite"
-        )
-
-
-def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel:
-    """The panel, cut where the budget ended. Notes when the budget outlasts it."""
-    tasks = allowance.paid(panel.tasks)
-    remainder = allowance.remainder(tasks)
-    if remainder:
-        progress.note(remainder)
-    if len(tasks) == len(panel.tasks):
-        return panel
-    return make_panel(f"{panel.name}/first {len(tasks)}", panel.world, tasks)
-
-
-def with_model(settings: Settings, model: str | None) -> Settings:
-    """Settings that name the model in use, for the manifest; the name of a served model (openai) is a setting already."""
-    if settings.policy.kind == "openai":
-        return settings
-    return msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, model=model))
-
-
-def plan(settings: Settings, engines: Engines) -> tuple[Panel, int]:
+def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
     """The tasks to roll and the sampling seed: the whole panel, or the slice of one iteration."""
-    panel = panel_for(engines.world, settings.environment)
+    panel = panel_for(world, settings.environment)
     iteration = settings.rollout.iteration
     if iteration is None:
         return panel, settings.seed
@@ -142,74 +108,39 @@ def plan(settings: Settings, engines: Engines) -> tuple[Panel, int]:
     return make_panel(name, panel.world, tasks), derive_seed(settings.seed, "iteration", iteration)
 
 
-def single(method: str) -> str:
-    """How one trajectory of the policy that `method` trains is sampled: parallel copies are its form, forks are not."""
-    return "dpepo" if method == "dpepo" else "chain"
+class TreeFile:
+    """trees.jsonl with seconds.jsonl beside it, as `walk` writes them."""
 
+    def __init__(self, run: RunDirectory) -> None:
+        self.path = run.trees
+        self._seconds = run.seconds
 
-def model_inputs(model: str | None) -> list[Path]:
-    """The model's directory; nothing for a hub id or a policy without a model."""
-    return [Path(model)] if model is not None and Path(model).is_dir() else []
+    def complete(self) -> dict[str, Kept]:
+        """Tasks whose tree has no errored leaf, and what the trees cost and came to."""
+        trees = (tree for tree in read_records(self.path, Tree) if is_complete(tree))
+        return {tree.task.id: Kept(tree.ledger, share_of_success(tree)) for tree in trees}
 
+    def keep_only(self, tasks: Collection[str]) -> None:
+        """Drop errored trees, a second tree of a task and a torn last line."""
+        written: set[str] = set()
+        with rewriting(self.path) as writer:
+            for tree in read_records(self.path, Tree):
+                if tree.task.id in tasks and tree.task.id not in written and is_complete(tree):
+                    written.add(tree.task.id)
+                    writer.write(tree)
 
-def sampling_inputs(settings: Settings, model: str | None) -> list[Path]:
-    """What sampling reads: the model's directory and the panel file, those that there are."""
-    panel = settings.environment.panel
-    return [*model_inputs(model), *([Path(panel)] if panel is not None else [])]
+    @contextmanager
+    def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
+        """A function that appends a tree and its seconds."""
+        with session.appending(self.path) as write, session.appending(self._seconds) as note:
+
+            def store(grown: TimedTree) -> None:
+                write(grown.tree)
+                note(grown.seconds)
+
+            yield store
 
 
 def is_complete(tree: Tree) -> bool:
     """No leaf of it errored: nothing is owed for this task."""
     return all(step.outcome is not Outcome.ERRORED for step in tree.steps)
-
-
-class Kept(NamedTuple):
-    """What is remembered of a tree that need not be grown again."""
-
-    ledger: Ledger
-    success: float
-    """Share of its leaves."""
-
-
-def complete_tasks(path: Path) -> dict[str, Kept]:
-    """The tasks for which nothing is owed, and what their trees cost and came to."""
-    complete = (tree for tree in read_records(path, Tree) if is_complete(tree))
-    return {tree.task.id: Kept(tree.ledger, share_of_success(tree)) for tree in complete}
-
-
-def mean_success(kept: Collection[Kept]) -> float | None:
-    """Mean share of success; None without a tree."""
-    return sum(tree.success for tree in kept) / len(kept) if kept else None
-
-
-def drop_incomplete(path: Path) -> None:
-    """Rewrite a trees file without errored trees, without a second tree of a task and without a torn last line."""
-    kept: set[str] = set()
-    with rewriting(path) as writer:
-        for tree in read_records(path, Tree):
-            if is_complete(tree) and tree.task.id not in kept:
-                kept.add(tree.task.id)
-                writer.write(tree)
-
-
-def restore_order(path: Path, tasks: list[Task]) -> None:
-    """Sort a trees file into the panel's order without holding it in memory."""
-    places: dict[str, int] = {}
-    decoder = msgspec.json.Decoder(_Head)
-    with open(path, "rb") as file:
-        offset = 0
-        for line in file:
-            places[decoder.decode(line).task.id] = offset
-            offset += len(line)
-        part = path.with_name(path.name + ".part")
-        with open(part, "wb") as sorted_file:
-            for task in tasks:
-                file.seek(places[task.id])
-                sorted_file.write(file.readline())
-    part.replace(path)
-
-
-class _Head(msgspec.Struct):
-    """The part of a tree record that sorting needs."""
-
-    task: Task

@@ -11,10 +11,9 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -24,22 +23,14 @@ import msgspec
 from agentcli.errors import UsageError
 from agentcli.records.files import RecordWriter, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
-from agentcli.records.runs import RunDirectory, git_commit, hash_inputs, link_latest, now, versions
-from agentcli.records.settings import Settings
+from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
+from agentcli.stages.plan import StagePlan, plain
 from agentcli.stages.progress import Progress, Silent
 
-T = TypeVar("T")
-
-SPEED_ONLY = {
-    "environment": ("processes", "deadline_seconds"),
-    "policy": ("batch_rows", "linger_ms", "endpoint"),
-    "rollout": ("concurrency",),
-    "train": ("save_every_updates",),
-    "sft": ("save_every_updates",),
-}
-"""Settings that change how fast a result comes, not the result: a resumed stage may change them."""
+PlanT = TypeVar("PlanT", bound=StagePlan)
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True)
@@ -50,12 +41,10 @@ class Invocation:
     resume: bool = False
     overwrite: bool = False
     progress: Progress = field(default_factory=Silent)
-    rehearse: bool = False
-    """End with Rehearsed where the checks end: nothing is written, nobody is kept out."""
 
-
-class Rehearsed(Exception):
-    """A stage that was to be rehearsed would begin its work now."""
+    def __post_init__(self) -> None:
+        if self.resume and self.overwrite:
+            raise UsageError("--resume and --overwrite exclude each other; give one of them")
 
 
 class Begun(msgspec.Struct):
@@ -77,34 +66,26 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
 
 
 class Session:
-    """One stage at work in one run directory: `with Session(...) as session`.
+    """One planned stage at work in its run directory: `with Session(plan, invocation) as session`.
 
-    `sections` are the settings that determine its output, `inputs` the files and model directories it reads, `more` whatever
-    else must be the same when it is resumed. What libraries print meanwhile goes to stderr: stdout is for results. Several
-    processes of one training (torchrun) each have one; only the first of them locks and writes.
+    What libraries print meanwhile goes to stderr: stdout is for results. Several processes of one training (torchrun) each have
+    a session; only the first of them locks and writes.
     """
 
-    def __init__(
-        self,
-        name: str,
-        run: RunDirectory,
-        settings: Settings,
-        invocation: Invocation,
-        sections: tuple[str, ...],
-        inputs: Sequence[Path] = (),
-        more: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.name, self.run, self.settings, self.invocation = name, run, settings, invocation
-        self._sections, self._more = ("seed", *sections), dict(more or {})
-        self._inputs = inputs
-        self._started, self._clock = now(), time.perf_counter()
-        self._outputs: list[Path] = []
+    def __init__(self, plan: StagePlan, invocation: Invocation) -> None:
+        self.plan = plan
+        self.run = plan.run
+        self.settings = plan.settings
+        self.invocation = invocation
+        self._started = now()
+        self._clock = time.perf_counter()
         self._existing: list[Path] = []
         self._writing = False
-        self._begun = _begun(run.path, name)
+        self._begun = _begun(self.run.path, plan.stage)
         self._main = os.environ.get("RANK", "0") == "0"
         self._lock: RunLock | None = None
-        self._log = AttemptLog(run.path / "logs", name, shlex.join(invocation.command) or name)
+        self._command = shlex.join(invocation.command) or plan.stage
+        self._log = AttemptLog(self.run.path / "logs", plan.stage, self._command)
         self.progress: Progress = Logged(invocation.progress, self._log)
         self._notes = NoteHandler(self.progress)
 
@@ -123,49 +104,36 @@ class Session:
         if self._lock is not None:
             self._lock.release()
 
-    def check(self, outputs: list[Path]) -> bool:
-        """Whether earlier output is to be continued. Nobody else writes to the run from here on.
+    def check(self) -> None:
+        """Refuse what must not be begun. Nobody else writes to the run from here on.
 
-        Raises UsageError when output exists and neither flag is given, when both are, when another command is writing
-        there, or when a resumed stage was started with other settings or inputs (the first difference is named); what
-        `check_trackers` raises; and Rehearsed at the end of a rehearsal.
+        Raises UsageError when output exists and neither flag is given, when another command is writing there, or when a resumed
+        stage was begun with other settings or inputs (the first difference is named); and what `check_trackers` raises.
         """
-        resume, overwrite = self.invocation.resume, self.invocation.overwrite
-        if resume and overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; give one of them")
-        if self.invocation.rehearse:
-            refuse_held(self.run.path)
-        elif self.run.path.exists():
+        if self.run.path.exists():
             self._hold()
-        self._outputs = outputs
-        self._existing = [path for path in outputs if os.path.lexists(path)]
-        if self._existing and not resume and not overwrite:
-            raise UsageError(
-                f"{self._existing[0]} exists; go on with --resume where it was interrupted, or replace it with --overwrite"
-            )
-        if resume and self._begun.exists():
-            difference = self._changed(read_json(self._begun, Begun))
-            if difference:
-                raise UsageError(
-                    f"{self.run.path}: --resume with other {difference}; go on as then, or use --overwrite"
-                )
-        elif resume and self._existing:
-            self.progress.note(f"{self._begun} is missing: taking the settings to be those of {self._existing[0]}")
-        if not self.done:
-            self._check_trackers()
-        if self.invocation.rehearse:
-            self.progress.note(f"{self.run.path}: {self.name} {self._standing()}")
-            raise Rehearsed
-        return bool(resume and self._existing)
+        self._compare()
+
+    def preview(self) -> None:
+        """Refuse what `check` refuses, without a lock of its own; say where a stage stands that is to be resumed."""
+        refuse_held(self.run.path)
+        self._compare()
+        if self.invocation.resume:
+            self.progress.note(f"{self.run.path}: {self.plan.stage} {self._standing()}")
+
+    @property
+    def resumed(self) -> bool:
+        """Whether earlier output is to be continued."""
+        return self.invocation.resume and bool(self._existing)
 
     @property
     def done(self) -> StageRecord | None:
         """The manifest entry of this very stage when it is resumed after it had ended: nothing may be owed."""
-        return self.run.finished(self.name) if self.invocation.resume else None
+        return self.run.finished(self.plan.stage) if self.invocation.resume else None
 
-    def nothing_owed(self, record: T) -> T:
+    def nothing_owed(self, record: ResultT) -> ResultT:
         """Say so, and hand back what was recorded."""
-        self.progress.note(f"{self.run.path}: {self.name} is complete, nothing is owed")
+        self.progress.note(f"{self.run.path}: {self.plan.stage} is complete, nothing is owed")
         return record
 
     def start(self) -> None:
@@ -179,13 +147,13 @@ class Session:
         self._writing = True
         self._check_trackers()
         self._hold()
-        appeared = [path for path in self._outputs if path.exists() and path not in self._existing]
+        appeared = [path for path in self.plan.outputs if path.exists() and path not in self._existing]
         if appeared:
             raise UsageError(f"{appeared[0]} has just been written by another command; write elsewhere with -o DIR")
-        self.run.forget_stage(self.name)
+        self.run.forget_stage(self.plan.stage)
         for path in self._existing if self.invocation.overwrite else ():
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        write_json(self._begun, Begun(self._determining(), self._hashes, _plain(self.settings)))
+        write_json(self._begun, Begun(self.plan.determining, self.plan.hashes, plain(self.settings)))
         self._log.open()
 
     @contextmanager
@@ -208,11 +176,11 @@ class Session:
         seconds = {"wall": time.perf_counter() - self._clock, **fields.pop("seconds", {})}
         record = StageRecord(
             command=self.invocation.command,
-            settings=_plain(self.settings),
+            settings=plain(self.settings),
             versions=versions(),
             git_commit=git_commit(),
             seed=self.settings.seed,
-            inputs=self._hashes,
+            inputs=self.plan.hashes,
             seconds={name: round(value, 3) for name, value in seconds.items()},
             started=self._started,
             finished=now(),
@@ -220,17 +188,42 @@ class Session:
         )
         if self._main:
             self._hold()
-            self.run.record_stage(self.name, record)
+            self.run.record_stage(self.plan.stage, record)
             if latest:
                 link_latest(self.run.path)
         return record
 
     def _hold(self) -> None:
         if self._main and self._lock is None:
-            self._lock = RunLock(self.run.path, shlex.join(self.invocation.command) or self.name, self._started)
+            self._lock = RunLock(self.run.path, self._command, self._started)
+
+    def _compare(self) -> None:
+        """Refuse output that exists unasked, and to go on otherwise than as begun."""
+        self._existing = [path for path in self.plan.outputs if os.path.lexists(path)]
+        if self._existing and not self.invocation.resume and not self.invocation.overwrite:
+            raise UsageError(
+                f"{self._existing[0]} exists; go on with --resume where it was interrupted, or replace it with --overwrite"
+            )
+        if self.invocation.resume and self._begun.exists():
+            difference = self._difference(read_json(self._begun, Begun))
+            if difference:
+                raise UsageError(
+                    f"{self.run.path}: --resume with other {difference}; go on as then, or use --overwrite"
+                )
+        elif self.resumed:
+            self.progress.note(f"{self._begun} is missing: taking the settings to be those of {self._existing[0]}")
+        if not self.done:
+            self._check_trackers()
+
+    def _difference(self, begun: Begun) -> str | None:
+        """What differs from how the stage was begun. Inputs may lie elsewhere now, but must be the same in the same order."""
+        difference = first_difference(begun.settings, self.plan.determining)
+        if difference:
+            return f"settings than it was started with: {difference}"
+        fault = _other_inputs(begun.inputs, self.plan.hashes)
+        return f"input than it was started with: {fault}" if fault else None
 
     def _standing(self) -> str:
-        """What a rehearsal tells."""
         if self.done:
             return "has ended; only what is missing or errored would be done again"
         if self._existing or self._begun.exists():
@@ -238,32 +231,19 @@ class Session:
         return "was not begun; it would begin"
 
     def _check_trackers(self) -> None:
-        """For a stage that has a tracking folder among its outputs."""
+        """Refuse trackers that could not start, where the stage has a tracking folder among its outputs."""
         tracking = self.settings.tracking
-        if tracking.to and self.run.tracking in self._outputs:
+        if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
 
             check_trackers(tracking, self.run.path if self.invocation.overwrite else self.run.tracking)
 
-    @cached_property
-    def _hashes(self) -> dict[str, str]:
-        return hash_inputs([path for path in self._inputs if path.exists()])
 
-    def _changed(self, begun: Begun) -> str | None:
-        """What differs from how the stage was begun. Inputs may lie elsewhere now, but must be the same in the same order."""
-        difference = _difference(begun.settings, self._determining(), "")
-        if difference:
-            return f"settings than it was started with: {difference}"
-        fault = _other_inputs(begun.inputs, self._hashes)
-        return f"input than it was started with: {fault}" if fault else None
-
-    def _determining(self) -> dict[str, Any]:
-        values = {name: _plain(getattr(self.settings, name)) for name in self._sections}
-        for section, names in SPEED_ONLY.items():
-            for name in names:
-                if section in values:
-                    values[section].pop(name)
-        return {**values, **self._more}
+def carry_out(plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocation: Invocation) -> ResultT:
+    """Perform a plan in a session of its own. Raises what Session.check and `perform` raise."""
+    with Session(plan, invocation) as session:
+        session.check()
+        return perform(plan, session)
 
 
 @contextmanager
@@ -285,11 +265,6 @@ def _begun(run: Path, stage: str) -> Path:
     return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
-def _plain(value: Any) -> Any:
-    """As it comes back from a file: mappings, lists and scalars only."""
-    return msgspec.json.decode(msgspec.json.encode(value))
-
-
 def _other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
     """How inputs (sha256 by path) are not the old ones in the old order."""
     then, now = list(old.values()), list(new.values())
@@ -302,12 +277,12 @@ def _other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
     return None if then == now else "the order is another"
 
 
-def _difference(old: Any, new: Any, path: str) -> str | None:
-    """The first value that is another; one that only one side has at all comes last."""
+def first_difference(old: Any, new: Any, path: str = "") -> str | None:
+    """The first value of nested settings that is another; one that only one side has at all comes last."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in (*sorted(old.keys() & new.keys()), *sorted(old.keys() ^ new.keys())):
-            found = _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-            if found:
-                return found
+            difference = first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            if difference:
+                return difference
         return None
     return None if old == new else f"{path} was {old!r}, now {new!r}"

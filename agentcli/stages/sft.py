@@ -1,6 +1,7 @@
 """sft: demonstrations in, a checkpoint that answers in the right form out."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,50 +12,81 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord, Tree
+from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
-from agentcli.stages.rollout import model_inputs
-from agentcli.stages.session import Invocation, Session
+from agentcli.stages.session import Invocation, Session, carry_out
 
-SECTIONS = ("sft", "threads")
+
+@dataclass(frozen=True, kw_only=True)
+class SftPlan(StagePlan):
+    """A fine-tuning that may begin."""
+
+    trees: list[Path]
+    model: str
+    entities: list[str]
+    """Words of the world that a tiny model's vocabulary must hold; empty for other models."""
+
+    def counts(self) -> dict[str, int]:
+        return {"demonstrations": sum(map(count_trees, self.trees))}
+
+
+def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
+    """Fine-tune `sft.model` on the trees of all `runs` together. Raises what `sources` and `check_model` raise."""
+    directory = RunDirectory(out)
+    trees, model = sources(settings, runs, directory)
+    check_model(model)
+    return SftPlan(
+        stage="sft",
+        run=directory,
+        settings=settings,
+        sections=("sft", "threads"),
+        inputs={"demonstrations": ", ".join(map(str, trees)), "model": model},
+        sources=[*trees, *model_sources(model)],
+        outputs=directory.trained,
+        trees=trees,
+        model=model,
+        entities=make_world(settings.environment).vocabulary() if model == "tiny" else [],
+    )
 
 
 def sft(settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation) -> StageRecord:
-    """Fine-tune `sft.model` on the trees of all `runs` together and write `out`/checkpoint. Raises what `sources` raises."""
-    directory = RunDirectory(out)
-    trees, model = sources(settings, runs, directory)
-    inputs = [*trees, *model_inputs(model)]
-    with Session("sft", directory, settings, invocation, SECTIONS, inputs=inputs) as session:
-        session.check(directory.trained)
-        if session.done and directory.checkpoint.exists():
-            return session.nothing_owed(session.done)
-        for path in trees:
-            if next(read_records(path, Tree), None) is None:
-                raise DataError(f"{path}: holds no trees; write some with: agentcli demos --resume -o {path.parent}")
-        entities = make_world(settings.environment).vocabulary() if model == "tiny" else []
+    """Plan and perform."""
+    return carry_out(plan(settings, runs, out), perform, invocation)
 
-        from agentcli.stages.threads import use_threads
-        from agentcli.training.imitation.train import run_sft
 
-        use_threads(settings.threads)
-        statistics = run_sft(
-            trees=trees,
-            out=directory.checkpoint,
-            settings=settings.sft,
-            seed=settings.seed,
-            metrics=directory.metrics,
-            entities=entities,
-            progress=updates_bar(session.progress, "sft"),
-            ready=session.start,
-            snapshot=directory.snapshot,
-            tracking=settings.tracking,
-            tracking_dir=directory.tracking,
-            run_name=settings.tracking.name or directory.path.resolve().name,
-        )
-        inherited = msgspec.structs.replace(settings.policy, model=str(directory.checkpoint))
-        session.settings = msgspec.structs.replace(settings, policy=inherited)
-        record = session.finish(latest=True, statistics=statistics)
-        directory.forget_snapshot()
+def perform(plan: SftPlan, session: Session) -> StageRecord:
+    """Write checkpoint/ and metrics.jsonl. Raises DataError for trees that are damaged or none."""
+    run = plan.run
+    settings = plan.settings
+    if session.done and run.checkpoint.exists():
+        return session.nothing_owed(session.done)
+    for path in plan.trees:
+        if next(read_records(path, Tree), None) is None:
+            raise DataError(f"{path}: holds no trees; write some with: agentcli demos --resume -o {path.parent}")
+
+    from agentcli.stages.threads import use_threads
+    from agentcli.training.imitation.train import run_sft
+
+    use_threads(settings.threads)
+    statistics = run_sft(
+        trees=plan.trees,
+        out=run.checkpoint,
+        settings=settings.sft,
+        seed=settings.seed,
+        metrics=run.metrics,
+        entities=plan.entities,
+        progress=updates_bar(session.progress, "sft"),
+        ready=session.start,
+        snapshot=run.snapshot,
+        tracking=settings.tracking,
+        tracking_dir=run.tracking,
+        run_name=settings.tracking.name or run.path.resolve().name,
+    )
+    inherited = msgspec.structs.replace(settings.policy, model=str(run.checkpoint))
+    session.settings = msgspec.structs.replace(settings, policy=inherited)
+    record = session.finish(latest=True, statistics=statistics)
+    run.forget_snapshot()
     return record
 
 

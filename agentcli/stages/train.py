@@ -4,6 +4,7 @@ set: then the loss is averaged as that method's paper says. The trainer is told 
 With train.objective dpo the pairs of successes and failures of the trees are learned from instead, and no credit is read.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,12 @@ from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord
+from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources, with_model
 from agentcli.stages.progress import updates_bar
-from agentcli.stages.rollout import model_inputs, with_model
-from agentcli.stages.session import Invocation, Session
+from agentcli.stages.session import Invocation, Session, carry_out
 
 if TYPE_CHECKING:
     from agentcli.training.loop.job import Job
-
-SECTIONS = ("train", "threads")
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
@@ -56,65 +55,106 @@ def method_of(credit: Path) -> str:
     raise DataError(f"{credit}: ends after 0 records; run assign-credit again")
 
 
-def train(
-    settings: Settings,
-    run: Path,
-    out: Path | None,
-    invocation: Invocation,
-    *,
-    model: str,
-    latest: bool = True,
-    tracking_dir: Path | None = None,
-) -> StageRecord:
-    """Update `model` on the trees and credit of `run`; write checkpoint/, optimizer.safetensors and metrics.jsonl to `out`
-    (default: the same run directory).
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan(StagePlan):
+    """A training that may begin."""
 
-    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one. The statistics
-    say whether it was, and which train.aggregate was used; the settings stay as asked for, since later credit may be of another
-    method. Raises UsageError when the output would replace the starting model.
+    trees: Path
+    credit: Path | None
+    """None for an objective that reads none."""
+    model: str
+    carried: Path
+    """The optimiser state beside the starting checkpoint."""
+    carry: bool
+    """Whether it is there and gone on with."""
+    used: Settings
+    """The settings with train.aggregate resolved; `settings` stay as asked for, since later credit may be of another method."""
+    tracking_dir: Path
+
+    def counts(self) -> dict[str, int]:
+        return {"trees": count_trees(self.trees)}
+
+
+def plan(settings: Settings, run: Path, out: Path | None, *, model: str, tracking_dir: Path | None = None) -> TrainPlan:
+    """Update `model` on the trees and credit of `run`, into `out` (default: the same run directory).
+
+    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one.
+
+    Raises UsageError when the output would replace the starting model, DataError without trees or credit.
     """
-    source, target = RunDirectory(run), RunDirectory(out or run)
-    trees, credit = source.existing_trees(), None
+    source = RunDirectory(run)
+    target = RunDirectory(out or run)
+    trees = source.existing_trees()
+    credit = None
     if settings.train.objective == "policy-gradient":
         credit = source.existing_credit(settings.train.credit)
     if target.checkpoint.resolve() == Path(model).resolve():
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
     refuse_adapter_beside_model(settings)
+    check_model(model)
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
-    used = with_aggregate(settings, method_of(credit) if credit else None).train
-    inputs = [trees, *([credit] if credit else []), *model_inputs(model), *([carried] if carry else [])]
-    more = {"model": model, "aggregate": used.aggregate}
-    with Session("train", target, settings, invocation, SECTIONS, inputs=inputs, more=more) as session:
-        session.check(target.trained)
-        if session.done and target.checkpoint.exists():
-            return session.nothing_owed(session.done)
-        if settings.train.carry_optimizer and not carry:
-            session.progress.note(f"fresh optimiser: no {carried} to carry on")
-        from agentcli.stages.threads import use_threads
-        from agentcli.training.loop.job import Job
+    used = with_aggregate(settings, method_of(credit) if credit else None)
+    return TrainPlan(
+        stage="train",
+        run=target,
+        settings=settings,
+        sections=("train", "threads"),
+        conditions={"model": model, "aggregate": used.train.aggregate},
+        inputs={"trees": trees, "credit": credit, "model": model},
+        sources=[trees, *([credit] if credit else []), *model_sources(model), *([carried] if carry else [])],
+        outputs=target.trained,
+        trees=trees,
+        credit=credit,
+        model=model,
+        carried=carried,
+        carry=carry,
+        used=used,
+        tracking_dir=tracking_dir or target.tracking,
+    )
 
-        use_threads(settings.threads)
-        job = Job(
-            trees=trees,
-            model_dir=model,
-            out=target.checkpoint,
-            settings=used,
-            seed=settings.seed,
-            metrics=target.metrics,
-            reference=settings.train.reference,
-            optimizer_in=carried if carry else None,
-            optimizer_out=target.optimizer,
-            progress=updates_bar(session.progress, "train"),
-            ready=session.start,
-            snapshot=target.snapshot,
-            tracking=settings.tracking,
-            run_name=settings.tracking.name or target.path.resolve().name,
-            tracking_dir=tracking_dir or target.tracking,
-        )
-        record = session.finish(latest=latest, statistics={"optimizer_carried": carry, **_update(job, credit)})
-        target.forget_snapshot()
+
+def train(settings: Settings, run: Path, out: Path | None, invocation: Invocation, *, model: str) -> StageRecord:
+    """Plan and perform."""
+    return carry_out(plan(settings, run, out, model=model), perform, invocation)
+
+
+def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
+    """Write checkpoint/, optimizer.safetensors and metrics.jsonl.
+
+    The statistics say whether the optimiser state was carried on, and which train.aggregate was used.
+    """
+    run = plan.run
+    settings = plan.settings
+    if session.done and run.checkpoint.exists():
+        return session.nothing_owed(session.done)
+    if settings.train.carry_optimizer and not plan.carry:
+        session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
+    from agentcli.stages.threads import use_threads
+    from agentcli.training.loop.job import Job
+
+    use_threads(settings.threads)
+    job = Job(
+        trees=plan.trees,
+        model_dir=plan.model,
+        out=run.checkpoint,
+        settings=plan.used.train,
+        seed=settings.seed,
+        metrics=run.metrics,
+        reference=settings.train.reference,
+        optimizer_in=plan.carried if plan.carry else None,
+        optimizer_out=run.optimizer,
+        progress=updates_bar(session.progress, "train"),
+        ready=session.start,
+        snapshot=run.snapshot,
+        tracking=settings.tracking,
+        run_name=settings.tracking.name or run.path.resolve().name,
+        tracking_dir=plan.tracking_dir,
+    )
+    statistics = {"optimizer_carried": plan.carry, **_update(job, plan.credit)}
+    record = session.finish(latest=latest, statistics=statistics)
+    run.forget_snapshot()
     return record
 
 

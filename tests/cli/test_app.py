@@ -265,9 +265,8 @@ def test_the_model_of_a_resumed_run_is_the_one_that_it_was_begun_with(words: tup
     assert call_of(*words, "-o", "runs/b", "--resume", "--model", "m")[0].model() == "m"
 
 
-def test_dry_run_prints_settings_that_a_file_could_hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentcli.cli.rollout.panel_size", lambda settings: 3)
-    words = ["rollout", "--preset", "quickstart", "--policy", "expert", "--leaves", "2", "--dry-run"]
+def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
+    words = ["rollout", "--preset", "quickstart", "--policy", "expert", "--leaves", "2", "--tasks", "3", "--dry-run"]
     result = agentcli(*words)
     assert result.exit_code == 0, result.output
     plan = yaml.safe_load(result.stdout)
@@ -276,7 +275,7 @@ def test_dry_run_prints_settings_that_a_file_could_hold(monkeypatch: pytest.Monk
         "leaves_at_most": 6,
         "steps_at_most": 6 * plan["settings"]["environment"]["max_steps"],
     }
-    wanted = resolve("quickstart", [], {}, [], {"policy.kind": "expert", "rollout.leaves": 2})
+    wanted = resolve("quickstart", [], {}, [], {"policy.kind": "expert", "rollout.leaves": 2, "environment.tasks": 3})
     assert plan["settings"] == yaml.safe_load(to_yaml(wanted))
     assert json.loads(agentcli(*words, "--json").stdout) == plan
     assert list(Path().iterdir()) == []

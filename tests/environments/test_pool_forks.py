@@ -3,11 +3,11 @@ errored leaf that shows both."""
 
 import asyncio
 import re
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
+from growing import grow_all
 from pools import direct, grow, play, tasks_of, toy, with_pool
 
 from agentcli.environments.alfworld.engine import AlfworldEngine
@@ -15,13 +15,10 @@ from agentcli.environments.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.environments.registry import make_world
 from agentcli.errors import ReplayMismatchError
-from agentcli.exploration.registry import make
 from agentcli.policies.registry import make_policy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, RolloutSettings, Settings
 from agentcli.records.trees import leaves, path
 from agentcli.records.types import Outcome, Task, Tree
-from agentcli.stages.resources import Engines
-from agentcli.stages.resources import grow as grow_trees
 
 
 @pytest.mark.parametrize("snapshots", [True, False])
@@ -169,10 +166,7 @@ def trees_of(settings: Settings) -> list[Tree]:
     async def work() -> list[Tree]:
         world = make_world(settings.environment)
         async with EnginePool(settings.environment) as pool:
-            engines = Engines(world, pool)
             policy = make_policy(settings, world, pool, None)
-            explore = make(settings.rollout.method)
-            async with aclosing(grow_trees(explore, engines, policy, settings, world.tasks("train"), 0)) as trees:
-                return [tree async for tree in trees]
+            return await grow_all(world, pool, policy, settings, world.tasks("train"), 0)
 
     return asyncio.run(work())

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
+from growing import grow_all
 from growths import GROWTHS, VOTES, check_tree, did, growths
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,14 +20,13 @@ from agentcli.environments.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.registry import check, make
+from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parallel import format_parallel
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Outcome, Tree, Validity
-from agentcli.stages.resources import Engines, grow
 
 KEPT = [growth for growth in GROWTHS if growth not in VOTES]
 """Growths that keep what they sample."""
@@ -212,11 +211,7 @@ def test_one_seed_is_one_tree_at_any_concurrency(growth: str) -> None:
         world, found = make_world(runs[0].environment), []
         async with EnginePool(runs[0].environment) as pool:
             for run in runs:
-                growing = grow(
-                    make(run.rollout.method), Engines(world, pool), SeededPolicy(), run, world.tasks("train"), 3
-                )
-                async with aclosing(growing) as trees:
-                    found.append([tree async for tree in trees])
+                found.append(await grow_all(world, pool, SeededPolicy(), run, world.tasks("train"), 3))
         return found
 
     one, eight = asyncio.run(work())

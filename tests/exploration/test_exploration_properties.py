@@ -2,12 +2,12 @@
 
 import asyncio
 from collections import Counter
-from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from growing import grow_all
 from growths import GROWTHS, SPARKS, VOTES, check_copies, check_ledger, check_tree, executed, growths, is_malformed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +17,6 @@ from word_trees import grow_word
 
 from agentcli.environments.pool import EnginePool
 from agentcli.environments.registry import make_world
-from agentcli.exploration.registry import make
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (
     EnvironmentSettings,
@@ -29,7 +28,6 @@ from agentcli.records.settings import (
 )
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Outcome, Tree
-from agentcli.stages.resources import Engines, grow
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
 
@@ -142,11 +140,10 @@ def grown(*runs: Settings, last: int | None = None) -> list[list[Tree]]:
         found = []
         async with EnginePool(runs[0].environment) as pool:
             for run in runs:
-                explore, policy, tasks = make(run.rollout.method), SeededPolicy(), world.tasks("train")
+                tasks = world.tasks("train")
                 if last is not None and run is runs[-1]:
                     tasks = tasks[last : last + 1]
-                async with aclosing(grow(explore, Engines(world, pool), policy, run, tasks, seed=3)) as trees:
-                    found.append([tree async for tree in trees])
+                found.append(await grow_all(world, pool, SeededPolicy(), run, tasks, seed=3))
         return found
 
     return asyncio.run(work())

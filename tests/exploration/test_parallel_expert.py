@@ -1,15 +1,14 @@
 """The expert of dpepo: different places in different copies, then the finder alone; in a hall of boxes and in real games."""
 
 import asyncio
-from contextlib import aclosing
 from typing import Any
 
 from alfworld_games import SMALL, game_cache  # noqa: F401
+from growing import grow_all
 
 from agentcli.environments.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Context, Habits
 from agentcli.environments.registry import make_world
-from agentcli.exploration.registry import make
 from agentcli.policies.model_free import Expert, Search, Uniform
 from agentcli.policies.parallel_expert import EachCopy, ParallelSearch
 from agentcli.policies.protocol import Reply, Request
@@ -19,7 +18,6 @@ from agentcli.records.settings import DemosSettings, EnvironmentSettings, Policy
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Outcome, Task, Tree, Validity
 from agentcli.stages.panels import panel_for
-from agentcli.stages.resources import Engines, grow
 
 TASK = Task(id="t", world="boxes", split="train", kind="k")
 BOXES = tuple(f"open box {number}" for number in range(1, 7))
@@ -127,9 +125,7 @@ def played(*runs: Settings) -> list[list[Tree]]:
         async with EnginePool(runs[0].environment) as pool:
             for run in runs:
                 policy, tasks = make_policy(run, world, pool, None), panel_for(world, run.environment).tasks
-                explore = make(run.rollout.method)
-                async with aclosing(grow(explore, Engines(world, pool), policy, run, tasks, seed=0)) as trees:
-                    found.append([tree async for tree in trees])
+                found.append(await grow_all(world, pool, policy, run, tasks, seed=0))
         return found
 
     return asyncio.run(work())

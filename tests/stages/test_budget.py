@@ -7,8 +7,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from growing import grow_all
 
 from agentcli.analysis.validate import check
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance, Budget, parse_budget
@@ -26,8 +29,8 @@ from agentcli.records.settings import (
 from agentcli.records.types import Episode, Ledger, StageRecord, Tree
 from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
-from agentcli.stages.resources import grow, open_engines, open_policy
 from agentcli.stages.rollout import rollout
+from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
 
 
@@ -155,10 +158,12 @@ def begun_trees(budget: str, concurrency: int) -> list[str]:
         return await chain(actor, settings)
 
     async def work() -> list[str]:
-        async with open_engines(settings) as engines, open_policy(settings, engines, None) as policy:
-            tasks = engines.world.tasks("train")
-            allowance = Allowance(parse_budget(budget), tasks, settings)
-            return [tree.task.id async for tree in grow(explore, engines, policy, settings, tasks, 0, allowance)]
+        world = make_world(settings.environment)
+        tasks = world.tasks("train")
+        allowance = Allowance(parse_budget(budget), tasks, settings)
+        async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, None) as policy:
+            trees = await grow_all(world, pool, policy, settings, tasks, 0, explore=explore, allowance=allowance)
+        return [tree.task.id for tree in trees]
 
     finished = asyncio.run(work())
     assert finished == grown[: len(finished)]

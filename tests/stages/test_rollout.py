@@ -6,10 +6,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from growing import grow_all
 from grown_runs import roll, toy
 
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, UsageError
-from agentcli.exploration.registry import make
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (
@@ -18,7 +20,8 @@ from agentcli.records.settings import (
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.demos import demos
-from agentcli.stages.resources import grow, open_engines, open_policy
+from agentcli.stages.rollout import plan
+from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session
 
 
@@ -131,8 +134,8 @@ def test_a_rollout_that_is_replaced_no_longer_counts_as_done(tmp_path: Path) -> 
     with pytest.raises(UsageError, match="use explore"):
         roll(broken, run.path, overwrite=True)
     assert run.finished("rollout") is not None, "refused before anything was written"
-    session = Session("rollout", run, toy(), Invocation([], overwrite=True), ("rollout",))
-    session.check([run.trees])
+    session = Session(plan(toy(), run.path, model=None), Invocation([], overwrite=True))
+    session.check()
     session.start()
     assert run.finished("rollout") is None
     assert not run.trees.exists()
@@ -161,9 +164,9 @@ def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
     settings.environment.deadline_seconds = 0.5
 
     async def work() -> list[Tree]:
-        async with open_engines(settings) as engines, open_policy(settings, engines, None) as policy:
-            tasks = engines.world.tasks("train")
-            return [tree async for tree in grow(make("chain"), engines, policy, settings, tasks, 0)]
+        world = make_world(settings.environment)
+        async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, None) as policy:
+            return await grow_all(world, pool, policy, settings, world.tasks("train"), 0)
 
     trees = asyncio.run(work())
     assert [tree.task.id for tree in trees] == [f"train/{n}" for n in range(12)]

@@ -4,7 +4,9 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -13,60 +15,80 @@ import pytest
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
-from agentcli.stages.session import Invocation, Rehearsed, Session
+from agentcli.stages.plan import StagePlan
+from agentcli.stages.session import Invocation, Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class NothingToCount(StagePlan):
+    """A stage of these tests."""
+
+    def counts(self) -> dict[str, int]:
+        return {}
 
 
 def session(
     path: Path,
+    outputs: Sequence[Path] = (),
     resume: bool = False,
     overwrite: bool = False,
     inputs: tuple[Path, ...] = (),
-    rehearse: bool = False,
     **environment: object,
 ) -> Session:
-    settings = Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model="m"))
-    invocation = Invocation(["agentcli", "rollout"], resume, overwrite, rehearse=rehearse)
-    return Session("rollout", RunDirectory(path), settings, invocation, ("environment", "policy"), inputs)
+    plan = NothingToCount(
+        stage="rollout",
+        run=RunDirectory(path),
+        settings=Settings(environment=EnvironmentSettings(**environment), policy=PolicySettings(model="m")),
+        sections=("environment", "policy"),
+        inputs={},
+        sources=inputs,
+        outputs=outputs,
+    )
+    return Session(plan, Invocation(["agentcli", "rollout"], resume, overwrite))
 
 
 def begin(path: Path, **more: object) -> None:
     with session(path, **more) as begun:
-        begun.check([])
+        begun.check()
         begun.start()
 
 
 def test_output_is_neither_replaced_nor_continued_unasked(tmp_path: Path) -> None:
     output = tmp_path / "trees.jsonl"
-    with session(tmp_path) as fresh:
-        assert fresh.check([output]) is False
+    with session(tmp_path, [output]) as fresh:
+        fresh.check()
+        assert not fresh.resumed
     output.write_text("old")
     with (
         pytest.raises(UsageError, match=r"trees\.jsonl exists; go on with --resume .* or replace it with"),
-        session(tmp_path) as unasked,
+        session(tmp_path, [output]) as unasked,
     ):
-        unasked.check([output])
-    with session(tmp_path, resume=True) as resumed:
-        assert resumed.check([output]) is True
+        unasked.check()
+    with session(tmp_path, [output], resume=True) as resumed:
+        resumed.check()
+        assert resumed.resumed
     assert output.read_text() == "old"
-    with session(tmp_path, overwrite=True) as replacing:
-        replacing.check([output])
+    with session(tmp_path, [output], overwrite=True) as replacing:
+        replacing.check()
         assert output.exists()
         replacing.start()
         assert not output.exists()
     with pytest.raises(UsageError, match="exclude each other"):
-        session(tmp_path, resume=True, overwrite=True).check([output])
+        session(tmp_path, [output], resume=True, overwrite=True)
 
 
 def test_a_resumed_stage_keeps_its_settings(tmp_path: Path) -> None:
     begin(tmp_path, max_steps=9)
-    (tmp_path / "trees.jsonl").write_text("")
+    output = tmp_path / "trees.jsonl"
+    output.write_text("")
     with (
         pytest.raises(UsageError, match=r"environment\.max_steps was 9, now 8"),
-        session(tmp_path, resume=True, max_steps=8) as other,
+        session(tmp_path, [output], resume=True, max_steps=8) as other,
     ):
-        other.check([tmp_path / "trees.jsonl"])
-    with session(tmp_path, resume=True, max_steps=9, processes=4) as faster:
-        assert faster.check([tmp_path / "trees.jsonl"])
+        other.check()
+    with session(tmp_path, [output], resume=True, max_steps=9, processes=4) as faster:
+        faster.check()
+        assert faster.resumed
 
 
 def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) -> None:
@@ -75,13 +97,13 @@ def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) 
     begin(run, inputs=(first,))
     first.rename(moved)
     with session(run, resume=True, inputs=(moved,)) as same:
-        same.check([])
+        same.check()
     moved.write_text("y")
     with (
         pytest.raises(UsageError, match=r"other input than it was started with: .*moved was not among it"),
         session(run, resume=True, inputs=(moved,)) as changed,
     ):
-        changed.check([])
+        changed.check()
 
 
 @pytest.mark.parametrize(
@@ -101,41 +123,37 @@ def test_inputs_are_compared_one_by_one_and_in_order(tmp_path: Path, change: str
     (tmp_path / "b").write_text(f"b {change}")
     with session(tmp_path / "run", resume=True, inputs=tuple(tmp_path / name for name in given)) as resumed:
         if said is None:
-            resumed.check([])
+            resumed.check()
         else:
             with pytest.raises(UsageError, match=rf"other input than it was started with: \S*{said}; go on as then"):
-                resumed.check([])
+                resumed.check()
 
 
-def test_a_rehearsal_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Path) -> None:
+def test_a_preview_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Path) -> None:
     begin(tmp_path, max_steps=9)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    for steps, end in ((8, UsageError), (9, Rehearsed)):
-        with pytest.raises(end), session(tmp_path, resume=True, rehearse=True, max_steps=steps) as rehearsed:
-            rehearsed.check([])
+    session(tmp_path, resume=True, max_steps=9).preview()
+    with pytest.raises(UsageError, match=r"environment\.max_steps was 9, now 8"):
+        session(tmp_path, resume=True, max_steps=8).preview()
     with session(tmp_path) as writer:
-        writer.check([])
+        writer.check()
         for _ in range(2):
-            with (
-                pytest.raises(
-                    UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"
-                ),
-                session(tmp_path, resume=True, rehearse=True, max_steps=9) as meanwhile,
+            with pytest.raises(
+                UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"
             ):
-                meanwhile.check([])
-    with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True, max_steps=9) as afterwards:
-        afterwards.check([])
+                session(tmp_path, resume=True, max_steps=9).preview()
+    session(tmp_path, resume=True, max_steps=9).preview()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     with session(tmp_path) as first:
-        first.check([])
+        first.check()
         with pytest.raises(UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"):
-            session(tmp_path).check([])
+            session(tmp_path).check()
     assert list(tmp_path.iterdir()) == [], "a stage that wrote nothing leaves nothing"
     with session(tmp_path) as next_one:
-        next_one.check([])
+        next_one.check()
         next_one.start()
 
 
@@ -146,8 +164,7 @@ def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
     assert (tmp_path / ".lock").exists()
-    with pytest.raises(Rehearsed), session(tmp_path, resume=True, rehearse=True) as rehearsed:
-        rehearsed.check([])
+    session(tmp_path, resume=True).preview()
     assert (tmp_path / ".lock").exists()
     begin(tmp_path)
     assert not (tmp_path / ".lock").exists()
@@ -155,8 +172,8 @@ def test_a_writer_that_was_killed_holds_nothing(tmp_path: Path) -> None:
 
 def test_what_appears_between_check_and_start_is_not_overwritten(tmp_path: Path) -> None:
     run, output = tmp_path / "run", tmp_path / "run" / "trees.jsonl"
-    with session(run) as late:
-        late.check([output])
+    with session(run, [output]) as late:
+        late.check()
         run.mkdir()
         output.write_text("theirs")
         with pytest.raises(UsageError, match=r"trees\.jsonl has just been written by another command"):
@@ -168,7 +185,7 @@ def fail(run: Path, *, started: bool) -> None:
     with session(run) as failing:
         failing.progress.note("a note before anything is written")
         logging.getLogger("agentcli.policies.some").warning("a note from %s", "below")
-        failing.check([])
+        failing.check()
         if started:
             failing.start()
             failing.progress.start("growing", 3)
@@ -212,7 +229,7 @@ def test_what_a_library_prints_does_not_reach_stdout(tmp_path: Path, capsys: pyt
 def test_only_the_first_process_of_a_training_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "1")
     with session(tmp_path / "run") as other:
-        other.check([])
+        other.check()
         other.start()
         other.finish()
     assert not (tmp_path / "run").exists()

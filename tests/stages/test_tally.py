@@ -13,13 +13,13 @@ from chat_server import ChatServer, completion
 from command_line import agentcli
 from grown_runs import toy
 
+from agentcli.environments.pool import EnginePool
 from agentcli.prompts.parse import format_response
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, Settings
 from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
-from agentcli.stages.resources import open_engines
-from agentcli.stages.rollout import roll
-from agentcli.stages.session import Invocation
+from agentcli.stages.rollout import grow_trees, plan
+from agentcli.stages.session import Invocation, Session
 from agentcli.stages.tally import RESUMABLE, Tally, share_of_success, tally_of
 
 __all__ = ["folder"]
@@ -229,8 +229,10 @@ def test_a_loop_is_told_that_training_leaves_errors_out(tmp_path: Path) -> None:
     heard: list[str] = []
 
     async def work() -> None:
-        async with open_engines(settings) as engines:
-            await roll(settings, tmp_path / "runs/x", Invocation([]), engines, model=None, warn=heard.append)
+        rollout = plan(settings, tmp_path / "runs/x", model=None)
+        async with EnginePool(settings.environment) as pool:
+            with Session(rollout, Invocation([])) as session:
+                await grow_trees(rollout, session, pool, heard.append)
 
     asyncio.run(work())
     (line,) = heard

@@ -1,0 +1,188 @@
+"""The frame of every stage that samples: grow what is owed, in order, and store each result as it comes.
+
+A Grower makes one tree of one task. A tree depends on the seed, the task, the settings and the model alone, so a grower may
+work in this process or on other machines; order, budget, files and resuming stay here.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from itertools import islice
+from typing import NamedTuple, Protocol, TypeVar
+
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.protocol import World
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.budget import Allowance
+from agentcli.exploration.registry import Explore, make
+from agentcli.policies.protocol import Policy
+from agentcli.records.settings import Settings
+from agentcli.records.types import Task, Tree, TreeSeconds
+from agentcli.stages.progress import Progress
+from agentcli.stages.sampling import SamplingPlan, Stopwatch, open_policy
+from agentcli.stages.tally import share_of_success
+
+AHEAD = 8
+"""Trees that may wait, finished, behind a slow one: so many times the concurrency."""
+
+JobT = TypeVar("JobT")
+WorkT = TypeVar("WorkT")
+
+
+class Seedling(NamedTuple):
+    """What one tree grows from."""
+
+    task: Task
+    seed: int
+
+
+class TimedTree(NamedTuple):
+    """A tree and how long it took."""
+
+    tree: Tree
+    seconds: TreeSeconds
+
+    @property
+    def success(self) -> float:
+        """Share of the leaves that succeeded."""
+        return share_of_success(self.tree)
+
+
+class Grower(Protocol):
+    """Makes trees, several at a time: the seam for other machines."""
+
+    async def grow(self, job: Seedling) -> TimedTree: ...
+
+    def seconds(self) -> dict[str, float]:
+        """Where the time went so far: sampling, policy, environment, orchestration."""
+
+
+class LocalGrower:
+    """Grows trees with the engines and the policy of this process, by settings.rollout.method unless `explore` is given."""
+
+    def __init__(
+        self, world: World, pool: EnginePool, policy: Policy, settings: Settings, explore: Explore | None = None
+    ) -> None:
+        self._world = world
+        self._pool = pool
+        self._policy = policy
+        self._settings = settings
+        self._explore = explore or make(settings.rollout.method)
+        self._watch = Stopwatch(pool, policy)
+
+    async def grow(self, job: Seedling) -> TimedTree:
+        """Grow a tree. Raises what the method raises: a wrong setting, a fault of ours."""
+        begun = time.perf_counter()
+        actor = Actor(job.task, self._pool, self._policy, self._world, self._settings, job.seed)
+        tree = await self._explore(actor, self._settings)
+        waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
+        wall = round(time.perf_counter() - begun, 4)
+        await self._pool.release(job.task.id)
+        return TimedTree(tree, TreeSeconds(task=job.task.id, **waited, wall=wall))  # type: ignore[arg-type]
+
+    def seconds(self) -> dict[str, float]:
+        return self._watch.seconds()
+
+
+@asynccontextmanager
+async def local_grower(plan: SamplingPlan, pool: EnginePool | None = None) -> AsyncIterator[LocalGrower]:
+    """Start the engines, unless `pool` holds some, and load the policy. No engine process outlives the block."""
+    async with AsyncExitStack() as stack:
+        if pool is None:
+            pool = await stack.enter_async_context(EnginePool(plan.settings.environment))
+        policy = await stack.enter_async_context(open_policy(plan.settings, plan.world, pool, plan.model))
+        yield LocalGrower(plan.world, pool, policy, plan.settings)
+
+
+async def in_order(
+    jobs: Iterable[JobT], work: Callable[[JobT], Awaitable[WorkT]], ahead: int
+) -> AsyncGenerator[WorkT, None]:
+    """Results in the order of the jobs, with at most `ahead` jobs begun and not yet handed on.
+
+    When a job raises, the others are cancelled and its error goes on.
+    """
+    waiting = iter(jobs)
+    running = deque(asyncio.ensure_future(work(job)) for job in islice(waiting, ahead))
+    try:
+        while running:
+            yield await running[0]
+            running.popleft()
+            running.extend(asyncio.ensure_future(work(job)) for job in islice(waiting, 1))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def grow(
+    grower: Grower, jobs: Iterable[Seedling], concurrency: int, allowance: Allowance | None = None
+) -> AsyncGenerator[TimedTree, None]:
+    """Grow one tree per job, `concurrency` at a time, in the order of the jobs. A slow tree holds up no other.
+
+    With an `allowance` it ends before the first tree that is not paid for; the few that were begun beyond it because
+    those before them cost more than expected are thrown away.
+    """
+    limit = asyncio.Semaphore(concurrency)
+
+    async def one(job: Seedling) -> TimedTree | None:
+        async with limit:
+            if allowance is None:
+                return await grower.grow(job)
+            if not await allowance.admits(job.task):
+                return None
+            grown = await grower.grow(job)
+            await allowance.charge(grown.tree)
+            return grown
+
+    async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
+        async for grown in results:
+            if grown is None or (allowance is not None and not allowance.pays(grown.tree.task)):
+                return
+            yield grown
+
+
+class Standing(NamedTuple):
+    """How far a stage is: where its bar begins."""
+
+    title: str
+    total: int
+    done: int = 0
+    success: float | None = None
+    """Share of success among what is done."""
+
+
+class Result(Protocol):
+    """What `harvest` hands on."""
+
+    @property
+    def success(self) -> float | None:
+        """Share of success, for the bar; None where there is no such thing."""
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+async def harvest(
+    progress: Progress,
+    standing: Standing,
+    results: AsyncGenerator[ResultT, None],
+    store: Callable[[ResultT], bool],
+) -> int:
+    """Store results as they come, until the total is reached or there are no more; how many are done then.
+
+    `store` writes a result and says whether it counts; the bar moves for those that do.
+    """
+    progress.start(*standing)
+    done = standing.done
+    async with aclosing(results):
+        while done < standing.total:
+            result = await anext(results, None)
+            if result is None:
+                break
+            if store(result):
+                done += 1
+                progress.advance(1, success=result.success)
+    progress.stop()
+    return done

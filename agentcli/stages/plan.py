@@ -1,0 +1,117 @@
+"""A stage before its work: what it would read, write and leave alone.
+
+Every stage has two halves. `plan(...)` reads, checks, counts and refuses; it writes nothing, starts no process and loads no
+model. `perform(plan, session)` does the work. `--dry-run` prints the plan, and `--resume` compares it with the one begun.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import DataError, MissingError
+from agentcli.policies.load import check_weights
+from agentcli.records.files import read_records
+from agentcli.records.runs import RunDirectory, hash_inputs
+from agentcli.records.settings import Settings
+from agentcli.records.trees import validate_tree
+from agentcli.records.types import Tree
+
+SPEED_ONLY = {
+    "environment": ("processes", "deadline_seconds"),
+    "policy": ("batch_rows", "linger_ms", "endpoint"),
+    "rollout": ("concurrency",),
+    "train": ("save_every_updates",),
+    "sft": ("save_every_updates",),
+}
+"""Settings that change how fast a result comes, not the result: a resumed stage may change them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagePlan(ABC):
+    """One stage that was checked and has not begun."""
+
+    stage: str
+    """Its name in the manifest: rollout, credit/grpo, evaluation/L0, ..."""
+    run: RunDirectory
+    """Where it writes."""
+    settings: Settings
+    """Those that the manifest will name."""
+    sections: tuple[str, ...]
+    """The settings, besides the seed, that determine the output."""
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What else must be the same when the stage is resumed."""
+    inputs: Mapping[str, Any]
+    """What it reads, by a name for people."""
+    sources: Sequence[Path] = ()
+    """The files and model directories among its inputs; those that exist are hashed."""
+    outputs: Sequence[Path]
+    """The files and folders that it writes."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """How much there is to do, for --dry-run. May read the inputs; raises DataError for damaged ones."""
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """sha256 of the inputs by path."""
+        return hash_inputs([path for path in self.sources if path.exists()])
+
+    @cached_property
+    def determining(self) -> dict[str, Any]:
+        """Settings and conditions that a resumed stage must share, as plain values."""
+        values: dict[str, Any] = {"seed": self.settings.seed}
+        values |= {name: plain(getattr(self.settings, name)) for name in self.sections}
+        for section, names in SPEED_ONLY.items():
+            for name in names:
+                if section in values:
+                    values[section].pop(name)
+        return {**values, **self.conditions}
+
+
+def plain(value: Any) -> Any:
+    """A value as it comes back from a file: mappings, lists and scalars only."""
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def with_model(settings: Settings, model: str | None) -> Settings:
+    """Settings that name the model in use, for the manifest; the name of a served model (openai) is a setting already."""
+    if settings.policy.kind == "openai":
+        return settings
+    return msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, model=model))
+
+
+def model_sources(model: str | None) -> list[Path]:
+    """The model's directory; nothing for a hub id or a policy without a model."""
+    return [Path(model)] if model is not None and Path(model).is_dir() else []
+
+
+def check_model(model: str | None) -> None:
+    """Refuse a model that cannot be loaded, by its files' headers.
+
+    Raises MissingError for a name that can only be a path (a hub id has at most one slash) where there is nothing, DataError for
+    a directory whose weights are not whole.
+    """
+    if model is None:
+        return
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).is_dir():
+        raise MissingError(
+            f"policy.model: no directory {model}; make one with agentcli sft, or name another with --model"
+        )
+    check_weights(model)
+
+
+def count_trees(path: Path) -> int:
+    """Trees in a file, each decoded and checked. Raises DataError for a damaged one, and where there is none."""
+    count = 0
+    for count, tree in enumerate(read_records(path, Tree), 1):
+        validate_tree(tree, f"{path}:{count}")
+    if count == 0:
+        raise DataError(
+            f"{path}: holds no trees; write some with: agentcli rollout (or demos) --resume -o {path.parent}"
+        )
+    return count

@@ -1,0 +1,99 @@
+"""What every stage that samples plans and opens: the world, the panel, the engines and the policy."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agentcli.environments.pool import EnginePool
+from agentcli.environments.protocol import World
+from agentcli.environments.registry import make_world
+from agentcli.exploration.registry import check
+from agentcli.policies.protocol import Policy
+from agentcli.policies.registry import make_policy, policy_names
+from agentcli.records.settings import Settings
+from agentcli.records.types import Panel
+from agentcli.stages.plan import StagePlan, check_model, model_sources
+from agentcli.stages.threads import use_threads
+
+SECTIONS = ("environment", "policy", "prompt", "rollout")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPlan(StagePlan):
+    """A stage that plays the tasks of a panel."""
+
+    world: World
+    model: str | None
+    """Model directory or hub id; None for a policy without one, and for a server's own."""
+    panel: Panel
+    seed: int
+    """Every tree's own seed derives from it."""
+
+
+def check_sampling(settings: Settings, model: str | None, world: World | None = None) -> World:
+    """The world of these settings (`world`, where it is made already), after refusing what would end the first tree.
+
+    Raises UsageError for an unknown world, method, policy or budget, and what `check_model` raises.
+    """
+    check(settings)
+    world = world or make_world(settings.environment)
+    check_policy(settings, settings.policy.kind, world)
+    check_model(model)
+    return world
+
+
+def check_policy(settings: Settings, kind: str, world: World) -> None:
+    """Raises UsageError, with the nearest name, for an unknown kind of policy."""
+    if kind not in policy_names():
+        policy = msgspec.structs.replace(settings.policy, kind=kind)
+        make_policy(msgspec.structs.replace(settings, policy=policy), world, None, None)
+
+
+def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
+    """The model's directory and the panel file, those that there are."""
+    panel = settings.environment.panel
+    return [*model_sources(model), *([Path(panel)] if panel is not None else [])]
+
+
+def single(method: str) -> str:
+    """How one trajectory of the policy that `method` trains is sampled: parallel copies are its form, forks are not."""
+    return "dpepo" if method == "dpepo" else "chain"
+
+
+@asynccontextmanager
+async def open_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> AsyncIterator[Policy]:
+    """Load the policy; one with a model computes on `threads` torch threads."""
+    if model is not None:
+        use_threads(settings.threads)
+    policy = make_policy(settings, world, pool, model)
+    try:
+        yield policy
+    finally:
+        await policy.close()
+
+
+class Stopwatch:
+    """Where a sampling stage's time went, in seconds since construction; made and read in the event loop's thread.
+
+    `sampling` is wall time, `policy` time inside the model, `environment` time inside the engines (these may overlap).
+    `orchestration` is all the rest: wall time in neither, or this thread's own CPU time (prompts, parsing, tokenising,
+    messages, records; for a policy without a model its thinking too) where that is more.
+    """
+
+    def __init__(self, pool: EnginePool, policy: Policy) -> None:
+        self._pool = pool
+        self._policy = policy
+        self._start = self._now()
+
+    def _now(self) -> tuple[float, float, float, float]:
+        return time.perf_counter(), time.thread_time(), self._policy.seconds, self._pool.seconds
+
+    def seconds(self) -> dict[str, float]:
+        """sampling, policy, environment, orchestration."""
+        wall, thread, policy, environment = (now - then for now, then in zip(self._now(), self._start, strict=True))
+        rest = max(thread, wall - policy - environment)
+        return {"sampling": wall, "policy": policy, "environment": environment, "orchestration": rest}

@@ -1,0 +1,137 @@
+"""A panel walked once into one file of records, in the panel's order: what rollout and the evaluations share.
+
+A killed walk resumes: tasks whose records are complete and free of errored leaves are kept, the rest is owed. When it ends
+the file is in panel order again, so an interrupted and an undisturbed walk leave the same bytes. With a budget it ends
+when the trees have cost that (exploration/budget.py); the manifest then names the part of the panel that was walked.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from agentcli.environments.pool import EnginePool
+from agentcli.errors import DataError
+from agentcli.exploration.budget import Allowance, parse_budget
+from agentcli.records.faults import shown
+from agentcli.records.types import Ledger, Panel, StageRecord
+from agentcli.stages.harvest import Seedling, Standing, TimedTree, grow, harvest, local_grower
+from agentcli.stages.ordered import write_in_order
+from agentcli.stages.panels import make_panel
+from agentcli.stages.progress import Progress
+from agentcli.stages.sampling import SamplingPlan
+from agentcli.stages.session import Session
+from agentcli.stages.tally import Tally
+
+
+class Kept(NamedTuple):
+    """What is remembered of a task that need not be played again."""
+
+    ledger: Ledger
+    success: float
+    """Share of its leaves."""
+
+
+class Records(Protocol):
+    """The file of a walk."""
+
+    path: Path
+
+    def complete(self) -> dict[str, Kept]:
+        """The tasks for which nothing is owed. Raises DataError for a damaged file."""
+
+    def keep_only(self, tasks: Collection[str]) -> None:
+        """Drop the records of other tasks, and a torn last line. Raises DataError for records that cannot be continued."""
+
+    def appending(self, session: Session) -> AbstractContextManager[Callable[[TimedTree], None]]:
+        """A function that appends the records of a tree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelWalk:
+    """What a walk came to."""
+
+    panel: Panel
+    """The part of the panel that was walked: all of it without a budget."""
+    budget: dict[str, Any]
+    """For the manifest: what was spent of the budget; empty without one."""
+    sampled: Tally
+    """Over the trees grown now, not those kept."""
+    seconds: Mapping[str, float]
+
+
+async def walk(
+    plan: SamplingPlan,
+    session: Session,
+    records: Records,
+    title: str,
+    *,
+    ended: StageRecord | None,
+    pool: EnginePool | None = None,
+) -> PanelWalk | StageRecord:
+    """Grow the trees that are owed; where none are and the stage has `ended`, its entry is handed back.
+
+    Engines are those of `pool`, or are started here once something is owed. Raises DataError for records of another panel.
+    """
+    tasks = plan.panel.tasks
+    settings = plan.settings
+    kept = records.complete() if session.resumed and records.path.exists() else {}
+    refuse_other_tasks(records.path, kept, plan.panel)
+    ledgers = {task: held.ledger for task, held in kept.items()}
+    allowance = Allowance(parse_budget(settings.rollout.budget), tasks, settings, ledgers)
+    owed = [task for task in allowance.paid(tasks) if task.id not in kept]
+    if ended is not None and not owed:
+        return ended
+    if session.resumed and records.path.exists():
+        records.keep_only(kept)
+    sampled = Tally()
+    seconds: dict[str, float] = {}
+    standing = Standing(title, len(tasks), len(kept), mean_success(kept.values()))
+    if not owed:  # a bar that is full tells how the stage stands
+        session.progress.start(*standing)
+        session.progress.stop()
+    else:
+        jobs = [Seedling(task, plan.seed) for task in owed]
+        async with local_grower(plan, pool) as grower:
+            with records.appending(session) as write:
+
+                def store(grown: TimedTree) -> bool:
+                    write(grown)
+                    sampled.add(grown.tree)
+                    return True
+
+                trees = grow(grower, jobs, settings.rollout.concurrency, allowance)
+                await harvest(session.progress, standing, trees, store)
+            seconds = grower.seconds()
+    panel = walked_part(plan.panel, allowance, session.progress)
+    if kept:
+        write_in_order([records.path], [task.id for task in panel.tasks], records.path)
+    return PanelWalk(panel=panel, budget=allowance.report(panel.tasks), sampled=sampled, seconds=seconds)
+
+
+def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
+    """Raises DataError for the first task among `kept`, found in `path`, that is none of the panel's."""
+    known = {task.id for task in panel.tasks}
+    other = next((task for task in kept if task not in known), None)
+    if other is not None:
+        raise DataError(
+            f"{path}: task {shown(other)} is none of panel {panel.name}'s; go on with the panel that this was written with, or use "
+            "--overwrite"
+        )
+
+
+def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel:
+    """The panel, cut where the budget ended. Notes when the budget outlasts it."""
+    tasks = allowance.paid(panel.tasks)
+    remainder = allowance.remainder(tasks)
+    if remainder:
+        progress.note(remainder)
+    if len(tasks) == len(panel.tasks):
+        return panel
+    return make_panel(f"{panel.name}/first {len(tasks)}", panel.world, tasks)
+
+
+def mean_success(kept: Collection[Kept]) -> float | None:
+    """Mean share of success; None without a task."""
+    return sum(task.success for task in kept) / len(kept) if kept else None
