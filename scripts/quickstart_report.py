@@ -5,12 +5,11 @@ Reads runs/{sft,rl}/evaluation/{sampled,greedy}.{json,jsonl} and runs/seconds.ts
 
 import sys
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from rich.console import Console
 
 from agentcli.errors import AgentCliError, DataError
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.evaluation.summary import successes_by_task
 from agentcli.records.files import read_json, read_records
@@ -26,10 +25,10 @@ second object, and they pass by closed places. What the loop gains is what it fo
 def main(runs: Path) -> None:
     """Print the report to stdout. Raises DataError for missing evaluations or evaluations of unlike panels."""
     before, after = RunDirectory(runs / "sft"), RunDirectory(runs / "rl")
-    pairs: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {}
+    pairs: dict[str, tuple[EvaluationSummary, EvaluationSummary]] = {}
     for label in ("sampled", "greedy"):
         first, second = (summary(run, label) for run in (before, after))
-        if first["panel"]["sha256"] != second["panel"]["sha256"]:
+        if first.panel.sha256 != second.panel.sha256:
             raise DataError(f"{label}: the evaluations before and after walked unlike panels; run both again")
         pairs[label] = first, second
     p_values = {"greedy": greedy_p(before, after)}
@@ -38,7 +37,7 @@ def main(runs: Path) -> None:
         out.print(comparison_table({label: pair}, p_values))
     print(HONESTY)
     print(f"greedy gain by kind, in points: {gains(*pairs['greedy'])}")
-    print(f"\nheld-out games: {pairs['greedy'][1]['tasks']}, panel {pairs['greedy'][1]['panel']['name']}")
+    print(f"\nheld-out games: {pairs['greedy'][1].tasks}, panel {pairs['greedy'][1].panel.name}")
     for name, run in (("before", before), ("after", after)):
         print(
             f"{name}: checkpoint {run.checkpoint}, episodes {run.evaluation('sampled')} and {run.evaluation('greedy')}"
@@ -58,9 +57,9 @@ def spark_against_chain(runs: Path, out: Console) -> None:
         record = RunDirectory(runs / run).finished("rollout")
         if record is None or record.ledger is None:
             raise DataError(f"{runs / run}/manifest.json: no finished rollout; run scripts/quickstart.sh again")
-        ledgers[name] = msgspec.to_builtins(record.ledger)
+        ledgers[name] = record.ledger
     out.print(ledger_table(ledgers, reference="chain"))
-    tokens = {name: ledger["generated_tokens"] / ledger["leaves"] for name, ledger in ledgers.items()}
+    tokens = {name: ledger.generated_tokens / ledger.leaves for name, ledger in ledgers.items()}
     print(f"generated tokens per leaf: chain {tokens['chain']:.1f}, spark {tokens['spark']:.1f}")
 
 
@@ -72,18 +71,15 @@ def orchestration(runs: Path) -> float:
     return rest / whole
 
 
-def gains(before: dict[str, Any], after: dict[str, Any]) -> str:
+def gains(before: EvaluationSummary, after: EvaluationSummary) -> str:
     """Every kind with what it gained, the largest gain first."""
-    gained = {
-        kind: after["kinds"][kind]["success"]["rate"] - row["success"]["rate"] for kind, row in before["kinds"].items()
-    }
+    gained = {kind: after.kinds[kind].success.rate - row.success.rate for kind, row in before.kinds.items()}
     return ", ".join(f"{kind} {100 * gained[kind]:+.1f}" for kind in sorted(gained, key=lambda kind: -gained[kind]))
 
 
-def summary(run: RunDirectory, label: str) -> dict[str, Any]:
+def summary(run: RunDirectory, label: str) -> EvaluationSummary:
     """One evaluation's summary."""
-    found: dict[str, Any] = read_json(run.evaluation(label).with_suffix(".json"), dict)
-    return found
+    return read_json(run.evaluation(label).with_suffix(".json"), EvaluationSummary)
 
 
 def greedy_p(before: RunDirectory, after: RunDirectory) -> float:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import reproduce_results as shape
 
 from agentcli.analysis.compare_training import loop_folders, read_iteration
@@ -63,8 +64,9 @@ def loop(
     folders = loop_folders(run.path)
     iterations = [read_iteration(folder) for folder in folders]
     cost = training_cost(iterations)
-    responses = cost["responses"]
-    if responses is None or cost["updates"] is None:
+    responses = cost.responses
+    train_seconds = cost.seconds["train"]
+    if responses is None or cost.updates is None:
         raise DataError(f"{run.path}: an iteration does not tell what it trained on; go on with --resume")
     settings = {path: value for path, value in flat(record.settings).items() if path not in OF_PLACE}
     start = [sha256 for path, sha256 in record.inputs.items() if path.endswith("model.safetensors")]
@@ -79,12 +81,12 @@ def loop(
         git_commit=record.git_commit,
         iterations=course(folders, iterations),
         evaluations=evaluations(run, panels),
-        ledger=cost["ledger"],
-        trees=cost["trees"],
-        updated=responses["updated"],
-        given=responses["given"],
-        updates=cost["updates"],
-        train_seconds=cost["seconds"]["train"],
+        ledger=msgspec.to_builtins(cost.ledger),
+        trees=cost.trees,
+        updated=responses.updated,
+        given=responses.given,
+        updates=cost.updates,
+        train_seconds=train_seconds,
     )
 
 
@@ -99,8 +101,8 @@ def course(folders: list[Path], iterations: list[Any]) -> shape.Iterations:
         entropy=rounded([entropy(own) for own in lines]),
         advantage_min=rounded([min((line.advantage_min for line in own), default=None) for own in lines]),
         advantage_max=rounded([max((line.advantage_max for line in own), default=None) for own in lines]),
-        repetitive=rounded([own["repetitive"] for own in moves]),
-        inadmissible=rounded([own["inadmissible"] for own in moves]),
+        repetitive=rounded([own.repetitive for own in moves]),
+        inadmissible=rounded([own.inadmissible for own in moves]),
     )
 
 

@@ -1,24 +1,24 @@
-"""compare, of whole loops: what training cost, from the manifests of the iterations; reads files, writes none.
+"""compare, of whole loops: the cost of training, from the manifests of the iterations. Trees are not read.
 
-A loop that is going on, or was killed, is told as such: only iterations whose rollout and training ended are summed. One rollout
-may stand beside loops, with what was trained on it, if anything. Trees are not read.
+Of a loop that is going on, or was killed, only iterations whose rollout and training ended are summed, and a note says so. One
+rollout may stand beside loops, with what was trained on it, if anything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
-from agentcli.evaluation.training import Iteration, Responses, training_cost
+from agentcli.evaluation.training import Iteration, LoopCost, Responses, training_cost
 from agentcli.records.faults import shown
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Count, Ledger
 
 
-class Source(msgspec.Struct):
-    """Which kind of tasks: the parts of `environment` that say so. How many of them were walked is no part of it."""
+class TaskSource(msgspec.Struct):
+    """The parts of `environment` that say which kind of tasks there are. How many were walked is no part of it."""
 
     name: str
     split: str
@@ -26,33 +26,33 @@ class Source(msgspec.Struct):
     where: dict[str, Any] = {}
 
 
-class Grown(msgspec.Struct):
-    """Of settings.rollout."""
+class RolloutMethodShape(msgspec.Struct):
+    """The part of settings.rollout that is needed."""
 
     method: str
 
 
-class Learned(msgspec.Struct):
-    """Of settings.train."""
+class ObjectiveShape(msgspec.Struct):
+    """The part of settings.train that is needed."""
 
     objective: str
 
 
 class RolloutSettingsShape(msgspec.Struct):
-    """Those that are needed."""
+    """The sections of a rollout's settings that are needed."""
 
-    environment: Source
-    rollout: Grown
+    environment: TaskSource
+    rollout: RolloutMethodShape
 
 
 class TrainSettingsShape(msgspec.Struct):
-    """The one that is needed."""
+    """The section of a training's settings that is needed."""
 
-    train: Learned
+    train: ObjectiveShape
 
 
-class Sampled(msgspec.Struct):
-    """Of a rollout's counts."""
+class RolloutCountsShape(msgspec.Struct):
+    """The counts of a rollout that are needed."""
 
     trees: Count
     leaves: Count
@@ -60,11 +60,12 @@ class Sampled(msgspec.Struct):
     errored: Count
 
 
-class Trained(msgspec.Struct):
-    """Of a training's statistics. `rows`: None for dpo, which learns from pairs."""
+class TrainStatisticsShape(msgspec.Struct):
+    """The statistics of a training that are needed."""
 
     updates: Count
     rows: Count | None = None
+    """None for dpo, which learns from pairs."""
     rows_skipped: Count = 0
     rows_unassigned: Count = 0
     rows_not_critical: Count = 0
@@ -74,7 +75,7 @@ class RolloutShape(msgspec.Struct):
     """The part of a rollout's entry that is needed."""
 
     settings: RolloutSettingsShape
-    counts: Sampled
+    counts: RolloutCountsShape
     ledger: Ledger
     seconds: dict[str, float]
 
@@ -84,78 +85,74 @@ class TrainShape(msgspec.Struct):
 
     settings: TrainSettingsShape
     inputs: dict[str, str]
-    statistics: Trained
+    statistics: TrainStatisticsShape
     seconds: dict[str, float]
 
 
 class StagesShape(msgspec.Struct):
-    """The entries that are needed."""
+    """The entries of a manifest that are needed."""
 
     rollout: RolloutShape | None = None
     train: TrainShape | None = None
 
 
-ALONE = {"iterations": None, "unfinished": None, "ended": None}
-"""How a rollout that is no loop stands."""
+def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
+    """The cost of training in each place. `notes` get what is unfinished.
 
-
-def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, dict[str, Any]]:
-    """By place: evaluation.training_cost, and beside it iterations (how many are summed), unfinished (how many others were begun,
-    or are missing) and ended (whether the loop is over), all three None for a rollout that is no loop.
-
-    places: runs in which `lacks_training` finds no fault. `notes` get what is unfinished. Raises UsageError where tasks are taken
-    from unlike sources, DataError for damaged files.
+    places: runs in which `lacks_training` finds no fault. Raises UsageError where tasks are taken from unlike sources, DataError
+    for damaged files.
     """
-    folders = {place: loop_folders(place) for place in places}
-    whole = {
-        place: [folder for folder in own or [place] if _is_whole(_entries(folder), bool(own))]
-        for place, own in folders.items()
-    }
-    _refuse_unlike({str(place): _source(own[0]) for place, own in whole.items()})
-    alone = next((place for place, own in folders.items() if not own), None)
+    whole = {place: _whole_folders(place) for place in places}
+    _refuse_unlike({str(place): _source(folders[0]) for place, folders in whole.items()})
+    alone = next((place for place in places if not loop_folders(place)), None)
     if alone is not None:
         notes.append(f"{alone} is one rollout beside loops; compare what a leaf cost")
-    return {
-        str(place): {
-            **(_standing(place, folders[place], own, notes) if folders[place] else ALONE),
-            **training_cost([read_iteration(folder) for folder in own]),
-        }
-        for place, own in whole.items()
-    }
+    costs = {}
+    for place, folders in whole.items():
+        cost = training_cost([read_iteration(folder) for folder in folders])
+        if loop_folders(place):
+            _add_standing(cost, place, folders, notes)
+        costs[str(place)] = cost
+    return costs
 
 
 def loop_folders(place: Path) -> list[Path]:
     """The iterations that were begun there, in order; none where no loop was run."""
-    named = ((path.name.removeprefix("iteration_"), path) for path in place.glob("iteration_*") if path.is_dir())
-    return [path for _, path in sorted((int(number), path) for number, path in named if number.isdecimal())]
+    numbered: list[tuple[int, Path]] = []
+    for path in place.glob("iteration_*"):
+        number = path.name.removeprefix("iteration_")
+        if path.is_dir() and number.isdecimal():
+            numbered.append((int(number), path))
+    return [path for _, path in sorted(numbered)]
 
 
 def lacks_training(place: Path) -> str | None:
-    """Why what training cost there cannot be told, None where it can."""
-    folders = loop_folders(place)
-    if any(_is_whole(_entries(folder), bool(folders)) for folder in folders or [place]):
+    """The reason why the cost of training there is not known, None where it is."""
+    if _whole_folders(place):
         return None
-    return f"{place}: no iteration of its loop has ended yet" if folders else f"{place} holds no rollout"
+    return f"{place}: no iteration of its loop has ended yet" if loop_folders(place) else f"{place} holds no rollout"
 
 
 def read_iteration(folder: Path) -> Iteration:
-    """What a rollout, and the training on it if there was one, left in `folder`. Raises DataError where no rollout ended, and for
-    damaged files."""
+    """One iteration as a rollout, and the training on it if there was one, left it in `folder`.
+
+    Raises DataError where no rollout ended, and for damaged files.
+    """
     entries = _entries(folder)
-    rollout, train = entries.rollout, entries.train
+    rollout = entries.rollout
+    train = entries.train
     if rollout is None:
         raise DataError(f"{RunDirectory(folder).manifest_path}: no rollout that ended; go on with --resume")
     seconds = {name: value for name, value in rollout.seconds.items() if name in ("policy", "environment")}
     if train is not None and "wall" in train.seconds:
         seconds["train"] = train.seconds["wall"]
-    counts = rollout.counts
     return Iteration(
         method=rollout.settings.rollout.method,
         credit=None if train is None else _learned_from(train),
-        trees=counts.trees,
-        leaves=counts.leaves,
-        success=counts.success,
-        errored=counts.errored,
+        trees=rollout.counts.trees,
+        leaves=rollout.counts.leaves,
+        success=rollout.counts.success,
+        errored=rollout.counts.errored,
         ledger=rollout.ledger,
         responses=None if train is None else _responses(train.statistics),
         updates=None if train is None else train.statistics.updates,
@@ -165,21 +162,23 @@ def read_iteration(folder: Path) -> Iteration:
 
 def _learned_from(train: TrainShape) -> str:
     """The credit that was read, else the objective."""
-    read = (Path(path) for path in train.inputs)
-    found = (path.stem for path in read if path.parent.name == "credit" and path.suffix == ".jsonl")
-    return next(found, train.settings.train.objective)
+    for path in map(Path, train.inputs):
+        if path.parent.name == "credit" and path.suffix == ".jsonl":
+            return path.stem
+    return train.settings.train.objective
 
 
-def _responses(told: Trained) -> Responses | None:
-    if told.rows is None:
+def _responses(statistics: TrainStatisticsShape) -> Responses | None:
+    if statistics.rows is None:
         return None
     return Responses(
-        updated=told.rows - told.rows_skipped, given=told.rows + told.rows_unassigned + told.rows_not_critical
+        updated=statistics.rows - statistics.rows_skipped,
+        given=statistics.rows + statistics.rows_unassigned + statistics.rows_not_critical,
     )
 
 
 def _entries(folder: Path) -> StagesShape:
-    """Of the stages that ended in `folder`. Raises DataError."""
+    """The stages that ended in `folder`. Raises DataError."""
     run = RunDirectory(folder)
     try:
         return msgspec.convert(run.load_manifest().stages, StagesShape, from_attributes=True)
@@ -187,15 +186,25 @@ def _entries(folder: Path) -> StagesShape:
         raise DataError(f"{run.manifest_path}: {shown(str(error).replace('`$', '`$.stages', 1))}") from error
 
 
-def _is_whole(entries: StagesShape, in_loop: bool) -> bool:
-    """Whether all of it ended; what is no loop need not have been trained on."""
-    return entries.rollout is not None and (entries.train is not None or not in_loop)
+def _whole_folders(place: Path) -> list[Path]:
+    """The folders of which all ended: iterations of a loop, or a rollout that need not have been trained on."""
+    iterations = loop_folders(place)
+    whole = []
+    for folder in iterations or [place]:
+        entries = _entries(folder)
+        if entries.rollout is not None and (entries.train is not None or not iterations):
+            whole.append(folder)
+    return whole
 
 
-def _standing(place: Path, folders: Sequence[Path], whole: Sequence[Path], notes: list[str]) -> dict[str, Any]:
-    """iterations, unfinished, ended; one of `notes` unless all is done."""
+def _add_standing(cost: LoopCost, place: Path, whole: Sequence[Path], notes: list[str]) -> None:
+    """Say how far the loop has come; add a note unless all is done."""
+    folders = loop_folders(place)
     over = RunDirectory(place).finished("run")
     wanted = max(len(folders), over.counts.get("iterations", 0) if over else 0)
+    cost.iterations = len(whole)
+    cost.unfinished = wanted - len(whole)
+    cost.ended = over is not None
     if len(folders) < wanted:
         notes.append(f"{place}: iterations counted: {len(whole)}, not the {wanted} that manifest.json tells of")
     elif over is None or len(whole) < wanted:
@@ -204,23 +213,23 @@ def _standing(place: Path, folders: Sequence[Path], whole: Sequence[Path], notes
             f"{place}: its loop has not ended; iterations counted: {len(whole)}{left_out}; it goes on with the command that began "
             "it and --resume"
         )
-    return {"iterations": len(whole), "unfinished": wanted - len(whole), "ended": over is not None}
 
 
-def _source(folder: Path) -> Source:
+def _source(folder: Path) -> TaskSource:
     rollout = _entries(folder).rollout
     assert rollout is not None
     return rollout.settings.environment
 
 
-def _refuse_unlike(sources: dict[str, Source]) -> None:
+def _refuse_unlike(sources: Mapping[str, TaskSource]) -> None:
     """Raises UsageError for the first part in which one is not the first's."""
     first, *others = sources
     for other in others:
-        for field in Source.__struct_fields__:
-            own, reference = (getattr(sources[name], field) for name in (other, first))
-            if own != reference:
+        for field in TaskSource.__struct_fields__:
+            value = getattr(sources[other], field)
+            reference = getattr(sources[first], field)
+            if value != reference:
                 raise UsageError(
-                    f"{other}: its tasks are of another environment.{field} ({shown(str(own))}) than those of {first} "
+                    f"{other}: its tasks are of another environment.{field} ({shown(str(value))}) than those of {first} "
                     f"({shown(str(reference))}); what they cost is not alike"
                 )

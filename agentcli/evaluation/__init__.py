@@ -1,1 +1,1 @@
-"""What trees say about a policy: metrics, intervals, paired tests. Knows records only."""
+"""Metrics, intervals and paired tests of a policy, computed from records. Knows records only."""

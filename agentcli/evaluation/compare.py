@@ -1,101 +1,155 @@
 """Evaluations of the same tasks side by side: success, cost and behaviour of each, and paired tests against the first.
 
-Knows episodes only. That the panels are alike is the caller's to check; tasks that one of two evaluations did not walk (a budget
-ended it) are left out of what is paired.
+Knows episodes only. The caller checks that the panels are alike. Tasks that one of two evaluations did not walk, because a budget
+ended it, are left out of what is paired.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import asdict
+
+from agentcli.evaluation.growth import Growth
+from agentcli.evaluation.record import Rate, Results
 from agentcli.evaluation.statistics import mcnemar_exact, paired_bootstrap, wilcoxon_exact, wilson
-from agentcli.evaluation.summary import successes_by_task, summarise
+from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
+from agentcli.evaluation.training import LoopCost
 from agentcli.records.types import Episode, Ledger
 
 
-def side_by_side(evaluations: Mapping[str, Sequence[Episode]]) -> dict[str, dict[str, Any]]:
-    """For each evaluation its summary, `solved` (share of tasks with a success among their samples) and `ledger`, and, for
-    all but the first, `against` it: the paired tests; all of it again for every task kind under `kinds`."""
-    first = next(iter(evaluations.values()), [])
-    found = {}
-    for place, (name, rows) in enumerate(evaluations.items()):
-        reference = first if place else None
-        kinds = {
-            kind: _row(_of(rows, kind), None if reference is None else _of(reference, kind))
-            for kind in sorted({row.kind for row in rows})
-        }
-        found[name] = _row(rows, reference) | {"kinds": kinds}
-    return found
+class Difference(Struct, kw_only=True):
+    """A difference of two rates with its 95 % interval."""
+
+    difference: float
+    low: float
+    high: float
 
 
-def against(first: Sequence[Episode], other: Sequence[Episode]) -> dict[str, Any]:
-    """What changed from `first` to `other` over the tasks that both walked.
+class PairedTests(Struct, kw_only=True):
+    """The change from the first evaluation to another one, over the tasks that both walked."""
 
-    tasks: how many; success: the difference with its interval, in shares; mcnemar: exact p-value over tasks, None without any
-    and unless each has one sample a task; tokens, steps: cost per task relative to the first's (from the ledgers: everything
-    that was generated and executed), None where that is 0.
-    """
-    before, after = successes_by_task(first), successes_by_task(other)
+    tasks: int
+    """Number of tasks that both walked."""
+    success: Difference
+    mcnemar: float | None
+    """Exact p-value over tasks. None without a task, and unless each has one sample a task."""
+    tokens: float | None
+    """Generated tokens as a multiple of the first's, from the ledgers. None where the first generated nothing."""
+    steps: float | None
+    """Executed steps as a multiple of the first's, from the ledgers. None where the first executed nothing."""
+
+
+class ComparedResults(Results, kw_only=True):
+    """The results of some episodes, beside those of the first evaluation."""
+
+    solved: Rate
+    """Share of the tasks with a success among their samples."""
+    ledger: Ledger
+    against: PairedTests | UnsetType = UNSET
+    """Unset for the first evaluation itself."""
+
+
+class ComparedEvaluation(ComparedResults, kw_only=True):
+    """The results of all episodes, and of each task kind by itself."""
+
+    kinds: dict[str, ComparedResults]
+
+
+class SignedRankTest(Struct, kw_only=True):
+    """The Wilcoxon signed-rank test over benchmarks: their number and the p-value."""
+
+    benchmarks: int
+    p: float
+
+
+class RunComparison(Struct, kw_only=True, omit_defaults=True):
+    """The whole of a comparison of runs. Inner mappings are keyed by run."""
+
+    first: str
+    """The run that the others are compared with."""
+    evaluations: dict[str, dict[str, ComparedEvaluation]]
+    """By label."""
+    benchmarks: list[str] = []
+    """Labels that the signed-rank test rests on."""
+    wilcoxon: dict[str, SignedRankTest] = {}
+    trees: dict[str, Growth] = {}
+    training: dict[str, LoopCost] = {}
+
+
+def side_by_side(evaluations: Mapping[str, Sequence[Episode]]) -> dict[str, ComparedEvaluation]:
+    """The results of each evaluation by name, overall and by task kind, all but the first tested against the first."""
+    compared: dict[str, ComparedEvaluation] = {}
+    reference: Sequence[Episode] | None = None
+    for name, rows in evaluations.items():
+        reference_kinds = None if reference is None else by_kind(reference)
+        kinds = {}
+        for kind, of_kind in by_kind(rows).items():
+            same_kind = None if reference_kinds is None else reference_kinds.get(kind, [])
+            kinds[kind] = _compared(of_kind, same_kind)
+        compared[name] = ComparedEvaluation(**asdict(_compared(rows, reference)), kinds=kinds)
+        if reference is None:
+            reference = rows
+    return compared
+
+
+def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
+    """The change from `first` to `other`, over the tasks that both walked."""
+    before = successes_by_task(first)
+    after = successes_by_task(other)
     tasks = [task for task in before if task in after]
-    difference, low, high = paired_bootstrap([before[task] for task in tasks], [after[task] for task in tasks])
-    single = all(len(samples[task]) == 1 for samples in (before, after) for task in tasks)
+    samples_before = [before[task] for task in tasks]
+    samples_after = [after[task] for task in tasks]
+    difference, low, high = paired_bootstrap(samples_before, samples_after)
+    mcnemar = None
+    if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
+        mcnemar = mcnemar_exact([only for (only,) in samples_before], [only for (only,) in samples_after])
     common = set(tasks)
-    costs = [charged([row for row in rows if row.task in common]) for rows in (first, other)]
-    return {
-        "tasks": len(tasks),
-        "success": {"difference": difference, "low": low, "high": high},
-        "mcnemar": mcnemar_exact([before[task][0] for task in tasks], [after[task][0] for task in tasks])
-        if single and tasks
-        else None,
-        "tokens": _ratio(costs[1].generated_tokens, costs[0].generated_tokens),
-        "steps": _ratio(costs[1].steps, costs[0].steps),
-    }
+    cost_before = charged([row for row in first if row.task in common])
+    cost_after = charged([row for row in other if row.task in common])
+    return PairedTests(
+        tasks=len(tasks),
+        success=Difference(difference=difference, low=low, high=high),
+        mcnemar=mcnemar,
+        tokens=_ratio(cost_after.generated_tokens, cost_before.generated_tokens),
+        steps=_ratio(cost_after.steps, cost_before.steps),
+    )
 
 
 def hides_moves(rows: Sequence[Episode]) -> bool:
-    """Whether responses acted in several copies and some episode does not tell in how many moves: what is else a share of the
-    moves (evaluation.summary) is there one of the responses.
+    """Whether responses acted in several copies and some episode does not say in how many moves.
 
-    The ledgers tell: every move is charged, and nothing else is but the branches of a vote, which are forks.
+    Shares of the moves (evaluation.summary) are then shares of the responses. The ledgers give it away: every move is charged, and
+    nothing else is but the branches of a vote, which are forks.
     """
-    paid = charged(rows)
-    return any(row.moves is None for row in rows) and not paid.forks and paid.steps > sum(row.steps for row in rows)
+    cost = charged(rows)
+    responses = sum(row.steps for row in rows)
+    return any(row.moves is None for row in rows) and not cost.forks and cost.steps > responses
 
 
-def over_benchmarks(rates: Mapping[str, Sequence[float]]) -> dict[str, dict[str, Any]]:
-    """Exact Wilcoxon signed-rank test of every name's success rates against the first's (000 appendix C.6).
+def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRankTest]:
+    """Exact Wilcoxon signed-rank test of every name's gains over the first run (000 appendix C.6).
 
-    rates: one per benchmark, benchmarks in the same order for all. Under `p` the p-value, under `benchmarks` their number.
+    gains: differences of success rates, one per benchmark.
     """
-    first = next(iter(rates.values()), [])
-    return {
-        name: {
-            "benchmarks": len(own),
-            "p": wilcoxon_exact([mine - theirs for mine, theirs in zip(own, first, strict=True)]),
-        }
-        for name, own in list(rates.items())[1:]
-    }
+    return {name: SignedRankTest(benchmarks=len(own), p=wilcoxon_exact(own)) for name, own in gains.items()}
 
 
 def charged(rows: Sequence[Episode]) -> Ledger:
-    """What the episodes cost together."""
+    """The cost of the episodes together."""
     return sum((row.ledger for row in rows if row.ledger is not None), Ledger())
 
 
-def _row(rows: Sequence[Episode], first: Sequence[Episode] | None) -> dict[str, Any]:
-    summary = {name: value for name, value in summarise(rows).items() if name != "kinds"}
+def _compared(rows: Sequence[Episode], reference: Sequence[Episode] | None) -> ComparedResults:
+    """The results of `rows`, tested against `reference` where there is one."""
     solved = [any(samples) for samples in successes_by_task(rows).values()]
     low, high = wilson(sum(solved), len(solved))
     rate = sum(solved) / len(solved) if solved else 0.0
-    return {
-        **summary,
-        "solved": {"rate": rate, "low": low, "high": high},
-        "ledger": {name: getattr(charged(rows), name) for name in Ledger.__struct_fields__},
-        **({"against": against(first, rows)} if first is not None else {}),
-    }
-
-
-def _of(rows: Sequence[Episode], kind: str) -> list[Episode]:
-    return [row for row in rows if row.kind == kind]
+    return ComparedResults(
+        **asdict(results_of(rows)),
+        solved=Rate(rate=rate, low=low, high=high),
+        ledger=charged(rows),
+        against=UNSET if reference is None else paired(reference, rows),
+    )
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -1,25 +1,25 @@
-"""What trees cost and held, without most of their texts: a rollout reduced to its ledger, the outcomes of its leaves, and the tags,
-faults and actions of its responses."""
+"""The cost and the outcomes of a rollout, from trees decoded without most of their texts."""
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
+from agentcli.evaluation.record import Rate
 from agentcli.evaluation.statistics import clustered_bootstrap
 from agentcli.records.siblings import Siblings, by_place, was_sampled
 from agentcli.records.types import SCHEMA_VERSION, Ledger, Outcome, StopReason, Task, Validity
 
 
-class MoveShape(msgspec.Struct):
+class MoveShape(Struct):
     """The part of a move that names an action."""
 
     copy: int
     action: str
 
 
-class StepShape(msgspec.Struct):
+class StepShape(Struct):
     """The part of a step that is counted."""
 
     parent: int | None = None
@@ -33,8 +33,8 @@ class StepShape(msgspec.Struct):
     error: str | None = None
 
 
-class TreeShape(msgspec.Struct):
-    """The part of a tree record that is counted: decoding it is quick and holds no prompt and no observation."""
+class TreeShape(Struct):
+    """The part of a tree record that is counted. Decoding it is quick; it holds no prompt and no observation."""
 
     task: Task
     method: str
@@ -43,62 +43,98 @@ class TreeShape(msgspec.Struct):
     schema_version: int = SCHEMA_VERSION
 
 
-def totals(trees: Iterable[TreeShape]) -> dict[str, Any]:
-    """What a comparison says of a rollout.
+class Cost(Struct, kw_only=True):
+    """A ledger, and what follows from it."""
 
-    method (several with commas), tasks (their ids, in order), success of the leaves (errored ones are no success; the interval
-    is a bootstrap by task), errored (leaves), explore, malformed and cut, distinct_at_start and distinct_of_forks, and what `paid`
-    says.
+    shared: float
+    """Share of the prompt tokens that a prefix cache saves."""
+    distinct: float | None
+    """Share of different actions among the steps with a sibling. None where no step has one."""
+    steps_per_leaf: float
+    tokens_per_leaf: float
+    """Generated tokens."""
+    ledger: Ledger
 
-    explore, malformed and cut are shares of the responses: the steps that nothing broke, however many copies they act in. cut:
-    max_tokens ended them; None where no model gave any. distinct_at_start, distinct_of_forks: as `distinct` of `paid`, of the
-    siblings at the initial state, and of all others.
+
+class Growth(Cost, kw_only=True):
+    """The trees of one rollout.
+
+    `explore`, `malformed` and `cut` are shares of the responses: the steps that nothing broke, however many copies they act in.
     """
-    tasks: list[str] = []
+
+    method: str
+    """Several with commas."""
+    tasks: int
+    success: Rate
+    """Share of the leaves; an errored one is no success. The interval is a bootstrap by task."""
+    errored: int
+    """Leaves."""
+    explore: float
+    malformed: float
+    cut: float | None
+    """Responses that max_tokens ended. None where no model was asked."""
+    distinct_at_start: float | None
+    """As `distinct`, of the siblings at the initial state."""
+    distinct_of_forks: float | None
+    """As `distinct`, of all other siblings."""
+    seconds: dict[str, float] = {}
+    """Duration by part of the work, as the manifest has it. Trees do not know theirs."""
+
+
+def totals(trees: Iterable[TreeShape]) -> Growth:
+    """The sums over all trees."""
     methods: dict[str, None] = {}
-    groups: list[list[float]] = []
+    successes: list[list[float]] = []
+    errored = 0
     counts: Counter[str] = Counter()
-    ledger, errored = Ledger(), 0
-    at_start, of_forks = Siblings(), Siblings()
+    ledger = Ledger()
+    at_start = Siblings()
+    of_forks = Siblings()
     for tree in trees:
-        tasks.append(tree.task.id)
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-        groups.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
+        successes.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
         errored += outcomes.count(Outcome.ERRORED)
-        responses = [step for step in tree.steps if step.error is None and was_sampled(step)]
-        counts["all"] += len(responses)
-        counts["explore"] += sum(step.tag == "explore" for step in responses)
-        counts["malformed"] += sum(step.validity is Validity.MALFORMED for step in responses)
-        counts["asked"] += sum(step.stop is not StopReason.NONE for step in responses)
-        counts["cut"] += sum(step.stop is StopReason.LENGTH for step in responses)
+        counts.update(_responses(tree))
         ledger += tree.ledger
         first, later = by_place(tree.steps)
-        at_start, of_forks = at_start.plus(first), of_forks.plus(later)
-    low, high = clustered_bootstrap(groups)
-    leaves = sum(map(len, groups))
-    return {
-        "method": ", ".join(methods),
-        "tasks": tasks,
-        "success": {"rate": sum(map(sum, groups)) / max(1, leaves), "low": low, "high": high},
-        "errored": errored,
-        "explore": counts["explore"] / max(1, counts["all"]),
-        "malformed": counts["malformed"] / max(1, counts["all"]),
-        "cut": counts["cut"] / counts["all"] if counts["asked"] else None,
-        "distinct_at_start": at_start.share,
-        "distinct_of_forks": of_forks.share,
-        **paid(ledger, leaves),
-    }
+        at_start = at_start.plus(first)
+        of_forks = of_forks.plus(later)
+    leaves = sum(map(len, successes))
+    low, high = clustered_bootstrap(successes)
+    responses = max(1, counts["responses"])
+    return Growth(
+        **asdict(cost_of(ledger, leaves)),
+        method=", ".join(methods),
+        tasks=len(successes),
+        success=Rate(rate=sum(map(sum, successes)) / max(1, leaves), low=low, high=high),
+        errored=errored,
+        explore=counts["explore"] / responses,
+        malformed=counts["malformed"] / responses,
+        cut=counts["cut"] / responses if counts["asked"] else None,
+        distinct_at_start=at_start.share,
+        distinct_of_forks=of_forks.share,
+    )
 
 
-def paid(ledger: Ledger, leaves: int) -> dict[str, Any]:
-    """shared (share of the prompt tokens that a prefix cache saves), distinct (of the steps with a sibling, the share of different
-    actions; None where none has one), steps_per_leaf, tokens_per_leaf (generated ones) and ledger; `leaves`: how many the trees
-    have."""
+def cost_of(ledger: Ledger, leaves: int) -> Cost:
+    """The shares and means of a ledger. `leaves`: how many the trees have."""
+    return Cost(
+        shared=ledger.shared_prompt_tokens / max(1, ledger.prompt_tokens),
+        distinct=Siblings(ledger.siblings, ledger.distinct_siblings).share,
+        steps_per_leaf=ledger.steps / max(1, leaves),
+        tokens_per_leaf=ledger.generated_tokens / max(1, leaves),
+        ledger=ledger,
+    )
+
+
+def _responses(tree: TreeShape) -> dict[str, int]:
+    """The number of responses in a tree: all, those of a model, and those with a tag or a fault."""
+    responses = [step for step in tree.steps if step.error is None and was_sampled(step)]
     return {
-        "shared": ledger.shared_prompt_tokens / max(1, ledger.prompt_tokens),
-        "distinct": Siblings(ledger.siblings, ledger.distinct_siblings).share,
-        "steps_per_leaf": ledger.steps / max(1, leaves),
-        "tokens_per_leaf": ledger.generated_tokens / max(1, leaves),
-        "ledger": {name: getattr(ledger, name) for name in Ledger.__struct_fields__},
+        "responses": len(responses),
+        "asked": sum(step.stop is not StopReason.NONE for step in responses),
+        "cut": sum(step.stop is StopReason.LENGTH for step in responses),
+        "explore": sum(step.tag == "explore" for step in responses),
+        "malformed": sum(step.validity is Validity.MALFORMED for step in responses),
     }

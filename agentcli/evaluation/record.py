@@ -1,6 +1,7 @@
-"""What an evaluation/<label>.json holds, as `eval`, `pass-at-k` and `test-time-branch` write it: the type that it is read with.
+"""The results of an evaluation, as they are computed, written and read again.
 
-Like every record it refuses unknown fields. How the numbers come about: summary.py.
+`EvaluationSummary` is an evaluation/<label>.json, as `eval`, `pass-at-k` and `test-time-branch` write it. Like every record it
+refuses unknown fields. summary.py says how the numbers come about.
 """
 
 from typing import Literal
@@ -17,12 +18,12 @@ class Rate(Record, kw_only=True):
 
 
 class SuccessRate(Rate, kw_only=True):
-    """`interval`: how it was computed."""
+    """The share of success, and how its interval was computed."""
 
     interval: Literal["wilson", "bootstrap"]
 
 
-class Walked(Record, kw_only=True):
+class WalkedPanel(Record, kw_only=True):
     """The panel, or that part of it that a budget paid for."""
 
     name: str
@@ -30,8 +31,8 @@ class Walked(Record, kw_only=True):
     sha256: str
 
 
-class Spent(Record, kw_only=True):
-    """What became of a budget."""
+class BudgetSpent(Record, kw_only=True):
+    """The budget of an evaluation, and how much of it was spent on how many trees."""
 
     unit: str
     limit: Count
@@ -40,7 +41,11 @@ class Spent(Record, kw_only=True):
 
 
 class Results(Record, kw_only=True):
-    """Of the episodes of one task kind, or of all (`summary.summarise`)."""
+    """The metrics of some episodes (methods.md section 6).
+
+    `steps`, `moves` and `tokens` are means over episodes. `repetitive` and `inadmissible` are shares of the moves, `explore` and
+    `malformed` shares of the steps. An episode that does not know its moves counts its steps in their place.
+    """
 
     episodes: Count
     tasks: Count
@@ -49,7 +54,7 @@ class Results(Record, kw_only=True):
     score: float
     steps: float
     moves: float | None = None
-    """None as for Episode.moves."""
+    """None where an episode does not know its moves (Episode.moves)."""
     tokens: float
     repetitive: float
     explore: float
@@ -57,8 +62,14 @@ class Results(Record, kw_only=True):
     inadmissible: float
 
 
-class EvaluationSummary(Results, kw_only=True):
-    """The whole file. `kinds` by task kind, `pass_at_k` by k."""
+class ResultsByKind(Results, kw_only=True):
+    """The metrics of all episodes, and of each task kind by itself."""
+
+    kinds: dict[str, Results]
+
+
+class EvaluationSummary(ResultsByKind, kw_only=True):
+    """The whole file. `pass_at_k` is keyed by k."""
 
     schema_version: int = SCHEMA_VERSION
     stage: str
@@ -69,8 +80,7 @@ class EvaluationSummary(Results, kw_only=True):
     seed: int
     samples: Count
     temperature: float
-    panel: Walked
-    kinds: dict[str, Results]
+    panel: WalkedPanel
     ledger: Ledger
     pass_at_k: dict[str, Rate] | None = None
-    budget: Spent | None = None
+    budget: BudgetSpent | None = None

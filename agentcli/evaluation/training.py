@@ -1,37 +1,50 @@
-"""What training cost: the iterations of a loop (rollout, credit, train; again and again) summed.
+"""The cost of training: the iterations of a loop (rollout, credit, train; again and again) summed.
 
-Every loop walks tasks of its own, for its own number of iterations, so that costs may be laid side by side and success may not:
-leaves of one tree are no independent sample, and both tasks and policy change from one iteration to the next. Success is told
-as the loop's course, without interval, gain or test; what a loop brought is for an evaluation to say.
+Every loop walks tasks of its own, for its own number of iterations. Costs may be laid side by side, success may not: leaves of one
+tree are no independent sample, and tasks and policy change from one iteration to the next. So success is reported as the loop's
+course, without interval, gain or test. What a loop brought is for an evaluation to say.
 """
 
 from collections.abc import Iterable, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TypeVar
 
-import msgspec
+from msgspec import Struct
+from msgspec.structs import asdict
 
-from agentcli.evaluation.growth import paid
+from agentcli.evaluation.growth import Cost, cost_of
 from agentcli.records.types import Ledger
 
 PARTS = 4
-"""Parts of a loop of which the course is told."""
+"""Parts of a loop that its course is reported of."""
+TIMED = ("policy", "environment", "train")
+"""Parts of the work whose seconds are summed."""
+Number = TypeVar("Number", int, float)
 
 
-class Responses(msgspec.Struct, frozen=True):
-    """Of one iteration: `given` have a line of credit, `updated` of them had a gradient (with a KL term, beta > 0, all that are
-    trained on)."""
+class Responses(Struct, frozen=True):
+    """The responses that an iteration learned from."""
+
+    updated: int
+    """Responses with a gradient; with a KL term (beta > 0) all that are trained on."""
+    given: int
+    """Responses with a line of credit."""
+
+
+class ResponsesUpdated(Struct, kw_only=True):
+    """The responses that a loop learned from: `updated`, as a `share` of those `given`."""
 
     updated: int
     given: int
+    share: float
 
 
-class Iteration(msgspec.Struct, frozen=True, kw_only=True):
+class Iteration(Struct, frozen=True, kw_only=True):
     """One rollout and what was learned from it."""
 
     method: str
     credit: str | None
-    """Credit method, or another objective; None: not trained on."""
+    """Credit method, or another objective. None: not trained on."""
     trees: int
     leaves: int
     success: int
@@ -40,52 +53,83 @@ class Iteration(msgspec.Struct, frozen=True, kw_only=True):
     responses: Responses | None
     """None: not trained on, or in pairs (dpo)."""
     updates: int | None
-    """Of the optimiser."""
+    """Updates of the optimiser."""
     seconds: dict[str, float]
-    """policy and environment as rollout counts them, train: wall; what is not known is left out. A stage that was killed and
+    """policy and environment as rollout counts them, train: wall. What is not known is left out. A stage that was killed and
     resumed knows its last attempt only."""
 
 
-def training_cost(iterations: Sequence[Iteration]) -> dict[str, Any]:
-    """method and credit (several with commas, None without any), trees, leaves, errored (leaves), success_by_part (the `course` of
-    the leaves' success), what `growth.paid` says, responses (updated, given, and the share of the one in the other), updates,
-    seconds (policy, environment, train). Responses, updates and seconds are None where an iteration does not know its own: part
-    of a sum is no sum."""
+class LoopCost(Cost, kw_only=True):
+    """The iterations of a loop summed. A sum is None where one iteration does not know its part: part of a sum is no sum."""
+
+    iterations: int | None = None
+    """How many are summed. None for a rollout that is no loop, as are the next two."""
+    unfinished: int | None = None
+    """How many others were begun, or are missing."""
+    ended: bool | None = None
+    """Whether the loop is over."""
+    method: str | None
+    """Several with commas."""
+    credit: str | None
+    """Several with commas; None where nothing was trained on."""
+    trees: int
+    leaves: int
+    errored: int
+    """Leaves."""
+    success_by_part: list[float]
+    """The `course` of the leaves' success."""
+    responses: ResponsesUpdated | None
+    updates: int | None
+    seconds: dict[str, float | None]
+
+
+def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
+    """The cost of these iterations together."""
     leaves = sum(own.leaves for own in iterations)
-    updated, given = (_sum(getattr(own.responses, name, None) for own in iterations) for name in ("updated", "given"))
-    return {
-        "method": _named(own.method for own in iterations),
-        "credit": _named(own.credit for own in iterations),
-        "trees": sum(own.trees for own in iterations),
-        "leaves": leaves,
-        "errored": sum(own.errored for own in iterations),
-        "success_by_part": course([own.success / max(1, own.leaves) for own in iterations]),
-        **paid(sum((own.ledger for own in iterations), Ledger()), leaves),
-        "responses": {"updated": updated, "given": given, "share": updated / max(1, given)}
-        if updated is not None and given is not None
-        else None,
-        "updates": _sum(own.updates for own in iterations),
-        "seconds": {
-            name: _sum(own.seconds.get(name) for own in iterations) for name in ("policy", "environment", "train")
-        },
-    }
+    ledger = sum((own.ledger for own in iterations), Ledger())
+    return LoopCost(
+        **asdict(cost_of(ledger, leaves)),
+        method=_joined(own.method for own in iterations),
+        credit=_joined(own.credit for own in iterations),
+        trees=sum(own.trees for own in iterations),
+        leaves=leaves,
+        errored=sum(own.errored for own in iterations),
+        success_by_part=course([own.success / max(1, own.leaves) for own in iterations]),
+        responses=_responses(iterations),
+        updates=_sum([own.updates for own in iterations]),
+        seconds={part: _sum([own.seconds.get(part) for own in iterations]) for part in TIMED},
+    )
 
 
 def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
-    """Means over equal parts of loops, a number an iteration, all loops together; a loop shorter than `parts` has as many as
-    iterations."""
-    length = min((len(loop) for loop in loops), default=0)
-    found: list[list[float]] = [[] for _ in range(min(parts, length))]
+    """Means over equal parts of loops, all loops together.
+
+    loops: a number an iteration. A loop shorter than `parts` has as many parts as iterations.
+    """
+    shortest = min((len(loop) for loop in loops), default=0)
+    values: list[list[float]] = [[] for _ in range(min(parts, shortest))]
     for loop in loops:
         for place, value in enumerate(loop):
-            found[place * len(found) // len(loop)].append(value)
-    return [fmean(part) for part in found]
+            values[place * len(values) // len(loop)].append(value)
+    return [fmean(part) for part in values]
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
-    known = list(values)
-    return None if None in known else sum(value for value in known if value is not None)
+def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
+    known = [own.responses for own in iterations if own.responses is not None]
+    if len(known) < len(iterations):
+        return None
+    updated = sum(own.updated for own in known)
+    given = sum(own.given for own in known)
+    return ResponsesUpdated(updated=updated, given=given, share=updated / max(1, given))
 
 
-def _named(names: Iterable[str | None]) -> str | None:
-    return ", ".join(dict.fromkeys(name for name in names if name is not None)) or None
+def _sum(values: Sequence[Number | None]) -> Number | None:
+    """The sum, None where one value is."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _joined(names: Iterable[str | None]) -> str | None:
+    """The different names with commas; None without any."""
+    known = dict.fromkeys(name for name in names if name is not None)
+    return ", ".join(known) or None

@@ -1,12 +1,16 @@
 """Who gets what: stdout is for data (a run's path, or JSON lines), stderr for tables."""
 
 import json as jsonlib
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.console import Console
 
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.types import StageRecord
+from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
     credit_line,
     credit_table,
@@ -16,20 +20,34 @@ from agentcli.reports.tables import (
     rows_table,
 )
 
+if TYPE_CHECKING:
+    from agentcli.evaluation.compare import RunComparison
+
 PIPE_WIDTH = 140
 """Columns of a table that no terminal shows."""
+RECORD_FIELDS = ("seed", "panel", "panel_name", "counts", "ledger", "statistics", "seconds")
+"""Fields of a stage's record that its JSON line has."""
 
 
 def console() -> Console:
     """stderr, wide enough for the tables when it is no terminal."""
-    found = Console(stderr=True, highlight=False)
-    return found if found.is_terminal else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
+    terminal = Console(stderr=True, highlight=False)
+    return terminal if terminal.is_terminal else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
+
+
+def data_console() -> Console:
+    """stdout, wide enough for the tables when it is no terminal."""
+    terminal = Console(highlight=False, emoji=False)
+    return terminal if terminal.is_terminal else Console(highlight=False, emoji=False, width=PIPE_WIDTH)
 
 
 def print_result(stage: str, result: StageRecord | dict[str, Any], out: Path, *, json: bool, quiet: bool) -> None:
-    """One finished stage: with `json` a line with everything on stdout, else the run's path there; a table on stderr."""
+    """One finished stage: with `json` a line with everything on stdout, else the run's path there; a table on stderr.
+
+    result: the entry in the manifest, or the JSON of an EvaluationSummary.
+    """
     if json:
-        print(jsonlib.dumps({"stage": stage, "out": str(out), **_plain(result)}))
+        print_json({"stage": stage, "out": str(out), **_plain(result)})
     else:
         print(out)
     if quiet:
@@ -37,98 +55,94 @@ def print_result(stage: str, result: StageRecord | dict[str, Any], out: Path, *,
     if isinstance(result, StageRecord):
         _show_record(stage, result)
         return
-    console().print(evaluation_table(result))
-    if "pass_at_k" in result:
-        console().print(pass_at_k_table(result))
+    summary = msgspec.convert(result, EvaluationSummary)
+    console().print(evaluation_table(summary))
+    if summary.pass_at_k is not None:
+        console().print(pass_at_k_table(summary))
 
 
 def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
     """Rows that were asked for: JSON lines, or a table, on stdout."""
     if json:
         for row in rows:
-            print(jsonlib.dumps(row))
+            print_json(row)
         return
     data_console().print(rows_table(title, rows))
 
 
-def print_explanation(told: dict[str, Any], *, json: bool) -> None:
+def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
     """An explained step (analysis.explain, as plain values): one JSON line, or text, on stdout."""
     if json:
-        print(jsonlib.dumps(told))
+        print_json(explained)
         return
     from agentcli.reports.explanation import explanation
 
     out = data_console()
-    for part in explanation(told):
+    for part in explanation(explained):
         out.print(part, markup=False, soft_wrap=isinstance(part, str))
 
 
-def print_agreement(found: dict[str, Any], *, json: bool) -> None:
+def print_agreement(agreement: dict[str, Any], *, json: bool) -> None:
     """Credit methods side by side (analysis.compare_credit): one JSON line, or tables, on stdout."""
     if json:
-        print(jsonlib.dumps(found))
+        print_json(agreement)
         return
     from agentcli.reports.agreement import tables
 
-    out = data_console()
-    for table in tables(found):
-        out.print(table)
+    _print_tables(tables(agreement))
 
 
-def data_console() -> Console:
-    """stdout, wide enough for the tables when it is no terminal."""
-    found = Console(highlight=False, emoji=False)
-    return found if found.is_terminal else Console(highlight=False, emoji=False, width=PIPE_WIDTH)
-
-
-def print_comparison(result: dict[str, Any], *, json: bool) -> None:
+def print_comparison(comparison: "RunComparison", *, json: bool) -> None:
     """A comparison that was asked for: one JSON line, or its tables, on stdout."""
     if json:
-        print(jsonlib.dumps(result))
+        print_json(comparison)
         return
     from agentcli.reports.comparison import comparison_tables
 
-    out = data_console()
-    for table in comparison_tables(result):
-        out.print(table)
+    _print_tables(comparison_tables(comparison))
 
 
 def print_data(value: dict[str, Any], *, json: bool) -> None:
     """A mapping that was asked for: one JSON line, or YAML, on stdout."""
     if json:
-        print(jsonlib.dumps(value))
-        return
-    print(to_yaml(value), end="")
+        print_json(value)
+    else:
+        print(to_yaml(value), end="")
+
+
+def print_json(value: Any) -> None:
+    """Plain values, or structs of them, as one JSON line on stdout."""
+    print(jsonlib.dumps(msgspec.to_builtins(value)))
 
 
 def to_yaml(value: Any) -> str:
     """Settings, or any mapping of plain values, as YAML in their own order."""
-    import msgspec
     import yaml
 
     text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
     return text
 
 
-def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:
-    if not isinstance(result, StageRecord):
-        return {name: value for name, value in result.items() if name != "stage"}
-    import msgspec
+def _print_tables(tables: Iterable[Blocks]) -> None:
+    out = data_console()
+    for table in tables:
+        out.print(table)
 
-    shown = ("seed", "panel", "panel_name", "counts", "ledger", "statistics", "seconds")
-    values = msgspec.to_builtins(result)
-    return {name: values[name] for name in shown}
+
+def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(result, StageRecord):
+        return {name: getattr(result, name) for name in RECORD_FIELDS}
+    return {name: value for name, value in result.items() if name != "stage"}
 
 
 def _show_record(stage: str, record: StageRecord) -> None:
-    import msgspec
-
     terminal = console()
+    shown = {"counts": record.counts, "statistics": record.statistics, "seconds": record.seconds}
+    # assign-credit has a table for its statistics.
     if stage == "assign-credit":
-        terminal.print(credit_table(record.settings["credit"]["method"], record.statistics))
-    for name in ("counts", "seconds") if stage == "assign-credit" else ("counts", "statistics", "seconds"):
-        values = getattr(record, name)
+        terminal.print(credit_table(record.settings["credit"]["method"], shown.pop("statistics")))
+    for name, values in shown.items():
         if values:
             terminal.print(f"{name}: {credit_line(values)}", markup=False, soft_wrap=True)
     if record.ledger is not None:
-        terminal.print(ledger_table({"total": msgspec.to_builtins(record.ledger)}))
+        terminal.print(ledger_table({"total": record.ledger}))

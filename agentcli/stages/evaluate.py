@@ -218,6 +218,7 @@ class EpisodeFile:
 def summary_of(settings: Settings, command: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
     """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
+    chances = {"pass_at_k": msgspec.to_builtins(pass_at_k_summary(rows, k))} if k else {}
     return {
         "schema_version": SCHEMA_VERSION,
         "stage": command,
@@ -229,7 +230,7 @@ def summary_of(settings: Settings, command: str, path: Path, panel: Panel, k: in
         "samples": settings.rollout.leaves,
         "temperature": settings.policy.temperature,
         "panel": {"name": panel.name, "tasks": len(panel.tasks), "sha256": panel.sha256},
-        **summarise(rows),
-        **({"pass_at_k": pass_at_k_summary(rows, k)} if k else {}),
+        **msgspec.to_builtins(summarise(rows)),
+        **chances,
         "ledger": msgspec.to_builtins(sum((row.ledger for row in rows if row.ledger), Ledger())),
     }

@@ -1,6 +1,7 @@
 """What trees cost and held, on trees small enough to count by hand."""
 
-from agentcli.evaluation.growth import MoveShape, StepShape, TreeShape, paid, totals
+from agentcli.evaluation.growth import MoveShape, StepShape, TreeShape, cost_of, totals
+from agentcli.evaluation.record import Rate
 from agentcli.records.siblings import Siblings, by_place
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Validity
 
@@ -21,25 +22,25 @@ def test_totals_by_hand() -> None:
             tree(2, "+", inner=4, steps=6, generated_tokens=20, prompt_tokens=100, shared_prompt_tokens=10),
         ]
     )
-    assert (found["method"], found["tasks"]) == ("spark", ["t1", "t2"])
-    assert (found["success"]["rate"], found["errored"]) == (2 / 4, 1)
-    assert found["success"]["low"] == 1 / 3
-    assert found["success"]["high"] == 1.0
-    assert found["explore"] == 2 / 9
-    assert found["shared"] == 40 / 200
-    assert (found["steps_per_leaf"], found["tokens_per_leaf"]) == (4.0, 20.0)
-    assert found["ledger"]["generated_tokens"] == 80
+    assert (found.method, found.tasks) == ("spark", 2)
+    assert (found.success.rate, found.errored) == (2 / 4, 1)
+    assert found.success.low == 1 / 3
+    assert found.success.high == 1.0
+    assert found.explore == 2 / 9
+    assert found.shared == 40 / 200
+    assert (found.steps_per_leaf, found.tokens_per_leaf) == (4.0, 20.0)
+    assert found.ledger.generated_tokens == 80
 
 
 def test_trees_of_several_methods_name_them_all() -> None:
-    assert totals([tree(1, "+", "chain"), tree(2, "+"), tree(3, "-", "chain")])["method"] == "chain, spark"
+    assert totals([tree(1, "+", "chain"), tree(2, "+"), tree(3, "-", "chain")]).method == "chain, spark"
 
 
 def test_no_trees() -> None:
     found = totals([])
-    assert (found["tasks"], found["success"]) == ([], {"rate": 0.0, "low": 0.0, "high": 1.0})
-    assert (found["explore"], found["shared"], found["tokens_per_leaf"]) == (0.0, 0.0, 0.0)
-    assert (found["malformed"], found["cut"]) == (0.0, None)
+    assert (found.tasks, found.success) == (0, Rate(rate=0.0, low=0.0, high=1.0))
+    assert (found.explore, found.shared, found.tokens_per_leaf) == (0.0, 0.0, 0.0)
+    assert (found.malformed, found.cut) == (0.0, None)
 
 
 def test_siblings_are_counted_where_they_are() -> None:
@@ -58,8 +59,8 @@ def test_siblings_are_counted_where_they_are() -> None:
     one.steps, one.ledger = steps, Ledger(siblings=10, distinct_siblings=2 + 1 + 2 + 1)
     found = totals([one])
     assert by_place(steps) == (Siblings(3, 2), Siblings(7, 4))
-    assert (found["distinct"], found["distinct_at_start"], found["distinct_of_forks"]) == (6 / 10, 2 / 3, 4 / 7)
-    assert paid(Ledger(), 0)["distinct"] is None
+    assert (found.distinct, found.distinct_at_start, found.distinct_of_forks) == (6 / 10, 2 / 3, 4 / 7)
+    assert cost_of(Ledger(), 0).distinct is None
 
 
 def test_faults_are_shares_of_the_responses() -> None:
@@ -74,9 +75,9 @@ def test_faults_are_shares_of_the_responses() -> None:
     grown = [tree(number, "") for number in range(2)]
     grown[0].steps, grown[1].steps = [], [step for count, step in kinds for _ in range(count)]
     found = totals(grown)
-    assert (found["malformed"], found["cut"], found["explore"]) == (2 / 8, 2 / 8, 1 / 8)
+    assert (found.malformed, found.cut, found.explore) == (2 / 8, 2 / 8, 1 / 8)
 
 
 def test_no_model_was_asked_and_nothing_could_be_cut() -> None:
     found = totals([tree(1, "+"), tree(2, "-")])
-    assert (found["malformed"], found["cut"]) == (0.0, None)
+    assert (found.malformed, found.cut) == (0.0, None)

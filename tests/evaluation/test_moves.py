@@ -63,9 +63,9 @@ def test_by_hand() -> None:
     assert (found.steps, found.moves) == (5, 2 + 2 + 1 + 3 + 1)
     assert (found.repetitive_steps, found.inadmissible_steps, found.malformed_steps) == (3, 2, 1)
     summary = summarise([found])
-    assert (summary["steps"], summary["moves"]) == (5, 9)
-    assert (summary["repetitive"], summary["inadmissible"]) == (pytest.approx(3 / 9), pytest.approx(2 / 9))
-    assert summary["malformed"] == pytest.approx(1 / 5), "a response is malformed, not a move"
+    assert (summary.steps, summary.moves) == (5, 9)
+    assert (summary.repetitive, summary.inadmissible) == (pytest.approx(3 / 9), pytest.approx(2 / 9))
+    assert summary.malformed == pytest.approx(1 / 5), "a response is malformed, not a move"
 
 
 acts = st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.sampled_from([VALID, VALID, INADMISSIBLE]))
@@ -122,9 +122,11 @@ def test_dpepo_of_one_copy_has_the_shares_of_chain(said: list[str]) -> None:
     single = ListedPolicy([format_response("think", "go", word) if word else "?" for word in said])
     ours = grow_word("dpepo", parallel, max_steps=6, leaves=1, copies=1)
     theirs = grow_word("chain", single, max_steps=6, leaves=1)
-    mine, other = ({**summarise(episodes(grown)), "tokens": 0} for grown in (ours, theirs))
+    mine, other = (
+        msgspec.structs.replace(summarise(episodes(grown)), tokens=0.0, kinds={}) for grown in (ours, theirs)
+    )
     assert mine == other
-    assert mine["moves"] == ours.ledger.steps == theirs.ledger.steps == 6
+    assert mine.moves == ours.ledger.steps == theirs.ledger.steps == 6
 
 
 def test_an_episode_that_tells_no_moves_keeps_its_shares_of_the_steps() -> None:
@@ -136,11 +138,11 @@ def test_an_episode_that_tells_no_moves_keeps_its_shares_of_the_steps() -> None:
     old = msgspec.json.decode(line, type=Episode)
     assert old.moves is None
     summary = summarise([old])
-    assert summary["moves"] is None
-    assert (summary["repetitive"], summary["malformed"], summary["inadmissible"]) == (0.25, 0.125, 0.5)
+    assert summary.moves is None
+    assert (summary.repetitive, summary.malformed, summary.inadmissible) == (0.25, 0.125, 0.5)
     new = msgspec.structs.replace(old, moves=24)
-    assert summarise([new])["repetitive"] == pytest.approx(2 / 24)
-    assert summarise([old, new])["repetitive"] == pytest.approx(4 / (8 + 24))
+    assert summarise([new]).repetitive == pytest.approx(2 / 24)
+    assert summarise([old, new]).repetitive == pytest.approx(4 / (8 + 24))
 
 
 def test_an_action_tried_again_in_vain_is_repeated_although_the_text_before_it_changed() -> None:

@@ -3,68 +3,69 @@
 import msgspec
 import pytest
 from evaluated import episodes
+from msgspec import UNSET
 
-from agentcli.evaluation.compare import against, hides_moves, over_benchmarks, side_by_side
-from agentcli.records.types import Episode, Ledger
+from agentcli.evaluation.compare import SignedRankTest, hides_moves, over_benchmarks, paired, side_by_side
+from agentcli.records.types import Episode, Ledger, Outcome
 
 
 def test_success_cost_and_behaviour_against_the_first() -> None:
     base = episodes({"t1": "+", "t2": "-", "t3": "-", "t4": "-"})
     other = episodes({"t1": "-", "t2": "+", "t3": "+", "t4": "+"}, tokens=25)
     rows = side_by_side({"base": base, "other": other})
-    assert "against" not in rows["base"]
-    found = rows["other"]["against"]
-    assert found["success"]["difference"] == pytest.approx(0.5)
-    assert found["mcnemar"] == pytest.approx(2 * (1 + 4) / 2**4)
-    assert (found["tasks"], found["tokens"], found["steps"]) == (4, 2.5, 1.0)
-    assert rows["other"]["ledger"]["generated_tokens"] == 100
-    assert (rows["other"]["repetitive"], rows["other"]["explore"]) == (0.25, 0.5)
+    assert rows["base"].against is UNSET
+    found = rows["other"].against
+    assert found.success.difference == pytest.approx(0.5)
+    assert found.mcnemar == pytest.approx(2 * (1 + 4) / 2**4)
+    assert (found.tasks, found.tokens, found.steps) == (4, 2.5, 1.0)
+    assert rows["other"].ledger.generated_tokens == 100
+    assert (rows["other"].repetitive, rows["other"].explore) == (0.25, 0.5)
 
 
 def test_several_samples_a_task_have_no_mcnemar_but_a_share_of_solved_tasks() -> None:
     base, other = episodes({"t1": "+", "t2": "-"}), episodes({"t1": "+-", "t2": "-+"}, tokens=20)
     row = side_by_side({"base": base, "other": other})["other"]
-    assert (row["success"]["rate"], row["solved"]["rate"]) == (0.5, 1.0)
-    assert row["against"]["mcnemar"] is None
-    assert row["against"]["success"]["difference"] == 0.0
-    assert (row["against"]["tokens"], row["against"]["steps"]) == (2.0, 2.0)
+    assert (row.success.rate, row.solved.rate) == (0.5, 1.0)
+    assert row.against.mcnemar is None
+    assert row.against.success.difference == 0.0
+    assert (row.against.tokens, row.against.steps) == (2.0, 2.0)
 
 
 def test_only_tasks_of_both_are_paired() -> None:
     base, other = episodes({"t1": "+", "t2": "-", "t3": "+"}), episodes({"t1": "+", "t2": "+"}, tokens=20)
-    found = against(base, other)
-    assert (found["tasks"], found["tokens"]) == (2, 2.0)
-    assert found["success"]["difference"] == 0.5
+    found = paired(base, other)
+    assert (found.tasks, found.tokens) == (2, 2.0)
+    assert found.success.difference == 0.5
 
 
 def test_kinds_are_compared_by_themselves() -> None:
     base = episodes({"t1": "-"}, kinds=("clean",)) + episodes({"t2": "+"}, kinds=("heat",))
     other = episodes({"t1": "+"}, kinds=("clean",)) + episodes({"t2": "+"}, kinds=("heat",))
-    kinds = side_by_side({"base": base, "other": other})["other"]["kinds"]
-    assert {kind: row["against"]["success"]["difference"] for kind, row in kinds.items()} == {"clean": 1.0, "heat": 0.0}
-    assert {kind: row["against"]["tasks"] for kind, row in kinds.items()} == {"clean": 1, "heat": 1}
+    kinds = side_by_side({"base": base, "other": other})["other"].kinds
+    assert {kind: row.against.success.difference for kind, row in kinds.items()} == {"clean": 1.0, "heat": 0.0}
+    assert {kind: row.against.tasks for kind, row in kinds.items()} == {"clean": 1, "heat": 1}
 
 
 def test_nothing_generated_has_no_ratio() -> None:
     base = episodes({"t1": "+"}, tokens=0)
-    assert against(base, base)["tokens"] is None
-    assert against(base, base)["steps"] == 1.0
+    assert paired(base, base).tokens is None
+    assert paired(base, base).steps == 1.0
 
 
 def test_benchmarks() -> None:
-    rates = {"grpo": [0.2] * 5, "spark": [0.3, 0.4, 0.5, 0.6, 0.7], "same": [0.2] * 5}
-    assert over_benchmarks(rates) == {
-        "spark": {"benchmarks": 5, "p": 2 / 2**5},
-        "same": {"benchmarks": 5, "p": 1.0},
+    gains = {"spark": [0.1, 0.2, 0.3, 0.4, 0.5], "same": [0.0] * 5}
+    assert over_benchmarks(gains) == {
+        "spark": SignedRankTest(benchmarks=5, p=2 / 2**5),
+        "same": SignedRankTest(benchmarks=5, p=1.0),
     }
 
 
 def test_a_kind_that_only_one_walked_has_no_test() -> None:
     base = episodes({"t1": "-"})
     other = episodes({"t1": "+"}) + episodes({"t2": "+"}, kinds=("heat",))
-    heat = side_by_side({"base": base, "other": other})["other"]["kinds"]["heat"]
-    assert heat["success"]["rate"] == 1.0
-    assert (heat["against"]["tasks"], heat["against"]["mcnemar"], heat["against"]["tokens"]) == (0, None, None)
+    heat = side_by_side({"base": base, "other": other})["other"].kinds["heat"]
+    assert heat.success.rate == 1.0
+    assert (heat.against.tasks, heat.against.mcnemar, heat.against.tokens) == (0, None, None)
 
 
 def told(rows: list[Episode], moves: int | None, **charged: int) -> list[Episode]:
@@ -89,4 +90,4 @@ def test_an_episode_that_hides_its_moves_is_known_by_what_was_charged() -> None:
 
 def test_errored_episodes_are_no_success_and_are_counted() -> None:
     row = side_by_side({"base": episodes({"t1": "+", "t2": "!"})})["base"]
-    assert (row["success"]["rate"], row["outcomes"]["errored"]) == (0.5, 1)
+    assert (row.success.rate, row.outcomes[Outcome.ERRORED]) == (0.5, 1)

@@ -88,20 +88,20 @@ def test_summary_by_hand() -> None:
         episode("d", Outcome.ERRORED, kind="run", steps=0),
     ]
     summary = summarise(rows)
-    assert summary["success"]["rate"] == 1 / 4
-    assert summary["success"]["interval"] == "wilson"
-    assert summary["outcomes"] == {"success": 1, "failure": 1, "truncated": 1, "errored": 1}
-    assert summary["inadmissible"] == pytest.approx(4 / 12)
-    assert summary["steps"] == 3
-    assert summary["kinds"]["walk"]["success"]["rate"] == 1 / 2
-    assert summary["kinds"]["run"]["episodes"] == 2
+    assert summary.success.rate == 1 / 4
+    assert summary.success.interval == "wilson"
+    assert summary.outcomes == {"success": 1, "failure": 1, "truncated": 1, "errored": 1}
+    assert summary.inadmissible == pytest.approx(4 / 12)
+    assert summary.steps == 3
+    assert summary.kinds["walk"].success.rate == 1 / 2
+    assert summary.kinds["run"].episodes == 2
 
 
 def test_several_samples_are_bootstrapped_by_task() -> None:
     rows = [episode("a", Outcome.SUCCESS, sample=i) for i in range(3)] + [episode("b", Outcome.FAILURE)]
     summary = summarise(rows)
-    assert summary["success"]["rate"] == 3 / 4
-    assert summary["success"]["interval"] == "bootstrap"
+    assert summary.success.rate == 3 / 4
+    assert summary.success.interval == "bootstrap"
     assert successes_by_task(rows) == {"a": [True] * 3, "b": [False]}
 
 
@@ -110,10 +110,10 @@ def test_pass_at_k_averages_over_tasks() -> None:
     rows += [episode("b", Outcome.FAILURE, sample=i) for i in range(4)]
     table = pass_at_k_summary(rows, 3)
     assert list(table) == ["1", "2", "3"]
-    assert table["1"]["rate"] == pytest.approx((1 / 4 + 0) / 2)
-    assert table["2"]["rate"] == pytest.approx((1 / 2 + 0) / 2)
-    assert table["3"]["low"] <= table["3"]["rate"] <= table["3"]["high"]
+    assert table["1"].rate == pytest.approx((1 / 4 + 0) / 2)
+    assert table["2"].rate == pytest.approx((1 / 2 + 0) / 2)
+    assert table["3"].low <= table["3"].rate <= table["3"].high
 
 
 def test_an_empty_panel_has_no_rates() -> None:
-    assert summarise([])["success"]["rate"] == 0.0
+    assert summarise([]).success.rate == 0.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcli.evaluation.training import Iteration, Responses, course, training_cost
+from agentcli.evaluation.training import Iteration, Responses, ResponsesUpdated, course, training_cost
 from agentcli.records.types import Ledger
 
 SECONDS = {"policy": 2.0, "environment": 1.0, "train": 3.0}
@@ -34,18 +34,18 @@ def test_sums_by_hand() -> None:
             iteration(6, 6, trees=3, errored=1, ledger=other, responses=Responses(updated=2, given=20), updates=5),
         ]
     )
-    assert (found["method"], found["credit"]) == ("chain", "grpo")
-    assert (found["trees"], found["leaves"], found["errored"], found["updates"]) == (5, 10, 1, 7)
-    assert (found["ledger"]["steps"], found["ledger"]["forks"], found["ledger"]["generated_tokens"]) == (30, 4, 100)
-    assert (found["shared"], found["steps_per_leaf"], found["tokens_per_leaf"]) == (80 / 200, 3.0, 10.0)
-    assert found["responses"] == {"updated": 5, "given": 30, "share": 5 / 30}
-    assert found["seconds"] == {"policy": 4.0, "environment": 2.0, "train": 6.0}
-    assert found["success_by_part"] == [0.25, 1.0]
+    assert (found.method, found.credit) == ("chain", "grpo")
+    assert (found.trees, found.leaves, found.errored, found.updates) == (5, 10, 1, 7)
+    assert (found.ledger.steps, found.ledger.forks, found.ledger.generated_tokens) == (30, 4, 100)
+    assert (found.shared, found.steps_per_leaf, found.tokens_per_leaf) == (80 / 200, 3.0, 10.0)
+    assert found.responses == ResponsesUpdated(updated=5, given=30, share=5 / 30)
+    assert found.seconds == {"policy": 4.0, "environment": 2.0, "train": 6.0}
+    assert found.success_by_part == [0.25, 1.0]
 
 
 def test_success_has_no_interval_and_no_sum() -> None:
     """Leaves of one tree, and of unlike policies, are no sample to compute one from."""
-    assert "success" not in training_cost([iteration()])
+    assert not hasattr(training_cost([iteration()]), "success")
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -53,21 +53,21 @@ def test_what_one_iteration_does_not_know_is_not_known_of_all(place: int) -> Non
     own = [iteration(), iteration()]
     own[place] = iteration(credit=None, responses=None, updates=None, seconds={"environment": 1.0})
     found = training_cost(own)
-    assert (found["responses"], found["updates"], found["credit"]) == (None, None, "grpo")
-    assert found["seconds"] == {"policy": None, "environment": 2.0, "train": None}
-    assert found["leaves"] == 8
+    assert (found.responses, found.updates, found.credit) == (None, None, "grpo")
+    assert found.seconds == {"policy": None, "environment": 2.0, "train": None}
+    assert found.leaves == 8
 
 
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:
     found = training_cost([iteration(0, 0, responses=Responses(updated=0, given=0), updates=0, ledger=Ledger())] * 2)
-    assert (found["responses"], found["updates"]) == ({"updated": 0, "given": 0, "share": 0.0}, 0)
-    assert (found["success_by_part"], found["shared"], found["tokens_per_leaf"]) == ([0.0, 0.0], 0.0, 0.0)
+    assert (found.responses, found.updates) == (ResponsesUpdated(updated=0, given=0, share=0.0), 0)
+    assert (found.success_by_part, found.shared, found.tokens_per_leaf) == ([0.0, 0.0], 0.0, 0.0)
 
 
 def test_settings_that_changed_on_the_way_are_all_named() -> None:
     found = training_cost([iteration(), iteration(method="spark", credit="carl"), iteration()])
-    assert (found["method"], found["credit"]) == ("chain, spark", "grpo, carl")
-    assert training_cost([iteration(credit=None)])["credit"] is None
+    assert (found.method, found.credit) == ("chain, spark", "grpo, carl")
+    assert training_cost([iteration(credit=None)]).credit is None
 
 
 def test_the_course_by_hand() -> None:

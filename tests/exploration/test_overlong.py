@@ -96,7 +96,7 @@ def test_it_is_counted_as_a_failure_and_by_itself() -> None:
     assert (won.outcome, won.steps) == (Outcome.SUCCESS, 1)
     shape = msgspec.json.decode(msgspec.json.encode(tree), type=TreeShape)
     found = totals([shape])
-    assert (found["success"]["rate"], found["malformed"], found["cut"]) == (0.5, 0.0, 0.0)
+    assert (found.success.rate, found.malformed, found.cut) == (0.5, 0.0, 0.0)
 
 
 def test_several_copies() -> None:

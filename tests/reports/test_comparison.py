@@ -4,10 +4,14 @@ import io
 from typing import Any
 
 from evaluated import episodes
+from msgspec.structs import asdict, replace
 from rich.console import Console
 
-from agentcli.evaluation.compare import over_benchmarks, side_by_side
-from agentcli.records.types import Episode
+from agentcli.evaluation.compare import RunComparison, over_benchmarks, side_by_side
+from agentcli.evaluation.growth import Cost, Growth
+from agentcli.evaluation.record import Rate
+from agentcli.evaluation.training import LoopCost, ResponsesUpdated
+from agentcli.records.types import Episode, Ledger
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.comparison import (
     behaviour_table,
@@ -72,24 +76,30 @@ def test_kinds() -> None:
     assert (heat[0], heat[2][-6:]) == ("heat", "+100.0")
 
 
-def trees(steps: int, forks: int, method: str = "chain") -> dict[str, Any]:
-    return {
-        "method": method,
-        "tasks": 3,
-        "success": {"rate": 0.5, "low": 0.25, "high": 0.75},
-        "errored": 0,
-        "explore": 0.4,
-        "malformed": 0.975,
-        "cut": None if method == "expert" else 0.96,
-        "shared": 0.125,
-        "distinct": None if method == "expert" else 0.25,
-        "distinct_at_start": None,
-        "distinct_of_forks": 0.375,
-        "steps_per_leaf": steps / 100,
-        "tokens_per_leaf": 2.0 * steps,
-        "ledger": {"steps": steps, "forks": forks},
-        "seconds": {"policy": 1.5},
-    }
+def trees(steps: int, forks: int, method: str = "chain", errored: int = 0) -> Growth:
+    return Growth(
+        method=method,
+        tasks=3,
+        success=Rate(rate=0.5, low=0.25, high=0.75),
+        errored=errored,
+        explore=0.4,
+        malformed=0.975,
+        cut=None if method == "expert" else 0.96,
+        distinct_at_start=None,
+        distinct_of_forks=0.375,
+        seconds={"policy": 1.5},
+        **asdict(cost(steps, forks, None if method == "expert" else 0.25)),
+    )
+
+
+def cost(steps: int, forks: int, distinct: float | None = 0.25) -> Cost:
+    return Cost(
+        shared=0.125,
+        distinct=distinct,
+        steps_per_leaf=steps / 100,
+        tokens_per_leaf=2.0 * steps,
+        ledger=Ledger(steps=steps, forks=forks),
+    )
 
 
 def test_trees() -> None:
@@ -117,28 +127,30 @@ def test_nothing_was_cut_where_no_model_was_asked() -> None:
 
 
 def test_errored_leaves_are_shown_where_there_are_any() -> None:
-    rows = cells(trees_table({"a": trees(20, 0), "b": trees(15, 0) | {"errored": 3}}))
+    rows = cells(trees_table({"a": trees(20, 0), "b": trees(15, 0, errored=3)}))
     assert ["errored leaves", "0", "3"] in rows
 
 
-def loop(steps: int, updated: int | None, **more: Any) -> dict[str, Any]:
-    own = {
-        "iterations": 28,
-        "unfinished": 0,
-        "ended": True,
-        "method": "carl",
-        "credit": "carl",
-        "trees": steps // 10,
-        "errored": 0,
-        "success_by_part": [0.5, 0.625],
-        "responses": None if updated is None else {"updated": updated, "given": steps, "share": updated / steps},
-        "updates": None if updated is None else updated // 10,
-        "seconds": {"policy": 120.0, "environment": 1.5, "train": None},
-    }
-    paid = {
-        name: trees(steps, 4)[name] for name in ("shared", "distinct", "steps_per_leaf", "tokens_per_leaf", "ledger")
-    }
-    return {**own, **paid, **more}
+def loop(steps: int, updated: int | None, **more: Any) -> LoopCost:
+    responses = None
+    if updated is not None:
+        responses = ResponsesUpdated(updated=updated, given=steps, share=updated / steps)
+    one = LoopCost(
+        iterations=28,
+        unfinished=0,
+        ended=True,
+        method="carl",
+        credit="carl",
+        trees=steps // 10,
+        leaves=100,
+        errored=0,
+        success_by_part=[0.5, 0.625],
+        responses=responses,
+        updates=None if updated is None else updated // 10,
+        seconds={"policy": 120.0, "environment": 1.5, "train": None},
+        **asdict(cost(steps, 4)),
+    )
+    return replace(one, **more)
 
 
 def test_training() -> None:
@@ -203,7 +215,7 @@ def test_hostile_names_are_shown_as_they_are() -> None:
     name, kind = "runs/[red]x[/nope]\x1b[31m\\", "[bold]k[/x]:warning:\x1b"
     rows = episodes({"t": "+"}, kinds=(kind,))
     runs = side_by_side({"a": rows, name: rows})
-    result = {"evaluations": {name: runs}, "trees": {"a": trees(1, 0), name: trees(1, 0) | {"method": kind}}}
+    result = RunComparison(first="a", evaluations={name: runs}, trees={"a": trees(1, 0), name: trees(1, 0, kind)})
     out = io.StringIO()
     for table in comparison_tables(result):
         Console(file=out, width=250, emoji=False).print(table)
@@ -213,15 +225,15 @@ def test_hostile_names_are_shown_as_they_are() -> None:
 
 
 def test_every_part_of_a_result_has_its_table() -> None:
-    wilcoxon = over_benchmarks({"a": [0.1, 0.2], "b": [0.3, 0.5]})
-    result = {
-        "first": "a",
-        "evaluations": {"L0": RUNS},
-        "wilcoxon": wilcoxon,
-        "benchmarks": ["L0", "L2"],
-        "trees": {"a": trees(1, 0), "b": trees(1, 0)},
-        "training": {"a": loop(10, 0), "b": loop(10, 0)},
-    }
+    wilcoxon = over_benchmarks({"b": [0.2, 0.3]})
+    result = RunComparison(
+        first="a",
+        evaluations={"L0": RUNS},
+        wilcoxon=wilcoxon,
+        benchmarks=["L0", "L2"],
+        trees={"a": trees(1, 0), "b": trees(1, 0)},
+        training={"a": loop(10, 0), "b": loop(10, 0)},
+    )
     found = list(comparison_tables(result))
     assert len(found) == 6
     assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from typer.testing import CliRunner
 
 from agentcli.analysis.compare import compare
@@ -45,7 +46,9 @@ def make_two(folder: Path) -> None:
 
 
 def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any]:
-    return compare([Path(place) for place in places], labels, Silent())
+    """The comparison as `--json` prints it."""
+    plain: dict[str, Any] = msgspec.to_builtins(compare([Path(place) for place in places], labels, Silent()))
+    return plain
 
 
 def refused(*words: str, code: int) -> str:

@@ -89,7 +89,7 @@ def evaluation() -> EvaluationSummary:
     walked = {"name": "L0", "tasks": 1, "sha256": panel().sha256}
     spent = {"unit": "steps", "limit": 10, "spent": 9, "trees": 1}
     more = {"model": None, "temperature": 1.0, "panel": walked, "ledger": Ledger(steps=8), "budget": spent}
-    found = summarise(episodes(tree())) | told | more
+    found = msgspec.to_builtins(summarise(episodes(tree()))) | told | more
     return msgspec.convert(found | {"pass_at_k": {"1": {"rate": 0.5, "low": 0.25, "high": 1.0}}}, EvaluationSummary)
 
 

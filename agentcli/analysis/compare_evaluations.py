@@ -1,0 +1,89 @@
+"""compare, of evaluations: which files are meant, and their episodes when they are of the same panel."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shlex import join
+from typing import Any
+
+from agentcli.analysis.alike import WalkedTasks, mismatch, panel_hash, refuse_unlike
+from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.files import read_json, read_records
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Episode
+
+EVALUATION = (".json", ".jsonl")
+"""The two files of an evaluation: summary and episodes."""
+NAMED = 5
+"""Labels that a note names before it counts the rest."""
+
+
+def evaluations_of(places: Sequence[Path], labels: Sequence[str], notes: list[str]) -> dict[str, list[Path]]:
+    """The episode files by label, one for each place. What is left out is added to `notes`.
+
+    An evaluation file stands for itself, and beside runs for the one label given. Raises UsageError where `labels` and `places` do
+    not go together, DataError for a file that is missing.
+    """
+    files = [place for place in places if not place.is_dir()]
+    if not files:
+        chosen = list(dict.fromkeys(labels)) or _common_labels(places, notes)
+        return {label: [_episodes(RunDirectory(place).evaluation(label)) for place in places] for label in chosen}
+    if len(files) == len(places) and labels:
+        raise UsageError(
+            f"--label has no effect on evaluation files; leave it out, or name runs in the place of {files[0]}"
+        )
+    if len(files) < len(places) and len(labels) != 1:
+        raise UsageError(
+            "beside an evaluation file, runs need one --label NAME: agentcli compare runs/a runs/b/evaluation/L0.json"
+        )
+    paths = [RunDirectory(place).evaluation(labels[0]) if place.is_dir() else place for place in places]
+    title = " / ".join(dict.fromkeys(path.stem for path in paths))
+    return {title: [_episodes(path) for path in paths]}
+
+
+def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
+    """The episodes by name. Raises DataError for a file that is not what its summary says, UsageError when panels are unlike."""
+    rows: dict[str, list[Episode]] = {}
+    walked: dict[str, WalkedTasks] = {}
+    for name, path in paths.items():
+        summary = read_json(path.with_suffix(".json"), EvaluationSummary)
+        rows[name] = list(read_records(path, Episode))
+        tasks = list(dict.fromkeys(row.task for row in rows[name]))
+        if len(rows[name]) != summary.episodes or panel_hash(tasks) != summary.panel.sha256:
+            fault = mismatch(len(rows[name]), summary.episodes, "episodes", f"{path.stem}.json")
+            options = ["--split", summary.split, "--label", path.stem, "--resume"]
+            again = join(["agentcli", summary.stage, str(path.parent.parent), *options])
+            raise DataError(f"{path}: {fault}; go on with: {again}")
+        walked[name] = WalkedTasks(tasks, cut=summary.budget is not None)
+    refuse_unlike(walked, "evaluation")
+    return rows
+
+
+def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
+    """The labels of the evaluations that all runs hold finished, in natural order."""
+    held = [{path.stem for path in place.glob("evaluation/*.json")} for place in places]
+    common = set.intersection(*held)
+    rest = sorted(set.union(*held) - common, key=_natural)
+    if rest:
+        more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
+        notes.append(f"evaluations that not every run holds are left out: {', '.join(rest[:NAMED])}{more}")
+    return sorted(common, key=_natural)
+
+
+def _natural(name: str) -> list[Any]:
+    """A key to sort by: b2 before b10."""
+    # Odd places of the split are the numbers.
+    parts = [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+    return [parts, name]
+
+
+def _episodes(path: Path) -> Path:
+    """The .jsonl of an evaluation that ended. Raises DataError."""
+    missing = [file for file in map(path.with_suffix, EVALUATION) if not file.exists()]
+    if not missing:
+        return path.with_suffix(".jsonl")
+    if path.parent.name != "evaluation":
+        raise DataError(f"{missing[0]}: no such file; an evaluation is two, RUN/evaluation/LABEL.json and LABEL.jsonl")
+    again = join(["agentcli", "eval", str(path.parent.parent), "--label", path.stem])
+    raise DataError(f"{missing[0]}: no such file; write it with: {again}")
