@@ -10,7 +10,7 @@ import argparse
 import asyncio
 from contextlib import aclosing
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import Settings

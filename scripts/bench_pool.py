@@ -17,7 +17,7 @@ import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task

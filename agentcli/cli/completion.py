@@ -76,7 +76,7 @@ def splits(ctx: typer.Context) -> list[str]:
     settings = EnvironmentSettings()
     settings.name = _typed(ctx, "env") or _typed(ctx, "world") or settings.name
     try:
-        return make_world(settings).splits()
+        return list(make_world(settings).card.splits)
     except AgentCliError:
         return []
 

@@ -38,7 +38,7 @@ def list_worlds(call: Call) -> None:
 
 
 def check(call: Call) -> None:
-    """Play the expert on some tasks: each must end with reward 1 and replay exactly."""
+    """Play the expert on some tasks: each must end with the full reward and replay exactly."""
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:
         raise UsageError(f"--tasks {tasks}: play at least one task")

@@ -1,15 +1,24 @@
-"""The one protocol every world speaks.
+"""What every world has, and what a world may have besides.
 
-A World lists tasks and makes engines; an Engine plays one task at a time inside a worker process (nothing here needs to
-be thread-safe). The pool turns engines into immutable states: it snapshots where the engine can, and replays with every
-observation checked where it cannot. Adding a world = one folder with a World class and one registry line.
+A World has a card, tasks and engines. An Engine plays one task at a time inside a worker process, so nothing here needs to
+be thread-safe. That is all a new world must write: one folder or file, and one line in the registry.
+
+The rest are capabilities. A stage that needs one asks by type, and refuses in one line where it is missing:
+
+    Forkable   the engine copies its state; without it the pool replays the actions and checks every observation
+    Solvable   the engine knows actions that win; without it there is no policy `expert`
+    Closable   the engine holds something that must be let go of
+    Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a searching expert
+    Inspected  the world says what this machine has of what it can use (agentcli doctor)
 """
 
-from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
+from agentcli.errors import UsageError
 from agentcli.records.types import Task
 
 
@@ -42,7 +51,7 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Start(msgspec.Struct, kw_only=True, frozen=True):
-    """What an engine reports when a task is opened."""
+    """An engine's report when a task is opened."""
 
     instruction: str
     """The task sentence."""
@@ -50,62 +59,102 @@ class Start(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Context(msgspec.Struct, kw_only=True, frozen=True):
-    """Everything a policy may know when it acts: the task and the agent's own past. observations[t] was seen before
-    actions[t]; observations is one longer. A malformed response left the action ''."""
+    """Everything a policy may know when it acts: the task and the agent's own past.
+
+    observations[t] was seen before actions[t]; observations is one longer. A malformed response left the action ''.
+    """
 
     task: Task
     instruction: str
     observations: tuple[str, ...]
     actions: tuple[str, ...] = ()
     admissible: tuple[str, ...] = ()
+    """Observation.actions of the last observation."""
+
+
+class Card(msgspec.Struct, kw_only=True, frozen=True):
+    """A world's facts that need no engine."""
+
+    name: str
+    role: str
+    """The sentence that opens the full prompt ("You are an expert agent operating in ...")."""
+    splits: tuple[str, ...]
+    split: str = "train"
+    """The split that training walks unless another is named."""
+    evaluation_split: str
+    """The split that evaluations walk unless another is named."""
+    dialect: str = "full"
+    """The prompt style that suits the world."""
+    best_reward: float | None = 1.0
+    """Sum of the rewards of a faultless episode; None where it differs from task to task."""
+    extra: str | None = None
+    """The extra of this package that installs what its engines need."""
 
 
 class Engine(Protocol):
     """One live game, in a worker process. Any exception becomes an errored leaf with its message."""
 
-    def start(self, task: Task) -> Start: ...
+    def start(self, task: Task) -> Start:
+        """Opens a task at its beginning."""
+        ...
 
-    def step(self, action: str) -> Observation: ...
+    def step(self, action: str) -> Observation:
+        """The answer to any text."""
+        ...
+
+
+@runtime_checkable
+class Forkable(Protocol):
+    """An engine that copies its state exactly and cheaply."""
 
     def snapshot(self) -> Any:
-        """An exact, cheap copy of the state, or None where the engine has none (the pool then replays). Only valid
-        for this engine object and this task."""
+        """A copy of the present state, for this engine object and this task; None where it has none and must be replayed."""
+        ...
 
     def restore(self, snapshot: Any) -> Observation:
-        """Make a snapshot's state the current one. Gives the observation that had led there; whatever of it the engine can tell
-        again, it tells as things are now (the pool refuses a copy in which anything differs)."""
+        """Makes a snapshot's state the present one, and gives the observation that had led there.
+
+        What the engine can tell again, it tells as things are now: the pool refuses a copy in which anything differs.
+        """
+        ...
+
+
+@runtime_checkable
+class Solvable(Protocol):
+    """An engine that can compute how to win."""
 
     def plan(self) -> list[str]:
-        """Actions that win from the current state, computed from the true state (for the expert policy).
-        Raises EngineError when there is no plan."""
+        """Actions that win from the present state, computed from the true state. Raises EngineError when there are none."""
+        ...
 
-    def close(self) -> None: ...
+
+@runtime_checkable
+class Closable(Protocol):
+    """An engine that holds something: a process, a file, a share of a library."""
+
+    def close(self) -> None:
+        """Lets go of it; the engine is not used again."""
+        ...
 
 
 class World(Protocol):
-    """A family of tasks. Constructed from EnvironmentSettings; cheap, imports no engine until `engine()`."""
+    """A family of tasks. It is made from EnvironmentSettings, is cheap, and imports no engine until `engine()`."""
 
-    name: str
-    role: str
-    """The sentence that opens the full prompt ("You are an expert agent operating in ...")."""
-
-    def splits(self) -> list[str]: ...
+    @property
+    def card(self) -> Card:
+        """Its facts; the class has them too, so that worlds can be listed."""
+        ...
 
     def tasks(self, split: str) -> list[Task]:
-        """All tasks of a split, in their fixed order, without starting an engine. Raises UsageError for an unknown
-        split and DataError for an unreadable data folder."""
+        """All tasks of a split, in their fixed order, without starting an engine.
 
-    def engine(self) -> Engine: ...
+        Raises UsageError for an unknown split and DataError for an unreadable data folder.
+        """
+        ...
 
-    def compact(self, context: Context) -> str:
-        """The world's short prompt for tiny policies; raises UsageError where the world has none."""
-
-    def vocabulary(self) -> list[str]:
-        """Entity names that a tiny tokenizer must hold as whole tokens, sorted."""
-
-    def search(self, context: Context, seed: int, habits: "Habits") -> tuple[str, str, str]:
-        """The searching expert's next move from the agent's own past alone: (tag, one short sentence, action).
-        Raises UsageError where the world has none."""
+    def engine(self) -> Engine:
+        """A new engine."""
+        ...
 
 
 FINISHED = "done"
@@ -113,15 +162,69 @@ FINISHED = "done"
 it goes on resting is not: the rest of such an episode is one step repeated."""
 
 
-class Habits(msgspec.Struct, kw_only=True, frozen=True):
-    """What is wrong with a searching expert on purpose (see DemosSettings)."""
+class Advice(NamedTuple):
+    """A searching expert's next move."""
 
-    forget: bool = False
-    """This episode leaves the tool step out (or the second object)."""
-    overlook: float = 0.0
-    """Chance to pass by a closed receptacle."""
-    wander: bool = True
-    """Visits places in an order of its own, drawn by the seed, and not in that of the admissible actions."""
+    tag: str
+    """think or explore."""
+    sentence: str
+    action: str
+
+
+@runtime_checkable
+class Tutor(Protocol):
+    """A world that can teach a policy from scratch, which knows neither the world's words nor how to act."""
+
+    @property
+    def habits(self) -> type[msgspec.Struct]:
+        """Settings of what is wrong with its searching expert on purpose: each is a field of `demos` too."""
+        ...
+
+    def compact(self, context: Context) -> str:
+        """A short prompt with all that a decision needs."""
+        ...
+
+    def vocabulary(self) -> list[str]:
+        """Entity names that a tiny tokenizer must hold as whole tokens, sorted."""
+        ...
+
+    def next(self, context: Context, seed: int, habits: Any) -> Advice:
+        """The searching expert's move, from the agent's own past alone. `seed` is the episode's."""
+        ...
+
+
+class Requisite(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a world can use, as this machine has it."""
+
+    name: str
+    found: bool
+    detail: str
+    get: str | None = None
+    """What to type for it; None where nothing is to be done."""
+
+
+@runtime_checkable
+class Inspected(Protocol):
+    """A world that looks for its data on this machine. The class is asked, so no settings are needed."""
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """What there is and what to type for the rest. Starts, makes and fetches nothing; raises nothing for what is broken."""
+        ...
+
+    @staticmethod
+    def cache_folder() -> Path:
+        """Where the world keeps files of its own."""
+        ...
+
+
+def tutor_of(world: World, need: str) -> Tutor:
+    """The world as a tutor. Raises UsageError that names what needs one."""
+    if isinstance(world, Tutor):
+        return world
+    raise UsageError(
+        f"{need} needs a world with a tutor (compact prompt, vocabulary, searching expert); {world.card.name} has none"
+    )
 
 
 def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> list[Task]:
@@ -129,15 +232,13 @@ def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> 
 
     Every task has the attributes kind and split, and its own. Raises UsageError when `where` names one that a task does not have.
     """
-    from agentcli.errors import UsageError
-
     kept = []
     for task in tasks:
         attributes = {"kind": task.kind, "split": task.split, **task.attributes}
         unknown = [name for name in where if name not in attributes]
         if unknown:
             raise UsageError(
-                f"--where {unknown[0]}: {world.name} has no such attribute; it has {', '.join(attributes)}"
+                f"--where {unknown[0]}: {world.card.name} has no such attribute; it has {', '.join(attributes)}"
             )
         if all(attributes[name] in values for name, values in where.items()):
             kept.append(task)

@@ -15,8 +15,7 @@ from agentcli.registry import Registry
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
 }
-"""Name -> "module:Class". The extra that installs a world's dependencies has the world's name."""
-
+"""Name -> "module:Class"."""
 
 REGISTRY = Registry("agentcli.environments", WORLDS, key="environment.name", what="world", in_full=True)
 
@@ -40,7 +39,7 @@ def make_world(settings: EnvironmentSettings) -> World:
     except ImportError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UsageError(f"environment.name: {place}: no module {error.name} can be imported") from error
-        raise _missing(name, error) from error
+        raise _missing(name, error, None) from error
     except AttributeError as error:
         raise UsageError(f"environment.name: {place}: {module} has no {thing}") from error
     try:
@@ -55,9 +54,9 @@ def make_engine(world: World, name: str) -> Engine:
     try:
         return world.engine()
     except ImportError as error:
-        raise _missing(name, error) from error
+        raise _missing(name, error, world.card.extra) from error
 
 
-def _missing(name: str, error: ImportError) -> MissingError:
-    remedy = f"pip install 'agentcli[{name}]'" if name in WORLDS else f"install {error.name or 'what it imports'}"
+def _missing(name: str, error: ImportError, extra: str | None) -> MissingError:
+    remedy = f"pip install 'agentcli[{extra}]'" if extra else f"install {error.name or 'what it imports'}"
     return MissingError(f"{name}: {error}; {remedy}")

@@ -7,7 +7,9 @@ make them; they put into the histories what a policy must learn to recover from.
 
 import random
 
-from agentcli.environments.protocol import Context, Habits, World
+import msgspec
+
+from agentcli.environments.protocol import Context, Tutor, World, tutor_of
 from agentcli.errors import UsageError
 from agentcli.policies.model_free import Search
 from agentcli.policies.protocol import Policy, Reply, Request
@@ -19,6 +21,9 @@ from agentcli.records.settings import DemosSettings
 FAULTS = {"stray": ("think", "try this"), "noise": ("explore", "try anything")}
 """By mask: the reasoning tag and the sentence that go with the action."""
 
+HABITS = ("forget", "overlook", "wander")
+"""The fields of `demos` that are habits of a tutor."""
+
 
 class Demonstrator:
     """`inner` with the faults of `settings`; `world` names the things of other rooms.
@@ -27,13 +32,16 @@ class Demonstrator:
     """
 
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
-        if (settings.forget or settings.overlook) and not isinstance(inner, Search):
+        if isinstance(inner, Search):
+            self._habits = habits_of(tutor_of(world, "policy search"), settings)
+        elif settings.forget or settings.overlook:
             raise UsageError(
                 f"demos.forget and demos.overlook are habits of the searching expert; {settings.policy} has none: "
                 "set demos.policy=search, or both to 0"
             )
         self.seconds = 0.0
-        self._inner, self._world, self._settings = inner, world, settings
+        self._inner, self._settings = inner, settings
+        self._vocabulary = tutor_of(world, "demos.stray").vocabulary() if settings.stray else []
 
     async def respond(self, request: Request) -> Reply:
         """One step's reply; in several copies a fault happens in one of those that would act. What the wrapped policy raises is
@@ -65,26 +73,27 @@ class Demonstrator:
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
         """The action to take instead of the sound one; None where there is none."""
         if fault == "stray":
-            return stray_action(context, self._world.vocabulary(), rng)
+            return stray_action(context, self._vocabulary, rng)
         return rng.choice(context.admissible) if context.admissible else None
 
     async def _sound(self, request: Request) -> Reply:
         """The wrapped policy's reply, with the habits of this episode."""
         if isinstance(self._inner, Search):
-            reply = self._inner.respond_with(request, self._habits(request.episode_seed))
+            reply = self._inner.respond_with(request, self._habits)
         else:
             reply = await self._inner.respond(request)
         self.seconds = self._inner.seconds
         return reply
 
-    def _habits(self, episode_seed: int) -> Habits:
-        """One draw per episode decides about forgetting, another about wandering."""
 
-        def drawn(habit: str, chance: float) -> bool:
-            return random.Random(derive_seed(episode_seed, habit)).random() < chance
-
-        forget, wander = drawn("forget", self._settings.forget), drawn("wander", self._settings.wander)
-        return Habits(forget=forget, overlook=self._settings.overlook, wander=wander)
+def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
+    """The tutor's habits as `demos` sets them. Raises UsageError for one that is set and that this tutor cannot have."""
+    known = tutor.habits.__struct_fields__
+    usual = DemosSettings()
+    for name in HABITS:
+        if name not in known and getattr(settings, name) != getattr(usual, name):
+            raise UsageError(f"demos.{name}: the searching expert of this world has no such habit; leave it out")
+    return tutor.habits(**{name: getattr(settings, name) for name in HABITS if name in known})
 
 
 def stray_action(context: Context, vocabulary: list[str], rng: random.Random) -> str | None:

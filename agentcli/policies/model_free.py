@@ -7,7 +7,9 @@ import random
 import time
 from typing import Any, Protocol
 
-from agentcli.environments.protocol import FINISHED, Habits, World
+import msgspec
+
+from agentcli.environments.protocol import FINISHED, World, tutor_of
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.parse import format_response
@@ -40,20 +42,24 @@ class Expert:
 
 
 class Search:
-    """The world's searching expert, without bad habits: it knows what the agent has seen, and no more."""
+    """The world's searching expert, without bad habits: it knows what the agent has seen, and no more.
+
+    Raises UsageError for a world without one.
+    """
 
     def __init__(self, world: World) -> None:
         self.seconds = 0.0
-        self._world = world
+        self._tutor = tutor_of(world, "policy search")
+        self._sound = self._tutor.habits()
 
     async def respond(self, request: Request) -> Reply:
-        """Raises UsageError where the world has no searching expert."""
-        return self.respond_with(request, Habits())
+        """The next move."""
+        return self.respond_with(request, self._sound)
 
-    def respond_with(self, request: Request, habits: Habits) -> Reply:
+    def respond_with(self, request: Request, habits: msgspec.Struct) -> Reply:
         """The same with `habits`."""
         started = time.perf_counter()
-        tag, sentence, action = self._world.search(request.context, request.episode_seed, habits)
+        tag, sentence, action = self._tutor.next(request.context, request.episode_seed, habits)
         self.seconds += time.perf_counter() - started
         past = request.context.actions
         idle = "finished" if sentence == FINISHED and past and past[-1] == action else None

@@ -11,16 +11,14 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.protocol import FINISHED, Context, Habits, World
+from agentcli.environments.protocol import FINISHED, Advice, Context, World
 from agentcli.policies.model_free import Search
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parallel import ParallelContext, format_parallel
 from agentcli.prompts.parse import parse
 from agentcli.records.files import derive_seed
 
-Move = tuple[str, str, str]
-"""(reasoning tag, sentence, action)."""
-Searcher = Callable[[Context], Move]
+Searcher = Callable[[Context], Advice]
 
 
 def in_parallel(policy: Policy, world: World) -> Policy:
@@ -60,13 +58,13 @@ class EachCopy:
 class ParallelSearch(Search):
     """The world's searching expert in several copies; a pure function of the request and the habits."""
 
-    def respond_with(self, request: Request, habits: Habits) -> Reply:
+    def respond_with(self, request: Request, habits: msgspec.Struct) -> Reply:
         """Raises UsageError where the world has no searching expert."""
         started = time.perf_counter()
         context = _parallel(request)
 
-        def search(known: Context) -> Move:
-            return self._world.search(known, request.episode_seed, habits)
+        def search(known: Context) -> Advice:
+            return self._tutor.next(known, request.episode_seed, habits)
 
         leader = _leader(context, search)
         moves = _spread(context, search) if leader is None else {}
@@ -91,10 +89,10 @@ def _leader(context: ParallelContext, search: Searcher) -> int | None:
     return next((number for number in context.open if search(context.copies[number - 1])[0] != "explore"), None)
 
 
-def _spread(context: ParallelContext, search: Searcher) -> dict[int, Move]:
+def _spread(context: ParallelContext, search: Searcher) -> dict[int, Advice]:
     """For every copy a search that no copy has made; a copy for which none is left rests."""
     tried = {action for copy in context.copies for action in copy.actions}
-    moves: dict[int, Move] = {}
+    moves: dict[int, Advice] = {}
     for number in context.open:
         pooled = _pooled(context, number)
         left = tuple(action for action in pooled.admissible if action not in tried)

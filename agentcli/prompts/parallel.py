@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context, World, tutor_of
 from agentcli.prompts.render import check_style
 from agentcli.records.settings import PromptSettings
 
@@ -137,7 +137,7 @@ def _full(context: ParallelContext, world: World) -> str:
     first = context.copies[0]
     count = len(context.copies)
     parts = [
-        world.role,
+        world.card.role,
         f"Your task: {context.instruction}",
         f"You have {count} copies of the same environment, env_1 to env_{count}, and no others. They began alike and share nothing "
         "since then: an action changes its own copy only. The task is done as soon as it is done in any one of them.",
@@ -187,7 +187,7 @@ def _pair(copy: Context, index: int) -> str:
 def _compact(context: ParallelContext, world: World) -> str:
     views: dict[str, list[int]] = {}
     for number in context.open:
-        views.setdefault(world.compact(context.copies[number - 1]), []).append(number)
+        views.setdefault(tutor_of(world, "prompt.style compact").compact(context.copies[number - 1]), []).append(number)
     recent = sorted(views.items(), key=lambda group: any(number in context.acted for number in group[1]))
     parts = [f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in recent]
     if context.actions and not context.acted:

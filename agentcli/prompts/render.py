@@ -9,7 +9,7 @@ view, for tiny policies. The chat template of the policy's tokenizer is applied 
 import difflib
 from collections.abc import Callable, Collection
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context, World, tutor_of
 from agentcli.errors import UsageError
 from agentcli.prompts.parse import REASONING_TAGS
 from agentcli.records.settings import PromptSettings
@@ -72,7 +72,7 @@ def _rlvmr(context: Context, settings: PromptSettings, world: World) -> str:
 
 
 def _instructed(context: Context, settings: PromptSettings, world: World, instructions: str) -> str:
-    parts = [world.role, f"Your task: {context.instruction}"]
+    parts = [world.card.role, f"Your task: {context.instruction}"]
     past = _history(context, settings.history)
     if past:
         parts.append(past)
@@ -93,7 +93,7 @@ def _react(context: Context, settings: PromptSettings, world: World) -> str:
     for index in range(first, taken):
         action = context.actions[index] or "(none: the response held no readable action)"
         trace += [f"Action {index + 1}: {action}", f"Observation {index + 1}: {context.observations[index + 1]}"]
-    parts = [world.role, f"Your task: {context.instruction}", "\n".join(trace)]
+    parts = [world.card.role, f"Your task: {context.instruction}", "\n".join(trace)]
     if context.admissible:
         parts.append(f"Actions possible now, word for word: {'; '.join(context.admissible)}")
     return "\n\n".join([*parts, REACT])
@@ -113,7 +113,7 @@ def _history(context: Context, length: int) -> str:
 
 
 def _compact(context: Context, settings: PromptSettings, world: World) -> str:
-    return world.compact(context)
+    return tutor_of(world, "prompt.style compact").compact(context)
 
 
 STYLES: dict[str, Callable[[Context, PromptSettings, World], str]] = {

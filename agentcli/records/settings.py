@@ -108,11 +108,12 @@ class DemosSettings(Section, kw_only=True):
     stray: Share = 0.0
     """Share of steps before which an inadmissible action (a repeat, a thing of another room) is tried; never imitated."""
     forget: Share = 0.0
-    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the second object."""
+    """Share of episodes in which the tutor leaves out a step that the task needs. This and the next two are habits of the world's
+    tutor (environments/*/tutor)."""
     overlook: Share = 0.0
-    """Share of closed receptacles that are passed by without opening."""
+    """Share of hidden places that the tutor passes by without looking."""
     wander: Share = 1.0
-    """Share of episodes that visit places in an order of their own; the others follow the order of the commands."""
+    """Share of episodes in which the tutor visits places in an order of their own; else it follows the order of the commands."""
     keep: Literal["all", "success"] = "success"
     """Which episodes are written."""
 

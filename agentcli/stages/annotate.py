@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, PolicyError, UsageError
@@ -72,7 +72,7 @@ def plan(settings: Settings, source: Path, out: Path, *, model: str | None) -> A
         run=run,
         settings=msgspec.structs.replace(settings, policy=policy),
         sections=("policy", "prompt"),
-        conditions={"world": world.name},
+        conditions={"world": world.card.name},
         inputs={"annotate": trees, "model": model},
         sources=[trees, *model_sources(model)],
         outputs=[run.trees],
@@ -188,9 +188,10 @@ def given_trees(source: Path, world: World) -> Iterator[Tree]:
     number = 0
     for number, tree in enumerate(read_records(source, Tree), 1):
         validate_tree(tree, f"{source}:{number}")
-        if tree.task.world != world.name:
+        name = world.card.name
+        if tree.task.world != name:
             raise DataError(
-                f"{source}:{number}: task.world: is {tree.task.world!r}, environment.name is {world.name!r}; name the world of "
+                f"{source}:{number}: task.world: is {tree.task.world!r}, environment.name is {name!r}; name the world of "
                 "these trees with --env or --preset"
             )
         yield tree

@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance

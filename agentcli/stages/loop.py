@@ -15,7 +15,7 @@ import msgspec
 
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import FORKING
 from agentcli.policies.load import load_tokenizer

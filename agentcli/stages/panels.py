@@ -23,7 +23,7 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
     Raises DataError for a panel file that is damaged or of another world, UsageError when no task is left.
     """
     if settings.panel is not None:
-        panel = read_panel(Path(settings.panel), world.name)
+        panel = read_panel(Path(settings.panel), world.card.name)
         name, tasks = panel.name, panel.tasks
     else:
         name, tasks = settings.split, world.tasks(settings.split)
@@ -32,9 +32,9 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         narrowed = ",".join(f"{key}={'|'.join(values)}" for key, values in settings.where.items())
         why = f"by --where {narrowed}" if narrowed else "by environment.options"
         raise UsageError(
-            f"no task of {world.name} {name} is left {why}; `agentcli env panel` shows what another choice leaves"
+            f"no task of {world.card.name} {name} is left {why}; `agentcli env panel` shows what another choice leaves"
         )
-    return make_panel(name, world.name, tasks)
+    return make_panel(name, world.card.name, tasks)
 
 
 def read_panel(path: Path, world: str) -> Panel:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world
 from agentcli.exploration.registry import check

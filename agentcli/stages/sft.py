@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentcli.environments.protocol import tutor_of
 from agentcli.environments.registry import make_world
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
@@ -46,7 +47,7 @@ def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
         outputs=directory.trained,
         trees=trees,
         model=model,
-        entities=make_world(settings.environment).vocabulary() if model == "tiny" else [],
+        entities=tutor_of(make_world(settings.environment), "--model tiny").vocabulary() if model == "tiny" else [],
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import DataError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown

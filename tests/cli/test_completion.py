@@ -25,7 +25,7 @@ main()
 """
 PRESETS = [path.stem for path in list_presets()]
 POLICIES = [name for name in policy_names() if name != "demonstrator"]
-SPLITS = make_world(EnvironmentSettings()).splits()
+SPLITS = make_world(EnvironmentSettings()).card.splits
 
 
 @pytest.fixture(autouse=True)

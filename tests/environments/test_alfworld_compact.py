@@ -5,8 +5,9 @@ import statistics
 
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
-from agentcli.environments.alfworld.compact import compact
-from agentcli.environments.protocol import Context, Habits
+from agentcli.environments.alfworld.tutor.compact import compact
+from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 
 TASK = Task(
@@ -92,7 +93,7 @@ def test_prompts_of_real_episodes_are_short_and_name_every_way_to_go() -> None:
         for action in context.admissible:
             if action.startswith("go to "):
                 assert action[6:] in words
-        return world.search(context, 1, Habits())[2]
+        return world.next(context, 1, Habits())[2]
 
     for task in some_of_each_kind(world, 2):
         assert play(engine, task, choose, limit=60)[1].end == "success"

@@ -8,7 +8,7 @@ import pytest
 from alfworld_games import game_cache, small_world  # noqa: F401
 
 from agentcli.environments.alfworld import dataset, generator
-from agentcli.environments.alfworld.vocabulary import entities
+from agentcli.environments.alfworld.tutor.vocabulary import entities
 from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.errors import DataError
 from agentcli.records.settings import EnvironmentSettings
@@ -33,7 +33,7 @@ def test_a_real_folder_is_read_unchanged(data: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in sorted(data.rglob("*"))}
     world = opened(data)
     generated = small_world(games={"train": 6, "valid_seen": 3, "valid_unseen": 8})
-    for split in world.splits():
+    for split in world.card.splits:
         assert [task.id for task in world.tasks(split)] == [task.id for task in generated.tasks(split)]
     for task in world.tasks("train"):
         assert world.locate(task) == data / "json_2.1.1" / task.id / "game.tw-pddl"

@@ -25,7 +25,7 @@ from agentcli.environments.alfworld.layouts import (
     training_scenes,
 )
 from agentcli.environments.alfworld.options import KINDS, OFFICIAL_GAMES, AlfworldOptions, decode_options
-from agentcli.environments.alfworld.vocabulary import entities
+from agentcli.environments.alfworld.tutor.vocabulary import entities
 from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
@@ -36,7 +36,7 @@ ALL_SCENES = [*range(1, 31), *range(201, 231), *range(301, 331), *range(401, 431
 
 def test_default_panels_have_the_official_sizes_and_rooms() -> None:
     world = AlfworldWorld(EnvironmentSettings())
-    sizes = {split: len(world.tasks(split)) for split in world.splits()}
+    sizes = {split: len(world.tasks(split)) for split in world.card.splits}
     assert sizes == {
         "train": 3553, "valid_seen": 140, "valid_unseen": 134,
         "L0-train": 3553, "L0": 140, "L1-train": 3553, "L1": 134, "L2-train": 2207, "L2": 38,

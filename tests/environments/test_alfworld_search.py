@@ -3,9 +3,10 @@
 import pytest
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
-from agentcli.environments.alfworld.knowledge import know, parse
-from agentcli.environments.alfworld.search import search
-from agentcli.environments.protocol import Context, Habits
+from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.alfworld.tutor.knowledge import know, parse
+from agentcli.environments.alfworld.tutor.search import search
+from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 
 TASK = Task(
@@ -148,12 +149,12 @@ def test_an_unwanted_thing_is_put_down_first() -> None:
 def test_forgetting_skips_the_tool_and_then_rests() -> None:
     held = (("take apple 1 from sinkbasin 1", "You pick up the apple 1 from the sinkbasin 1."),)
     assert search(past(*held), 0, Habits()) == ("think", "clean apple", "go to sinkbasin 1")
-    assert search(past(*held), 0, Habits(forget=True)) == ("think", "put apple", "go to shelf 1")
+    assert search(past(*held), 0, Habits(forget=1.0)) == ("think", "put apple", "go to shelf 1")
     placed = (*held, ("move apple 1 to shelf 1", "You move the apple 1 to the shelf 1."))
-    assert search(past(*placed), 0, Habits(forget=True)) == ("think", "done", "look")
+    assert search(past(*placed), 0, Habits(forget=1.0)) == ("think", "done", "look")
     assert search(past(*placed), 0, Habits())[:2] == ("think", "take apple")
     two = past(*placed, instruction="put two apple in shelf.")
-    assert search(two, 0, Habits(forget=True)) == ("think", "done", "look")
+    assert search(two, 0, Habits(forget=1.0)) == ("think", "done", "look")
     assert search(two, 0, Habits())[:2] == ("explore", "find apple")
 
 
@@ -172,7 +173,7 @@ def test_it_wins_games_of_every_kind() -> None:
     engine = world.engine()
     steps = []
     for task in some_of_each_kind(world, 4):
-        context, last = play(engine, task, lambda context: world.search(context, 3, Habits())[2], limit=80)
+        context, last = play(engine, task, lambda context: world.next(context, 3, Habits())[2], limit=80)
         assert last.end == "success", task.id
         steps.append(len(context.actions))
     engine.close()
@@ -184,7 +185,7 @@ def test_bad_habits_cost_what_they_should() -> None:
     engine = world.engine()
     for task in some_of_each_kind(world, 2):
         _, last = play(
-            engine, task, lambda context: world.search(context, 3, Habits(forget=True, overlook=0.5))[2], limit=80
+            engine, task, lambda context: world.next(context, 3, Habits(forget=1.0, overlook=0.5))[2], limit=80
         )
         free = task.kind in ("pick_and_place_simple", "look_at_obj_in_light")
         assert (last.end == "success") == free, task.id
@@ -193,7 +194,16 @@ def test_bad_habits_cost_what_they_should() -> None:
 
 def test_without_wandering_places_are_visited_in_the_order_of_the_commands() -> None:
     """A plausible place first, and among those the first command; wandering draws other orders."""
-    steady = Habits(wander=False)
+    steady = Habits(wander=0.0)
     assert {search(past(), seed, steady)[2] for seed in range(30)} == {"go to fridge 1"}
     turned = past(admissible=GO[::-1])
     assert {search(turned, seed, steady)[2] for seed in range(30)} == {"go to sinkbasin 1"}
+
+
+def test_habits_belong_to_episodes() -> None:
+    """Whether an episode forgets is drawn from its seed alone: the same at every step, and as often as it is set."""
+    context = past(("take apple 1 from sinkbasin 1", "You pick up the apple 1 from the sinkbasin 1."))
+    seeds = range(400)
+    forgetful = [search(context, seed, Habits(forget=0.7))[1] == "put apple" for seed in seeds]
+    assert sum(forgetful) / 400 == pytest.approx(0.7, abs=0.07)
+    assert forgetful == [search(context, seed, Habits(forget=0.7, wander=0.0))[1] == "put apple" for seed in seeds]

@@ -9,7 +9,7 @@ import threading
 import pytest
 from pools import direct, play, tasks_of, toy, with_pool
 
-from agentcli.environments.pool import EnginePool, State
+from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.errors import EngineError, MissingError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task

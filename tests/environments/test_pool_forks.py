@@ -11,7 +11,7 @@ from growing import grow_all
 from pools import direct, grow, play, tasks_of, toy, with_pool
 
 from agentcli.environments.alfworld.engine import AlfworldEngine
-from agentcli.environments.pool import EnginePool, State
+from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.environments.registry import make_world
 from agentcli.errors import ReplayMismatchError

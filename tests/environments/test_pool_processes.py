@@ -15,7 +15,7 @@ import pytest
 from processes import as_here
 from servant_world import ServantWorld
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
 
@@ -194,7 +194,7 @@ def test_a_world_without_room_for_its_files_ends_the_program(fifo: int, tmp_path
 STRUCK = """
 import asyncio, signal, sys
 from itertools import count
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.records.settings import EnvironmentSettings
 
 started = count()
@@ -225,7 +225,7 @@ def test_two_interruptions_while_a_process_is_started_end_the_program() -> None:
 def test_a_worker_whose_parent_has_ended_before_it_began_ends_too() -> None:
     theirs, ours = os.pipe()
     os.close(ours)
-    command = [sys.executable, "-m", "agentcli.environments.worker", str(theirs)]
+    command = [sys.executable, "-m", "agentcli.environments.engines.worker", str(theirs)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[theirs], start_new_session=True) as worker:
         os.close(theirs)
         try:

@@ -1,5 +1,6 @@
 """Worlds by name."""
 
+import msgspec
 import pytest
 from toy_world import ToyWorld
 
@@ -39,6 +40,7 @@ def test_unknown_names_are_usage_errors(name: str, message: str) -> None:
 
 def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.WORLDS, "toy", "toy_world:ToyWorld")
+    monkeypatch.setattr(ToyWorld, "card", msgspec.structs.replace(ToyWorld.card, extra="toy"))
     world = make_world(EnvironmentSettings(name="toy", options={"setup_fault": "missing"}))
     with pytest.raises(MissingError, match=r"No module named 'corridors'; pip install 'agentcli\[toy\]'"):
         make_engine(world, "toy")

@@ -16,7 +16,7 @@ from test_exploration_properties import toy
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines, WordWorld
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor

@@ -15,7 +15,7 @@ from random_world import ACTIONS, RandomEngines, leads, room
 from scripted import Audited, SeededPolicy
 from word_trees import grow_word
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (

@@ -5,9 +5,10 @@ from typing import Any
 
 from alfworld_games import SMALL, game_cache  # noqa: F401
 from growing import grow_all
+from small_world import SmallHabits, SmallWorld
 
-from agentcli.environments.pool import EnginePool
-from agentcli.environments.protocol import FINISHED, Context, Habits
+from agentcli.environments.engines.pool import EnginePool
+from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.registry import make_world
 from agentcli.policies.model_free import Expert, Search, Uniform
 from agentcli.policies.parallel_expert import EachCopy, ParallelSearch
@@ -23,19 +24,17 @@ TASK = Task(id="t", world="boxes", split="train", kind="k")
 BOXES = tuple(f"open box {number}" for number in range(1, 7))
 
 
-class Boxes:
+class Boxes(SmallWorld):
     """Its expert opens the first box that it may open and whose content it does not know; it takes the cup when it sees it."""
 
-    name = "boxes"
-
-    def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+    def next(self, context: Context, seed: int, habits: SmallHabits) -> Advice:
         if habits.forget:
-            return "think", FINISHED, "look"
+            return Advice("think", FINISHED, "look")
         if "a cup" in context.observations[-1]:
-            return "think", "take cup", "take cup"
+            return Advice("think", "take cup", "take cup")
         known = " ".join(context.observations)
         closed = [action for action in context.admissible if action.startswith("open") and f"{action}:" not in known]
-        return "explore", "find cup", closed[0] if closed else "look"
+        return Advice("explore", "find cup", closed[0] if closed else "look")
 
 
 def opened(*boxes: int, last: str = "nothing") -> Context:
@@ -88,8 +87,8 @@ def test_who_goes_on_alone_stays_alone_and_knows_what_the_others_saw() -> None:
 
 def test_habits_are_those_of_the_searching_expert() -> None:
     rested = Context(task=TASK, instruction="", observations=("", ""), actions=("look",), admissible=("look",))
-    first = SEARCH.respond_with(request(opened(), opened()), Habits(forget=True))
-    again = SEARCH.respond_with(request(rested, opened()), Habits(forget=True))
+    first = SEARCH.respond_with(request(opened(), opened()), SmallHabits(forget=1.0))
+    again = SEARCH.respond_with(request(rested, opened()), SmallHabits(forget=1.0))
     assert (first.mask, again.mask) == (None, "finished")
     assert parse_parallel(again.text, [1, 2]).actions == {1: "look"}
 

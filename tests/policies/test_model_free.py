@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 from policy_requests import TASK, make_request
-from small_world import SmallWorld
+from small_world import SmallHabits, SmallWorld
 
-from agentcli.environments.protocol import FINISHED, Context, Habits
+from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.model_free import Expert, Search, Uniform
 from agentcli.prompts.parse import parse
@@ -38,14 +38,14 @@ def test_the_expert_takes_the_first_action_of_the_plan() -> None:
 def test_search_asks_the_world_with_the_episode_seed_and_no_bad_habits() -> None:
     policy = Search(SmallWorld())
     parsed = parse(asyncio.run(policy.respond(make_request(seed=1, episode_seed=42))).text)
-    assert (parsed.tag, parsed.reasoning, parsed.action) == ("explore", "42 False 0.0", "open fridge 1")
+    assert (parsed.tag, parsed.reasoning, parsed.action) == ("explore", "42 0.0 0.0", "open fridge 1")
     assert policy.seconds > 0
 
 
 def test_that_a_finished_expert_rests_is_imitated_once() -> None:
     class Rested(SmallWorld):
-        def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
-            return "think", FINISHED, "look"
+        def next(self, context: Context, seed: int, habits: SmallHabits) -> Advice:
+            return Advice("think", FINISHED, "look")
 
     def mask(*actions: str) -> str | None:
         context = msgspec.structs.replace(CONTEXT, actions=actions, observations=("A kitchen.",) * (len(actions) + 1))

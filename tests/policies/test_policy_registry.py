@@ -74,7 +74,8 @@ def test_a_demonstrator_cannot_wrap_itself() -> None:
 def test_policies_without_a_model_load_no_torch() -> None:
     code = (
         "import sys; from agentcli.policies.registry import make_policy; from agentcli.records.settings import *;"
-        "make_policy(Settings(policy=PolicySettings(kind='demonstrator')), None, None, None);"
+        "from agentcli.environments.registry import make_world; settings = Settings(policy=PolicySettings(kind='demonstrator'));"
+        "make_policy(settings, make_world(settings.environment), None, None);"
         "assert not {'torch', 'transformers', 'numpy'} & set(sys.modules)"
     )
     root = Path(__file__).parents[2]

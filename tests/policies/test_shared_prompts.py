@@ -6,6 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_requests import TASK, make_request
+from small_world import SmallWorld
 
 from agentcli.environments.protocol import Observation
 from agentcli.exploration.actor import Actor
@@ -59,9 +60,7 @@ class State:
         self.observation = observation
 
 
-class World:
-    name, role = "w", ""
-
+class World(SmallWorld):
     def compact(self, context: Any) -> str:
         return " ".join(context.observations)
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_world import SmallWorld
 
 from agentcli.environments.protocol import Context
 from agentcli.prompts.parallel import (
@@ -166,18 +167,15 @@ def test_case_white_space_text_outside_and_a_single_action_without_wrapper_do_no
     assert parse_parallel(response, [1]).actions == {1: "go to bed 1"}
 
 
-class Room:
-    """The part of a world that rendering asks."""
-
-    name = "room"
-    role = "You are a careful household robot."
+class Room(SmallWorld):
+    """Shows the last observation."""
 
     def compact(self, context: Context) -> str:
         """The last observation."""
         return f"now {context.observations[-1]}"
 
 
-WORLD: Any = Room()
+WORLD = Room()
 FRESH = Context(
     task=Task(id="t", world="room", split="train", kind="k"),
     instruction="find the cup",

@@ -4,27 +4,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from small_world import SmallWorld
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context
 from agentcli.errors import UsageError
 from agentcli.prompts.parse import format_response, parse
 from agentcli.prompts.render import reasoning_tags, render
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
 
-
-class Room:
-    """The part of a world that rendering asks."""
-
-    name = "room"
-    role = "You are a careful household robot."
-
-    def compact(self, context: Context) -> str:
-        """Task and observation."""
-        return f"{context.instruction} | {context.observations[-1]}"
-
-
-WORLD: Any = Room()
+WORLD = SmallWorld()
 CONTEXT = Context(
     task=Task(id="t", world="room", split="train", kind="k"),
     instruction="put the apple in the fridge",
@@ -35,15 +24,14 @@ CONTEXT = Context(
 
 
 def full(context: Context = CONTEXT, **settings: Any) -> str:
-    world: World = WORLD
-    return render(context, PromptSettings(**settings), world)
+    return render(context, PromptSettings(**settings), WORLD)
 
 
 def test_the_full_prompt_holds_everything_in_order() -> None:
     text = full()
     marks = [
         *(
-            WORLD.role,
+            WORLD.card.role,
             CONTEXT.instruction,
             "Room number 2.",
             "Room number 6.",
@@ -95,7 +83,7 @@ def test_react_tells_the_story_in_turns() -> None:
     assert "\n".join(trace) in text
     assert "Room number 4." not in text
     assert "open fridge 1; look" in text
-    assert text.index(WORLD.role) < text.index(CONTEXT.instruction) < text.index(trace[0]) < text.index("<action>")
+    assert text.index(WORLD.card.role) < text.index(CONTEXT.instruction) < text.index(trace[0]) < text.index("<action>")
     assert "explore" not in text
 
 

@@ -10,7 +10,7 @@ import pytest
 from growing import grow_all
 
 from agentcli.analysis.validate import check
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentcli.environments.protocol import Card
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import write_json
 from agentcli.records.settings import EnvironmentSettings
@@ -17,7 +18,7 @@ from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 class Rooms:
     """A world that lists tasks and nothing else."""
 
-    name = "rooms"
+    card = Card(name="rooms", role="You walk.", splits=("L0", "L1"), evaluation_split="L0")
 
     def tasks(self, split: str) -> list[Task]:
         kinds = ["walk", "run", "sit"]

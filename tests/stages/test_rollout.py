@@ -9,7 +9,7 @@ import pytest
 from growing import grow_all
 from grown_runs import roll, toy
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.records.files import read_records

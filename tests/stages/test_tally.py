@@ -13,7 +13,7 @@ from chat_server import ChatServer, completion
 from command_line import agentcli
 from grown_runs import toy
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.prompts.parse import format_response
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, Settings

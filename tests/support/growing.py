@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agentcli.environments.pool import EnginePool
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore

@@ -7,7 +7,7 @@ from typing import Any
 
 from toy_world import ToyWorld
 
-from agentcli.environments.pool import EnginePool, State
+from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task

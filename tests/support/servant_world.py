@@ -14,8 +14,6 @@ from agentcli.records.types import Task
 
 
 class ServantWorld(ToyWorld):
-    name = "servant"
-
     def engine(self) -> ToyEngine:
         return ServantEngine(self)
 

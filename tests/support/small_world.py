@@ -1,19 +1,24 @@
 """A world of two rooms that searches by a rule one can follow by hand."""
 
-from agentcli.environments.protocol import Context, Engine, Habits
+import msgspec
+
+from agentcli.environments.protocol import Advice, Card, Context, Engine
 from agentcli.errors import UsageError
 from agentcli.records.types import Task
+
+
+class SmallHabits(msgspec.Struct, frozen=True):
+    """Two of the habits that `demos` can set."""
+
+    forget: float = 0.0
+    overlook: float = 0.0
 
 
 class SmallWorld:
     """Its searching expert opens fridge 1 and says in its sentence which seed and habits it was given."""
 
-    name = "small"
-    role = "You are a careful household robot."
-
-    def splits(self) -> list[str]:
-        """None: tests bring their own tasks."""
-        return []
+    card = Card(name="small", role="You are a careful household robot.", splits=(), evaluation_split="test")
+    habits = SmallHabits
 
     def tasks(self, split: str) -> list[Task]:
         """There is no split to list."""
@@ -31,6 +36,6 @@ class SmallWorld:
         """Things of both rooms."""
         return ["bathtub 1", "cabinet 1", "fridge 1", "towel"]
 
-    def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+    def next(self, context: Context, seed: int, habits: SmallHabits) -> Advice:
         """A move that shows its arguments."""
-        return "explore", f"{seed} {habits.forget} {habits.overlook}", "open fridge 1"
+        return Advice("explore", f"{seed} {habits.forget} {habits.overlook}", "open fridge 1")

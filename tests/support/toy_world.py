@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentcli.environments.protocol import Context, Habits, Observation, Start
+from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
 from agentcli.errors import EngineError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -55,29 +55,34 @@ class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """What goes wrong when an engine is made."""
 
 
-class ToyWorld:
-    """The World protocol over corridors."""
+class ToyHabits(msgspec.Struct, frozen=True):
+    """The toy's searching expert has the habits of the real one, and does not act on them."""
 
-    name = "toy"
-    role = "You are an agent in a corridor."
+    forget: float = 0.0
+    overlook: float = 0.0
+    wander: float = 1.0
+
+
+class ToyWorld:
+    """A World and Tutor over corridors."""
+
+    card = Card(name="toy", role="You are an agent in a corridor.", splits=("train", "test"), evaluation_split="test")
+    habits = ToyHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = msgspec.convert(settings.options, ToyOptions)
         self.openings: Counter[str] = Counter()
 
-    def splits(self) -> list[str]:
-        return ["train", "test"]
-
     def tasks(self, split: str) -> list[Task]:
-        if split not in self.splits():
-            raise UsageError(f"--split {split}: toy has {', '.join(self.splits())}")
+        if split not in self.card.splits:
+            raise UsageError(f"--split {split}: toy has {', '.join(self.card.splits)}")
         return [self.task(split, index) for index in range(self.options.tasks)]
 
     def task(self, split: str, index: int) -> Task:
         length = self.options.length + index % 3
         return Task(
             id=f"{split}/{index}",
-            world=self.name,
+            world=self.card.name,
             split=split,
             kind=("open", "locked")[index % 2],
             attributes={"length": str(length)},
@@ -96,10 +101,10 @@ class ToyWorld:
     def vocabulary(self) -> list[str]:
         return sorted({"corridor", "door", "key", "pit", "room"})
 
-    def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+    def next(self, context: Context, seed: int, habits: ToyHabits) -> Advice:
         if "a key" in context.observations[-1]:
-            return "explore", "A key may open something.", "take key"
-        return "think", "The exit is in the east.", "go east"
+            return Advice("explore", "A key may open something.", "take key")
+        return Advice("think", "The exit is in the east.", "go east")
 
 
 class ToyEngine:

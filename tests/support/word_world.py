@@ -5,8 +5,11 @@ worth 1 and `coin` a half.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
-from agentcli.environments.protocol import Context, Observation
+import msgspec
+
+from agentcli.environments.protocol import Advice, Card, Context, Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task
 
@@ -60,8 +63,14 @@ ADMISSIBLE = ("a", "b", "win", "die", "noop", "crash")
 class WordWorld:
     """The part of a world that prompts need."""
 
-    name = "word"
-    role = "You say words."
+    card = Card(name="word", role="You say words.", splits=(), evaluation_split="test")
+    habits = msgspec.Struct
 
     def compact(self, context: Context) -> str:
         return " ".join(context.observations)
+
+    def vocabulary(self) -> list[str]:
+        return sorted(ADMISSIBLE)
+
+    def next(self, context: Context, seed: int, habits: Any) -> Advice:
+        return Advice("think", "the word that wins", "win")

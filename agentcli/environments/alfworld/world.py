@@ -11,7 +11,8 @@ from agentcli.environments.alfworld import dataset, generator
 from agentcli.environments.alfworld.draw import draw, parse_name
 from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
-from agentcli.environments.protocol import Context, Habits
+from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.protocol import Advice, Card, Context
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -46,20 +47,24 @@ def attributes_of(identifier: str) -> dict[str, str]:
 
 
 class AlfworldWorld:
-    """The World protocol over ALFWorld games. Cheap to make; raises UsageError and DataError for wrong settings."""
+    """A World and Tutor over ALFWorld games. Cheap to make; raises UsageError and DataError for wrong settings."""
 
-    name = "alfworld"
-    role = "You are an expert agent operating in the ALFRED Embodied Environment."
+    card = Card(
+        name="alfworld",
+        role="You are an expert agent operating in the ALFRED Embodied Environment.",
+        splits=tuple(SPLITS),
+        split="train",
+        evaluation_split="L0",
+        best_reward=1.0,
+        extra="alfworld",
+    )
+    habits = Habits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
         self.data = dataset.data_folder(settings.data)
         self._ids: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, frozenset[str]] = {}
-
-    def splits(self) -> list[str]:
-        """The three folders and the papers' levels with their training sides."""
-        return list(SPLITS)
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, sorted by trial, then folder: the task types lie mixed, so a panel's first N hold all.
@@ -69,14 +74,20 @@ class AlfworldWorld:
         if split not in SPLITS:
             raise UsageError(f"--split {split}: alfworld has {', '.join(SPLITS)}")
         folder, kinds = SPLITS[split]
-        found = []
+        tasks = []
         for identifier in self._sorted_ids(folder):
             kind = identifier.split("/", 2)[1].split("-", 1)[0]
             if kind in kinds:
-                found.append(
-                    Task(id=identifier, world=self.name, split=folder, kind=kind, attributes=attributes_of(identifier))
+                tasks.append(
+                    Task(
+                        id=identifier,
+                        world=self.card.name,
+                        split=folder,
+                        kind=kind,
+                        attributes=attributes_of(identifier),
+                    )
                 )
-        return found
+        return tasks
 
     def _sorted_ids(self, folder: str) -> tuple[str, ...]:
         if folder not in self._ids:
@@ -110,18 +121,18 @@ class AlfworldWorld:
 
     def compact(self, context: Context) -> str:
         """A prompt of 50 to 60 words from the agent's own past and what is admissible now (see compact.py)."""
-        from agentcli.environments.alfworld.compact import compact
+        from agentcli.environments.alfworld.tutor.compact import compact
 
         return compact(context)
 
     def vocabulary(self) -> list[str]:
         """Every receptacle and object name these settings can show, as whole tokens, sorted."""
-        from agentcli.environments.alfworld.vocabulary import entities
+        from agentcli.environments.alfworld.tutor.vocabulary import entities
 
         return entities(self.options, self.data)
 
-    def search(self, context: Context, seed: int, habits: Habits) -> tuple[str, str, str]:
+    def next(self, context: Context, seed: int, habits: Habits) -> Advice:
         """The searching expert's next move (see search.py)."""
-        from agentcli.environments.alfworld.search import search
+        from agentcli.environments.alfworld.tutor.search import search
 
         return search(context, seed, habits)

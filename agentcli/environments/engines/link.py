@@ -13,14 +13,19 @@ from typing import Any, cast
 import msgspec
 
 from agentcli import errors
-from agentcli.environments import frames
-from agentcli.environments.process import Process
+from agentcli.environments.engines import frames
+from agentcli.environments.engines.process import Process
 from agentcli.records.settings import EnvironmentSettings
 
 SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""
-AS_THEY_ARE = {"ReplayMismatchError": errors.ReplayMismatchError, "WriteError": errors.WriteError}
-"""What a process reports that is not one call's EngineError. A disk that is full for one task is full for all."""
+AS_THEY_ARE = {
+    "ReplayMismatchError": errors.ReplayMismatchError,
+    "WriteError": errors.WriteError,
+    "UsageError": errors.UsageError,
+}
+"""What a process reports that is not one call's EngineError: a disk that is full for one task is full for all, and a world that
+cannot do what was asked cannot do it for any."""
 
 
 class Call:
@@ -48,6 +53,8 @@ class Link:
         """Tasks pinned to this worker."""
         self.seconds = 0.0
         """Wall seconds spent on requests by the processes, those killed for a hang included."""
+        self.solvable = False
+        """The world's engines can plan; known once the process is set up."""
         self._settings = frames.Setup(settings, engines)
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
@@ -149,8 +156,10 @@ class Link:
             error = getattr(errors, reply.kind, errors.EngineError)(reply.text)
             setup.fail(error)
             self._fail_all(error)
-        elif not setup.future.done():
-            setup.future.set_result(None)
+        elif isinstance(reply, frames.Ready):
+            self.solvable = reply.solvable
+            if not setup.future.done():
+                setup.future.set_result(None)
         self._watch()
 
     def _watch(self) -> None:

@@ -14,8 +14,8 @@ from typing import Self, TypeVar
 
 import msgspec
 
-from agentcli.environments import frames
-from agentcli.environments.link import Link
+from agentcli.environments.engines import frames
+from agentcli.environments.engines.link import Link
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
@@ -81,6 +81,11 @@ class EnginePool:
     def seconds(self) -> float:
         """Seconds that the workers spent on requests, summed over workers."""
         return sum(link.seconds for link in self._links)
+
+    @property
+    def solvable(self) -> bool:
+        """Whether the world's engines can plan, once the pool is open."""
+        return any(link.solvable for link in self._links)
 
     async def __aenter__(self) -> Self:
         """Raises what setting up the world raises: UsageError, MissingError, DataError, EngineError."""

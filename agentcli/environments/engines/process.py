@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, cast
 
-from agentcli.environments.frames import take_frames
+from agentcli.environments.engines.frames import take_frames
 
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
@@ -22,7 +22,7 @@ STDERR_BYTES = 2000
 READ_BYTES = 1 << 18
 """More than a pipe holds: one read takes all that a dead process has left."""
 
-COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.worker")
+COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 
 
 class Process:

@@ -73,6 +73,8 @@ class Release(Message):
 class Ready(Message):
     """The world and a first engine are made."""
 
+    solvable: bool
+    """The engine can plan."""
     seconds: float = 0.0
 
 

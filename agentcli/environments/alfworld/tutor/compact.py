@@ -10,8 +10,8 @@ things that the task does not ask for: `now` names them.
 from functools import lru_cache
 
 from agentcli.environments.alfworld.goal import Goal
-from agentcli.environments.alfworld.knowledge import Knowledge, goal_of, know, parse
 from agentcli.environments.alfworld.names import type_of
+from agentcli.environments.alfworld.tutor.knowledge import Knowledge, goal_of, know, parse
 from agentcli.environments.protocol import Context
 
 HIDDEN = ("go to ", "examine ", "slice ", "look", "inventory", "help")

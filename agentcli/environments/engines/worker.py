@@ -1,4 +1,4 @@
-"""One engine process: `python -m agentcli.environments.worker`, started and spoken to by the pool only.
+"""One engine process: `python -m agentcli.environments.engines.worker`, started and spoken to by the pool only.
 
 It holds the live engines and snapshots of the tasks pinned to it and answers one request at a time. It never decides what
 happens to a task: a call that raises is reported and its engine thrown away, a crash or a hang is the pool's to notice.
@@ -22,18 +22,19 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from agentcli import errors
-from agentcli.environments import frames
-from agentcli.environments.protocol import Engine, Observation, World
+from agentcli.environments.engines import frames
+from agentcli.environments.protocol import Closable, Engine, Forkable, Observation, Solvable, World
 from agentcli.environments.registry import make_engine, make_world
 
 
 class Slot:
     """One live engine that plays one task."""
 
-    __slots__ = ("at", "engine", "snapshots", "task")
+    __slots__ = ("at", "engine", "forkable", "snapshots", "task")
 
     def __init__(self, engine: Engine, task: str) -> None:
         self.engine = engine
+        self.forkable = engine if isinstance(engine, Forkable) else None
         self.task = task
         self.at: int | None = None
         """The state the engine is in now."""
@@ -55,6 +56,11 @@ class Host:
         """The slot that the present request uses."""
         self._replayed = 0
         """Steps that the present request has replayed."""
+
+    @property
+    def solvable(self) -> bool:
+        """Whether the first engine can plan."""
+        return isinstance(self._free[0], Solvable)
 
     def serve(self, request: frames.Request) -> bytes | None:
         """The frame that answers `request`; an engine that raises is discarded and reported as Failed.
@@ -93,10 +99,10 @@ class Host:
                 start = slot.engine.start(task)
                 return frames.Opened(start, self._settle(slot, state, start.observation))
             case frames.Plan(_, state, history):
-                found = self._reach(state, history)
-                if found is None:
+                reached = self._reach(state, history)
+                if reached is None:
                     return frames.Lost()
-                return frames.Planned(list(found.engine.plan()), self._replayed)
+                return frames.Planned(self._plan(reached.engine), self._replayed)
             case frames.Release(released):
                 self._release(released)
                 return None
@@ -112,6 +118,12 @@ class Host:
             del slot.snapshots[request.state], self._slot_of[request.state]
         return frames.Stepped(observation, self._settle(slot, request.result, observation), self._replayed)
 
+    def _plan(self, engine: Engine) -> list[str]:
+        """Raises UsageError for an engine that cannot plan: no task of this world would fare better."""
+        if not isinstance(engine, Solvable):
+            raise errors.UsageError(f"{self._name} has no expert: its engine cannot plan; choose another --policy")
+        return list(engine.plan())
+
     def _reach(self, state: int, history: frames.History | None) -> Slot | None:
         """A slot whose engine is in `state`; None when the state is lost and there is no history to rebuild it from.
 
@@ -123,8 +135,9 @@ class Host:
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:
+            assert slot.forkable is not None, "a state without a snapshot is only known while its engine is there"
             snapshot, observed = slot.snapshots[state]
-            _check_copy(slot.engine.restore(snapshot), observed)
+            _check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
@@ -146,7 +159,7 @@ class Host:
 
     def _settle(self, slot: Slot, state: int, observation: Observation) -> bool:
         """The slot's engine has arrived in `state`; whether it gave a snapshot of it."""
-        snapshot = slot.engine.snapshot()
+        snapshot = None if slot.forkable is None else slot.forkable.snapshot()
         slot.at = state
         slot.snapshots[state] = snapshot, observation
         self._slot_of[state] = slot
@@ -201,9 +214,10 @@ def _check_text(history: frames.History, index: int, text: str) -> None:
 
 
 def _close(engine: Engine) -> None:
-    """Whatever an engine raises while it is thrown away changes nothing for the caller."""
-    with contextlib.suppress(Exception):
-        engine.close()
+    """Lets go of an engine that is thrown away. Whatever it raises changes nothing for the caller."""
+    if isinstance(engine, Closable):
+        with contextlib.suppress(Exception):
+            engine.close()
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
@@ -253,7 +267,7 @@ def main() -> int:
         if not isinstance(setup, frames.Setup):
             raise errors.EngineError("the first message must be Setup")
         host = Host(make_world(setup.settings), setup.settings.name, setup.engines)
-        answer = frames.encode_frame(frames.Ready())
+        answer = frames.encode_frame(frames.Ready(host.solvable))
     except Exception as error:
         answer = frames.encode_frame(failure(error))
     gc.collect()

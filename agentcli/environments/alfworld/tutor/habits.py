@@ -1,0 +1,28 @@
+"""What is wrong with the searching expert on purpose. It is imitated: the headroom that reinforcement learning has to close."""
+
+import random
+from functools import lru_cache
+from typing import Annotated
+
+import msgspec
+
+from agentcli.records.files import derive_seed
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class Habits(msgspec.Struct, kw_only=True, frozen=True):
+    """Shares of episodes, or of places. Each is also a field of `demos`."""
+
+    forget: Share = 0.0
+    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the second object."""
+    overlook: Share = 0.0
+    """Share of closed receptacles that are passed by without opening."""
+    wander: Share = 1.0
+    """Share of episodes that visit places in an order of their own; the others follow the order of the commands."""
+
+
+@lru_cache(maxsize=65536)
+def chance(episode_seed: int, habit: str) -> float:
+    """A number in [0, 1) that is drawn once per episode and habit."""
+    return random.Random(derive_seed(episode_seed, habit)).random()
