@@ -69,6 +69,14 @@ PANEL = _setting("--panel", str, "environment.panel", "Panel file instead of a s
 WHERE = _setting(
     "--where", list[str], "environment.where", "Keep tasks of these kinds, rooms, ...", "World", "KEY=A,B,KEY=C"
 )
+SHARD = _setting(
+    "--shard",
+    str,
+    "environment.shard",
+    "Only every N-th task of the panel, from the I-th on; `agentcli merge` joins the N runs.",
+    "World",
+    "I/N",
+)
 MAX_STEPS = _setting("--max-steps", int, "environment.max_steps", "Horizon: steps per episode.", "World", "N")
 
 POLICY = _setting(
@@ -202,6 +210,7 @@ SCHEMA_ARGUMENT = Option("name", (), str, "Record by name, or settings.", metava
 FILES_ARGUMENT = Option(
     "files", (), list[Path], "Files (.jsonl, .jsonl.zst, .json, .yaml settings) or run directories.", metavar="FILES"
 )
+SHARDS_ARGUMENT = Option("shards", (), list[Path], "The run directories of all shards.", metavar="SHARD...")
 WORLD_ARGUMENT = Option(
     "world", (), str, "World to look at.", "environment.name", metavar="WORLD", values=completion.worlds
 )

@@ -12,6 +12,7 @@ from agentcli.cli.options import (
     REPORTING,
     RESUME,
     SAMPLING,
+    SHARD,
     WORLD,
 )
 
@@ -31,6 +32,6 @@ COMMAND = Command(
     body=rollout,
     inherits=True,
     fresh=True,
-    options=(*LAYERS, *WORLD, *SAMPLING, METHOD, *GROWTH, ITERATION, *PACE, OUT, RESUME, OVERWRITE, *REPORTING),
+    options=(*LAYERS, *WORLD, SHARD, *SAMPLING, METHOD, *GROWTH, ITERATION, *PACE, OUT, RESUME, OVERWRITE, *REPORTING),
     example="agentcli rollout --preset quickstart --model runs/sft/checkpoint --method spark --tasks 16 -o runs/x",
 )

@@ -36,6 +36,8 @@ class EnvironmentSettings(Section, kw_only=True):
     """Keep tasks whose attribute (kind, room, ...) is one of these."""
     panel: str | None = None
     """A panel file, instead of a split."""
+    shard: str | None = None
+    """I/N: only every N-th task of the panel, from its I-th on (rollout and evaluations); `agentcli merge` joins the N runs."""
     max_steps: Count = 30
     """Horizon K: steps per episode."""
     processes: Count = 1

@@ -21,7 +21,7 @@ from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
 from agentcli.stages.harvest import Grower, Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, sampling_sources, single
+from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, refuse_shard, sampling_sources, single
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
@@ -45,6 +45,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
         policy=msgspec.structs.replace(settings.policy, kind="demonstrator", model=name),
         rollout=msgspec.structs.replace(settings.rollout, leaves=1, method=single(settings.rollout.method)),
     )
+    refuse_shard(settings, "demos")
     world = check_sampling(settings, model)
     check_policy(settings, settings.demos.policy, world)
     run = RunDirectory(out)

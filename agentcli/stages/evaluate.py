@@ -23,14 +23,14 @@ from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Pan
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources, single
+from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources, single
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE
-from agentcli.stages.walk import Kept, walk
+from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluationPlan(SamplingPlan):
+class EvaluationPlan(WalkPlan):
     """An evaluation that may begin."""
 
     command: str
@@ -114,6 +114,7 @@ def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int
     label = settings.evaluation.label or ""
     path = run.evaluation(label)
     world = check_sampling(settings, model)
+    whole = panel_for(world, settings.environment)
     return EvaluationPlan(
         stage=f"evaluation/{label}",
         run=run,
@@ -124,7 +125,8 @@ def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int
         outputs=[path, path.with_suffix(".json")],
         world=world,
         model=model,
-        panel=panel_for(world, settings.environment),
+        panel=part_to_walk(settings, whole),
+        whole=whole,
         seed=settings.seed,
         command=command,
         k=k,
@@ -156,14 +158,19 @@ def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
         return session.nothing_owed(read_json(plan.summary, dict))
     for line in walked.sampled.warnings(plan.settings, RESUMABLE):
         session.progress.note(line)
-    summary = summary_of(plan.settings, plan.command, plan.episodes, walked.panel, plan.k) | walked.budget
-    write_json(plan.summary, summary)
+    return conclude(session, plan.episodes, plan.command, plan.k, walked)
+
+
+def conclude(session: Session, path: Path, command: str, k: int | None, walked: PanelWalk) -> dict[str, Any]:
+    """Write the summary of the episodes in `path` and the manifest entry; returns the summary."""
+    summary = _summary(session.settings, command, path, walked.panel, k) | walked.extent
+    write_json(path.with_suffix(".json"), summary)
     session.finish(
         panel=walked.panel.sha256,
         panel_name=walked.panel.name,
         counts={"tasks": len(walked.panel.tasks), **summary["outcomes"]},
         ledger=msgspec.convert(summary["ledger"], Ledger),
-        statistics={"success": summary["success"], **walked.budget},
+        statistics={"success": summary["success"], **walked.extent},
         seconds=walked.seconds,
     )
     return summary
@@ -215,7 +222,7 @@ class EpisodeFile:
             yield store
 
 
-def summary_of(settings: Settings, command: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
+def _summary(settings: Settings, command: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
     """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
     chances = {"pass_at_k": msgspec.to_builtins(pass_at_k_summary(rows, k))} if k else {}

@@ -26,7 +26,7 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.rollout import grow_trees
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources
+from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, refuse_shard, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
@@ -65,6 +65,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     credit = credit_of(settings)
     refuse_adapter_beside_model(settings)
     refuse_greedy(settings)
+    refuse_shard(settings, "run")
     world = check_sampling(settings, model)
     panel = panel_for(world, settings.environment)
     tasks = iteration_tasks(panel.tasks, settings.rollout.tasks_per_step, 0, settings.seed)

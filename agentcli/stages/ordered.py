@@ -21,6 +21,7 @@ def write_in_order(sources: Sequence[Path], tasks: Iterable[str], out: Path) -> 
 
     Lines of one task keep their order; lines of other tasks are left out. `out`, which may be a source, appears whole.
     """
+    out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
     with ExitStack() as stack:
         places: dict[str, list[tuple[IO[bytes], int]]] = {}

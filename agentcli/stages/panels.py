@@ -2,7 +2,10 @@
 
 import hashlib
 import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from agentcli.environments.protocol import World, select
 from agentcli.errors import DataError, UsageError
@@ -10,11 +13,17 @@ from agentcli.records.files import derive_seed, read_json
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Panel, Task
 
+TaskT = TypeVar("TaskT")
+
 
 def make_panel(name: str, world: str, tasks: list[Task]) -> Panel:
-    """A panel and its hash: sha256 of the task ids joined by newlines."""
-    digest = hashlib.sha256("\n".join(task.id for task in tasks).encode()).hexdigest()
-    return Panel(name=name, world=world, tasks=tasks, sha256=digest)
+    """A panel and its hash."""
+    return Panel(name=name, world=world, tasks=tasks, sha256=panel_hash(task.id for task in tasks))
+
+
+def panel_hash(tasks: Iterable[str]) -> str:
+    """sha256 of task ids joined by newlines."""
+    return hashlib.sha256("\n".join(tasks).encode()).hexdigest()
 
 
 def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
@@ -35,6 +44,47 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
             f"no task of {world.card.name} {name} is left {why}; `agentcli env panel` shows what another choice leaves"
         )
     return make_panel(name, world.card.name, tasks)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count` of a panel, counted from 1."""
+
+    index: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.index}/{self.count}"
+
+    def part(self, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
+        """Every `count`-th task: all parts meet the same mixture of tasks where a panel is sorted by kind."""
+        return tasks[self.index - 1 :: self.count]
+
+
+def parse_shard(text: str | None) -> Shard | None:
+    """The text "3/8" as Shard(3, 8); None stays None. Raises UsageError."""
+    if text is None:
+        return None
+    index, _, count = text.partition("/")
+    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+        raise UsageError(f"environment.shard is {text!r}; write I/N with I from 1 to N, for instance --shard 3/8")
+    return Shard(int(index), int(count))
+
+
+def shard_of(panel: Panel, shard: Shard | None) -> Panel:
+    """The shard's part of the panel; without a shard the panel. Raises UsageError for a part that holds no task."""
+    if shard is None:
+        return panel
+    tasks = list(shard.part(panel.tasks))
+    if not tasks:
+        raise UsageError(f"environment.shard {shard}: the panel has only {len(panel.tasks)} tasks; take fewer shards")
+    return make_panel(f"{panel.name}/shard {shard.index} of {shard.count}", panel.world, tasks)
+
+
+def interleaved(parts: Sequence[Sequence[TaskT]]) -> list[TaskT]:
+    """The whole of which these are the parts, in the order of their shards."""
+    places = range(max(map(len, parts)))
+    return [part[place] for place in places for part in parts if place < len(part)]
 
 
 def read_panel(path: Path, world: str) -> Panel:

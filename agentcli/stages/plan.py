@@ -51,6 +51,8 @@ class StagePlan(ABC):
     """The files and model directories among its inputs; those that exist are hashed."""
     outputs: Sequence[Path]
     """The files and folders that it writes."""
+    resumable: bool = True
+    """Whether --resume can go on where it was interrupted."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
@@ -64,13 +66,18 @@ class StagePlan(ABC):
     @cached_property
     def determining(self) -> dict[str, Any]:
         """Settings and conditions that a resumed stage must share, as plain values."""
-        values: dict[str, Any] = {"seed": self.settings.seed}
-        values |= {name: plain(getattr(self.settings, name)) for name in self.sections}
-        for section, names in SPEED_ONLY.items():
-            for name in names:
-                if section in values:
-                    values[section].pop(name)
-        return {**values, **self.conditions}
+        return {**determining(self.settings, self.sections), **self.conditions}
+
+
+def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
+    """The seed and the sections without what only changes the speed, as plain values."""
+    values: dict[str, Any] = {"seed": settings.seed}
+    values |= {name: plain(getattr(settings, name)) for name in sections}
+    for section, names in SPEED_ONLY.items():
+        for name in names:
+            if section in values:
+                values[section].pop(name)
+    return values
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
 """Stages whose recorded settings later commands inherit, in this order of preference."""
 
 NOT_INHERITED = {
-    "environment": ("split", "tasks", "where", "panel"),
+    "environment": ("split", "tasks", "where", "panel", "shard"),
     "policy": ("kind", "model", "adapter"),
     "rollout": ("iteration", "budget"),
     "train": ("credit",),

@@ -17,14 +17,14 @@ from agentcli.records.types import Outcome, Panel, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, sampling_sources
+from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
-from agentcli.stages.walk import Kept, walk
+from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
 
 @dataclass(frozen=True, kw_only=True)
-class RolloutPlan(SamplingPlan):
+class RolloutPlan(WalkPlan):
     """A rollout that may begin."""
 
     def counts(self) -> dict[str, int]:
@@ -39,7 +39,7 @@ def plan(settings: Settings, out: Path, *, model: str | None, world: World | Non
     Raises what `check_sampling` raises, and UsageError and DataError for a panel that cannot be walked.
     """
     world = check_sampling(settings, model, world)
-    panel, seed = tasks_of(settings, world)
+    whole, seed = tasks_of(settings, world)
     run = RunDirectory(out)
     return RolloutPlan(
         stage="rollout",
@@ -51,7 +51,8 @@ def plan(settings: Settings, out: Path, *, model: str | None, world: World | Non
         outputs=[run.trees, run.seconds],
         world=world,
         model=model,
-        panel=panel,
+        panel=part_to_walk(settings, whole),
+        whole=whole,
         seed=seed,
     )
 
@@ -81,8 +82,13 @@ async def grow_trees(
     walked = await walk(plan, session, TreeFile(run), title, ended=session.done, pool=pool)
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)
-    tally = tally_of(run.trees)
-    for line in tally.warnings(plan.settings, UNTRAINED if warn else RESUMABLE):
+    return conclude(session, walked, warn)
+
+
+def conclude(session: Session, walked: PanelWalk, warn: Callable[[str], None] | None = None) -> StageRecord:
+    """Count the trees, say what is wrong with them, and write the manifest entry."""
+    tally = tally_of(session.run.trees)
+    for line in tally.warnings(session.settings, UNTRAINED if warn else RESUMABLE):
         session.progress.note(line)
         if warn:
             warn(line)
@@ -92,7 +98,7 @@ async def grow_trees(
         panel_name=walked.panel.name,
         counts=tally.counts,
         ledger=tally.ledger,
-        statistics={**tally.statistics(), **walked.budget, **tally.temperatures},
+        statistics={**tally.statistics(), **walked.extent, **tally.temperatures},
         seconds=walked.seconds,
     )
 

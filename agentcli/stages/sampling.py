@@ -11,6 +11,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world
+from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import make_policy, policy_names
@@ -51,6 +52,14 @@ def check_policy(settings: Settings, kind: str, world: World) -> None:
     if kind not in policy_names():
         policy = msgspec.structs.replace(settings.policy, kind=kind)
         make_policy(msgspec.structs.replace(settings, policy=policy), world, None, None)
+
+
+def refuse_shard(settings: Settings, stage: str) -> None:
+    """Raises UsageError for a shard of a panel that is not walked once."""
+    if settings.environment.shard is not None:
+        raise UsageError(
+            f"environment.shard {settings.environment.shard}: {stage} has no shards, rollout and evaluations have; leave it out"
+        )
 
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:

@@ -201,9 +201,8 @@ class Session:
         """Refuse output that exists unasked, and to go on otherwise than as begun."""
         self._existing = [path for path in self.plan.outputs if os.path.lexists(path)]
         if self._existing and not self.invocation.resume and not self.invocation.overwrite:
-            raise UsageError(
-                f"{self._existing[0]} exists; go on with --resume where it was interrupted, or replace it with --overwrite"
-            )
+            go_on = "go on with --resume where it was interrupted, or " if self.plan.resumable else ""
+            raise UsageError(f"{self._existing[0]} exists; {go_on}replace it with --overwrite")
         if self.invocation.resume and self._begun.exists():
             difference = self._difference(read_json(self._begun, Begun))
             if difference:
@@ -220,7 +219,7 @@ class Session:
         difference = first_difference(begun.settings, self.plan.determining)
         if difference:
             return f"settings than it was started with: {difference}"
-        fault = _other_inputs(begun.inputs, self.plan.hashes)
+        fault = other_inputs(begun.inputs, self.plan.hashes)
         return f"input than it was started with: {fault}" if fault else None
 
     def _standing(self) -> str:
@@ -265,7 +264,7 @@ def _begun(run: Path, stage: str) -> Path:
     return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
-def _other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
+def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
     """How inputs (sha256 by path) are not the old ones in the old order."""
     then, now = list(old.values()), list(new.values())
     other = next((path for path, sha256 in new.items() if sha256 not in then), None)

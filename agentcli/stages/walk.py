@@ -12,17 +12,49 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.errors import DataError
+from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
+from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Panel, StageRecord
 from agentcli.stages.harvest import Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.ordered import write_in_order
-from agentcli.stages.panels import make_panel
+from agentcli.stages.panels import make_panel, parse_shard, shard_of
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkPlan(SamplingPlan):
+    """A walk over a panel, or over a shard of one."""
+
+    whole: Panel
+    """The panel of which `panel` is a shard; the same without shards."""
+
+    @property
+    def extent(self) -> dict[str, Any]:
+        """For the manifest: which shard of which panel this is; empty without shards. `merge` reads it."""
+        shard = parse_shard(self.settings.environment.shard)
+        if shard is None:
+            return {}
+        whole = {"name": self.whole.name, "tasks": len(self.whole.tasks), "sha256": self.whole.sha256}
+        return {"shard": {"index": shard.index, "count": shard.count, "panel": whole}}
+
+
+def part_to_walk(settings: Settings, whole: Panel) -> Panel:
+    """The panel, or the shard of it that the settings name.
+
+    Raises UsageError for a shard that is none or holds no task, and beside a budget: that counts what the trees of the whole panel
+    cost, in order.
+    """
+    shard = parse_shard(settings.environment.shard)
+    if shard is not None and settings.rollout.budget is not None:
+        raise UsageError(
+            f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts over the whole panel; leave one of the two out"
+        )
+    return shard_of(whole, shard)
 
 
 class Kept(NamedTuple):
@@ -54,15 +86,15 @@ class PanelWalk:
 
     panel: Panel
     """The part of the panel that was walked: all of it without a budget."""
-    budget: dict[str, Any]
-    """For the manifest: what was spent of the budget; empty without one."""
+    extent: dict[str, Any]
+    """For the manifest: what was spent of the budget, or which shard it is; empty without either."""
     sampled: Tally
     """Over the trees grown now, not those kept."""
     seconds: Mapping[str, float]
 
 
 async def walk(
-    plan: SamplingPlan,
+    plan: WalkPlan,
     session: Session,
     records: Records,
     title: str,
@@ -107,7 +139,7 @@ async def walk(
     panel = walked_part(plan.panel, allowance, session.progress)
     if kept:
         write_in_order([records.path], [task.id for task in panel.tasks], records.path)
-    return PanelWalk(panel=panel, budget=allowance.report(panel.tasks), sampled=sampled, seconds=seconds)
+    return PanelWalk(panel=panel, extent=allowance.report(panel.tasks) | plan.extent, sampled=sampled, seconds=seconds)
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:

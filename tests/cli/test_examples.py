@@ -31,11 +31,15 @@ SESSION = [
     ("eval",),
     ("pass-at-k",),
     ("test-time-branch",),
+    ("merge",),
     ("compare",),
     ("run",),
     ("validate",),
     ("schema",),
 ]
+SHARD = ("rollout", "--preset", "quickstart", "--policy", "random", "--tasks", "3", "--shard")
+BEFORE = {("merge",): [(*SHARD, f"{part}/2", "-o", f"runs/part-{part}") for part in (1, 2)]}
+"""What an example takes for granted."""
 SMALL = {
     "ENVIRONMENT__MAX_STEPS": "4",
     "ENVIRONMENT__OPTIONS__GAMES": "{train: 24, valid_seen: 8, valid_unseen: 8}",
@@ -74,7 +78,12 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
             patch.setenv(f"AGENTCLI_{name}", value)
         patch.setenv("AGENTCLI_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.chdir(folder)
-        yield {path: agentcli(*example(path)) for path in SESSION}
+        answers = {}
+        for path in SESSION:
+            for words in BEFORE.get(path, ()):
+                assert agentcli(*words).code == 0, words
+            answers[path] = agentcli(*example(path))
+        yield answers
 
 
 def test_the_session_holds_every_command() -> None:
@@ -130,7 +139,7 @@ def test_dry_run_refuses_output_that_exists_as_the_command_does(path: tuple[str,
     assert " exists; " in dry.stderr
 
 
-@pytest.mark.parametrize("path", [path for path in WRITING if path[0] not in ("env", "preset")], ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in WRITING if path[0] not in ("env", "preset", "merge")], ids=" ".join)
 def test_resume_of_a_finished_stage_owes_nothing_and_changes_no_result(path: tuple[str, ...]) -> None:
     before = results()
     answer = agentcli(*example(path), "--resume")

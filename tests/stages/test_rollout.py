@@ -8,19 +8,18 @@ import msgspec
 import pytest
 from growing import grow_all
 from grown_runs import roll, toy
+from refusal import refused
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import (
-    DemosSettings,
-)
+from agentcli.records.settings import DemosSettings, PolicySettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
 from agentcli.stages.demos import demos
-from agentcli.stages.rollout import plan
+from agentcli.stages.rollout import plan, rollout
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session
 
@@ -101,6 +100,21 @@ def test_every_tree_has_its_seconds_beside_it_and_one_that_was_redone_has_them_t
     (tmp_path / "x" / "trees.jsonl").unlink()
     roll(toy(), tmp_path / "x", resume=True)
     assert len(list(read_records(tmp_path / "x" / "trees.jsonl", Tree))) == 12
+
+
+def test_no_engine_starts_before_everything_was_checked(tmp_path: Path) -> None:
+    """The engines of this world cannot be made, so a command that starts them says so."""
+    broken = toy(options={"setup_fault": "exit"})
+    refused(lambda: roll(broken, tmp_path / "new"), code=4, names="engine")
+    roll(toy(), tmp_path / "x")
+    before = (tmp_path / "x" / "trees.jsonl").read_bytes()
+    refused(lambda: roll(broken, tmp_path / "x"), names="x/trees.jsonl", remedy="--overwrite")
+    refused(lambda: roll(broken, tmp_path / "x", resume=True), names="environment.options.setup_fault")
+    assert (tmp_path / "x" / "trees.jsonl").read_bytes() == before
+    unknown = msgspec.structs.replace(broken, policy=PolicySettings(kind="nobody"))
+    refused(lambda: roll(unknown, tmp_path / "y"), names="nobody")
+    lost = msgspec.structs.replace(broken, policy=PolicySettings())
+    refused(lambda: rollout(lost, tmp_path / "y", Invocation([]), model="./nowhere"), code=4, names="./nowhere")
 
 
 def test_nothing_owed_changes_nothing(tmp_path: Path) -> None:
