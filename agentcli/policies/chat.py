@@ -30,9 +30,10 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
             f"policy.model: the tokenizer of {tokenizer.name_or_path or 'this model'} has no chat template; "
             "use an instruction-tuned model, or put a chat_template.jinja into its directory"
         )
-    return tokenizer.apply_chat_template(
+    ids: list[int] = tokenizer.apply_chat_template(
         messages(tokenizer, text), add_generation_prompt=True, tokenize=True, return_dict=False
     )
+    return ids
 
 
 def plain(tokenizer: Any, text: str) -> str:
