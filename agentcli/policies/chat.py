@@ -1,4 +1,4 @@
-"""A user message as the tokens a chat model expects; the one function that sampling, sft and train share.
+"""Turns a user message into the tokens a chat model expects, for sampling, sft and train alike.
 
 What was sampled on must be what is trained on, so nothing else applies a chat template. Text from an environment cannot
 speak for the model: strings that the tokenizer would read as control tokens are broken up first.
@@ -37,8 +37,12 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def plain(tokenizer: Any, text: str) -> str:
-    """`text` with a space after the first character of whatever the tokenizer would read as a control token."""
-    return _control(tokenizer).sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+    """Put a space after the first character of whatever the tokenizer would read as a control token."""
+    return _control(tokenizer).sub(_broken_up, text)
+
+
+def _broken_up(token: re.Match[str]) -> str:
+    return f"{token[0][0]} {token[0][1:]}"
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,8 @@
 """An HTTP endpoint asked with patience: a deadline, retries after growing pauses, a rate limit, bounded answers.
 
-It knows neither prompts nor the protocol spoken over it. Nothing the server sends is trusted: bodies are bounded, waits it asks
-for are bounded, redirects are not followed (the key would travel along), its error texts become one line without the key.
+It knows neither prompts nor the protocol spoken over it. Nothing that the server sends is trusted. Bodies are bounded, and so
+are the waits it asks for. Redirects are not followed, since the key would travel along. Its error texts become one line
+without the key.
 Proxies of the environment (HTTP_PROXY, ...) are used for loopback addresses too, unless NO_PROXY names them.
 """
 
@@ -24,9 +25,9 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import EndpointSettings
 
 MAY_PASS = frozenset({408, 409, 429})
-"""Refusals worth another attempt, beside 5xx; these and no other are also retried by OpenAI's own client."""
+"""Refusals worth another attempt, beside 5xx. OpenAI's own client retries the same ones."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
-"""Seconds: the pause doubles from one attempt to the next."""
+"""Seconds. The pause doubles from one attempt to the next."""
 LONGEST_WAIT = 600.0
 """A server that asks for a longer wait (Retry-After, seconds) has refused."""
 CONNECT_SECONDS = 10.0
@@ -45,11 +46,12 @@ class Malformed(ValueError):
 
 
 class RequestFailed(PolicyError):
-    """A request that failed for good. `status` and `text` are the server's, None and '' when it did not answer."""
+    """A request that failed for good. `status` and `text` are the server's; None and '' when it did not answer."""
 
     def __init__(self, message: str, status: int | None = None, text: str = "") -> None:
         super().__init__(message)
-        self.status, self.text = status, text
+        self.status = status
+        self.text = text
 
 
 class _Passing(Exception):
@@ -57,7 +59,9 @@ class _Passing(Exception):
 
     def __init__(self, reason: str, status: int | None = None, text: str = "", after: float = 0.0) -> None:
         super().__init__(reason)
-        self.status, self.text, self.after = status, text, after
+        self.status = status
+        self.text = text
+        self.after = after
 
 
 class _Unreachable(_Passing):
@@ -78,7 +82,10 @@ class Endpoint:
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self.url = _checked_url(settings.base_url)
-        self._settings, self._key, self._clock, self._sleep = settings, key, clock, sleep
+        self._settings = settings
+        self._key = key
+        self._clock = clock
+        self._sleep = sleep
         headers = {"User-Agent": f"agentcli/{__version__}", "Accept-Encoding": "identity"}
         if key:
             if not (key.isascii() and key.isprintable()):
@@ -102,19 +109,20 @@ class Endpoint:
         await self._client.aclose()
 
     async def get(self, path: str, read: Callable[[bytes], T]) -> T:
-        """As `post`, without a body."""
+        """Ask as `post` does, without a body."""
         return await self._ask("GET", path, read, None, 0)
 
     async def post(self, path: str, read: Callable[[bytes], T], body: bytes, seed: int) -> T:
-        """What `read` makes of the answer's body; `seed` decides the jitter of pauses.
+        """Send `body`; what `read` makes of the answer's body. `seed` decides the jitter of pauses.
 
-        Raises RequestFailed after the last attempt, at the first refusal that will not pass, and at once where nothing
-        listens as long as the server has never been reached.
+        Raises RequestFailed after the last attempt, and at the first refusal that will not pass. Where nothing listens and
+        the server has never been reached, it is raised at once.
         """
         return await self._ask("POST", path, read, body, seed)
 
     async def _ask(self, method: str, path: str, read: Callable[[bytes], T], body: bytes | None, seed: int) -> T:
-        url, attempts = self.url + path, self._settings.retries + 1
+        url = self.url + path
+        attempts = self._settings.retries + 1
         for attempt in range(1, attempts + 1):
             try:
                 return read(await self._attempt(method, url, body))
@@ -122,7 +130,8 @@ class Endpoint:
                 failed = _Passing(f"the answer is malformed: {error}")
             except _Passing as error:
                 failed = error
-            if attempt == attempts or (isinstance(failed, _Unreachable) and not self._reached):
+            nobody_there = isinstance(failed, _Unreachable) and not self._reached
+            if attempt == attempts or nobody_there:
                 break
             jitter = random.Random(derive_seed(seed, "pause", attempt)).uniform(0.5, 1.0)
             pause = jitter * min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
@@ -155,7 +164,7 @@ class Endpoint:
         raise self._refusal(url, response, data)
 
     async def _turn(self) -> None:
-        """Wait until this attempt may start: requests_per_minute spaces starts evenly, Retry-After holds up everyone."""
+        """Wait until this attempt may start. requests_per_minute spaces starts evenly; Retry-After holds up everyone."""
         rate = self._settings.requests_per_minute
         async with self._gate:
             while (wait := self._not_before - self._clock()) > 0:
@@ -164,28 +173,33 @@ class Endpoint:
                 self._not_before = self._clock() + 60.0 / rate
 
     def _refusal(self, url: str, response: httpx.Response, data: bytes) -> Exception:
-        status, text = response.status_code, data.decode("utf-8", "replace")
-        said = self._clean(_error_message(data, text))
+        status = response.status_code
+        text = data.decode("utf-8", "replace")
+        explanation = self._clean(_error_message(data, text))
         if response.has_redirect_location:
-            said = f"it moved to {self._clean(response.headers['location'])}"
-        reason = f"answered {status}{': ' if said else ''}{said}"
+            explanation = f"it moved to {self._clean(response.headers['location'])}"
+        reason = f"answered {status}"
+        if explanation:
+            reason += f": {explanation}"
         if status not in MAY_PASS and status < 500:
             return RequestFailed(f"{url}: {reason}", status, text)
         after = _retry_after(response.headers.get("retry-after", ""))
         if after > LONGEST_WAIT:
             return RequestFailed(f"{url}: {reason} and asks to wait {after:.0f} s", status, text)
-        self._not_before = max(self._not_before, self._clock() + after) if after else self._not_before
+        if after:
+            self._not_before = max(self._not_before, self._clock() + after)
         return _Passing(reason, status, text, after)
 
     def _clean(self, text: str) -> str:
-        """One printable line without the key."""
+        """Make one printable line of the text, without the key."""
         hidden = text.replace(self._key, "***") if self._key else text
         line = "".join(char if char.isprintable() else " " for char in hidden)
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
 async def _bounded(response: httpx.Response) -> bytes:
-    parts, size = [], 0
+    parts = []
+    size = 0
     async for part in response.aiter_bytes():
         size += len(part)
         if size > LARGEST_BODY:
@@ -195,7 +209,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def _checked_url(url: str | None) -> str:
-    """`url` without a slash at its end."""
+    """Check a base URL, and take the slash off its end. Raises UsageError."""
     if not url:
         raise UsageError("policy.endpoint.base_url is not set; name the endpoint with --base-url http://HOST:PORT/v1")
     try:
@@ -215,7 +229,7 @@ def _checked_url(url: str | None) -> str:
 
 
 def _error_message(data: bytes, text: str) -> str:
-    """The message of an error in one of the usual JSON shapes, else the whole text."""
+    """Take the message out of one of the usual JSON shapes of errors, else the whole text."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -231,10 +245,16 @@ def _retry_after(value: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
-        try:
-            date = parsedate_to_datetime(value)
-        except (ValueError, TypeError):
-            return 0.0
-        date = date if date.tzinfo else date.replace(tzinfo=UTC)
-        seconds = (date - datetime.now(UTC)).total_seconds()
+        seconds = _seconds_until(value)
     return 0.0 if math.isnan(seconds) else max(0.0, seconds)
+
+
+def _seconds_until(value: str) -> float:
+    """Seconds from now to an HTTP date; 0 for what is not a date."""
+    try:
+        date = parsedate_to_datetime(value)
+    except (ValueError, TypeError):
+        return 0.0
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return (date - datetime.now(UTC)).total_seconds()

@@ -1,15 +1,15 @@
 """The openai policy: a served model that speaks /chat/completions, whoever serves it (vLLM, SGLang, llama.cpp, a company).
 
-The prompt is sent as text and the server applies its chat template. Sampling is asked for from the plain softmax
-(top_p 1, top_k -1, ...), because servers otherwise apply what the model's generation_config.json says. Fields beyond the
-protocol are dropped one by one where the server refuses them by name, until it has answered once; what is lost is said once.
+The prompt is sent as text, and the server applies its chat template. Sampling is asked for from the plain softmax (top_p 1,
+top_k -1, ...), because servers otherwise apply what the model's generation_config.json says. Fields beyond the protocol are
+dropped one by one where the server refuses them by name, until it has answered once. What is lost is reported once.
 
 Token ids and log-probabilities come from servers that give both (vLLM: return_token_ids). Log-probabilities are taken as those
-before tempering, which is what vLLM (--logprobs-mode raw_logprobs) and OpenAI return; `policy.endpoint.logprobs` says where a
+before tempering, which is what vLLM (--logprobs-mode raw_logprobs) and OpenAI return. `policy.endpoint.logprobs` says where a
 server returns those of the sampled distribution. Whether equal seeds give equal responses is up to the server.
 
-Two ends of a failing request: once the endpoint has answered, it is a PolicyError (an errored leaf, which --resume redoes).
-Before that, and after FAILURES_IN_A_ROW of them with no answer between, it is a MissingError that ends the command. A refusal
+A failing request ends in one of two ways. Once the endpoint has answered, it is a PolicyError: an errored leaf, which --resume
+redoes. Before that, and after FAILURES_IN_A_ROW without an answer between, it is a MissingError that ends the command. A refusal
 that says the prompt does not fit the model's context is a PromptTooLongError: the fault of one prompt, not of the endpoint.
 """
 
@@ -26,7 +26,7 @@ import msgspec
 
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.endpoint import Endpoint, RequestFailed
-from agentcli.policies.openai_reply import Answer, read_answer, read_models
+from agentcli.policies.openai_reply import ServedReply, read_models, read_reply
 from agentcli.policies.protocol import Reply, Request
 from agentcli.records.settings import PolicySettings
 
@@ -44,7 +44,7 @@ OPTIONAL = {
     "top_p": (1.0, THEIR_DEFAULT),
     "seed": (None, "equal seeds may give different responses"),
 }
-"""Field -> its value (that of seed is the request's), and what is lost without it."""
+"""By field: its value (seed's is the request's), and what is lost without it."""
 LENGTH, NEW_LENGTH = "max_tokens", "max_completion_tokens"
 NAMING = frozenset({400, 403, 422})
 """Statuses with which servers refuse a field."""
@@ -74,21 +74,36 @@ class OpenAIPolicy:
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
         self.seconds = 0.0
-        self._settings, self._model, self._has_key = settings, settings.model, key is not None
+        self._settings = settings
+        self._model = settings.model
+        self._has_key = key is not None
         self._endpoint = Endpoint(settings.endpoint, key, clock, sleep)
         self._extras = {name: value for name, (value, _) in OPTIONAL.items()}
         self._length = LENGTH
-        self._first, self._answered, self._said = asyncio.Lock(), False, set[str]()
-        self._failures, self._stopped = 0, ""
-        self._waiting, self._since = 0, 0.0
+        self._first = asyncio.Lock()
+        """Held by the first request: the others wait until it has settled what the server knows."""
+        self._answered = False
+        self._said: set[str] = set()
+        self._failures = 0
+        """Failed requests in a row."""
+        self._stopped = ""
+        """Why no request is sent any more."""
+        self._waiting = 0
+        """Requests that wait for an answer."""
+        self._since = 0.0
+        """When `seconds` was last brought up to date."""
 
     async def respond(self, request: Request) -> Reply:
-        """Raises PolicyError and MissingError as the module says, PromptTooLongError also for a prompt longer than
-        policy.max_prompt_tokens (where the server counts them), PolicyError for a response that a content filter withheld, and
-        UsageError when no model is named and the endpoint does not have exactly one."""
+        """Sample one response.
+
+        Raises PolicyError and MissingError as the module says, and PolicyError for a response that a content filter withheld.
+        PromptTooLongError also for a prompt longer than policy.max_prompt_tokens, where the server counts tokens. UsageError
+        when no model is named and the endpoint does not have exactly one.
+        """
         with self._timed():
             if not self._answered:
                 async with self._first:
+                    # Another request may have been the first while this one waited.
                     if not self._answered:
                         return self._accepted(await self._begin(request), request)
             return self._accepted(await self._go_on(request), request)
@@ -97,8 +112,8 @@ class OpenAIPolicy:
         """Close all connections."""
         await self._endpoint.close()
 
-    async def _begin(self, request: Request) -> Answer:
-        """The first answer, alone: it settles the model's name and the fields that the server knows."""
+    async def _begin(self, request: Request) -> ServedReply:
+        """Ask for the first answer, alone: it settles the model's name and the fields that the server knows."""
         self._check_stopped()
         try:
             if self._model is None:
@@ -115,29 +130,32 @@ class OpenAIPolicy:
         self._answered = True
         return answer
 
-    async def _go_on(self, request: Request) -> Answer:
+    async def _go_on(self, request: Request) -> ServedReply:
         self._check_stopped()
         try:
             answer = await self._ask(request)
         except RequestFailed as failure:
             self._failures += 1
             if self._failures >= FAILURES_IN_A_ROW:
-                text = f"{failure}; the last {self._failures} requests failed: go on with --resume when the endpoint answers"
-                raise self._stop(text) from failure
+                advice = "go on with --resume when the endpoint answers"
+                raise self._stop(f"{failure}; the last {self._failures} requests failed: {advice}") from failure
             raise
         self._failures = 0
         return answer
 
-    async def _ask(self, request: Request) -> Answer:
+    async def _ask(self, request: Request) -> ServedReply:
         try:
-            return await self._endpoint.post(CHAT, read_answer, msgspec.json.encode(self._body(request)), request.seed)
+            body = msgspec.json.encode(self._body(request))
+            return await self._endpoint.post(CHAT, read_reply, body, request.seed)
         except RequestFailed as failure:
             if failure.status in REFUSING and TOO_LONG.search(failure.text):
                 raise PromptTooLongError(f"{failure}; shorten prompts with --history") from failure
             raise
 
     def _body(self, request: Request) -> dict[str, Any]:
-        extras = {**self._extras, "seed": request.seed % 2**31} if "seed" in self._extras else self._extras
+        extras = dict(self._extras)
+        if "seed" in extras:
+            extras["seed"] = request.seed % 2**31
         return {
             "model": self._model,
             "messages": [{"role": "user", "content": plain(request.prompt)}],
@@ -146,9 +164,10 @@ class OpenAIPolicy:
             **extras,
         }
 
-    def _accepted(self, answer: Answer, request: Request) -> Reply:
-        """The reply, unless the settings or a filter forbid it; says once what the server does not give."""
-        reply, limit = answer.reply, self._settings.max_prompt_tokens
+    def _accepted(self, answer: ServedReply, request: Request) -> Reply:
+        """The reply, unless the settings or a filter forbid it. What the server does not give is reported once."""
+        reply = answer.reply
+        limit = self._settings.max_prompt_tokens
         if reply.prompt_tokens > limit:
             raise PromptTooLongError(
                 f"the prompt has {reply.prompt_tokens} tokens, policy.max_prompt_tokens is {limit}; "
@@ -156,14 +175,16 @@ class OpenAIPolicy:
             )
         if answer.withheld:
             raise PolicyError(f"{self._endpoint.url}: a content filter withheld the response")
-        for given, name in ((answer.token_ids, "token ids"), (answer.logprobs, "log-probabilities")):
-            if not given and reply.text:
-                self._say(f"gives no {name}: {NOT_TRAINABLE}")
+        if reply.text and not answer.token_ids:
+            self._say(f"gives no token ids: {NOT_TRAINABLE}")
+        if reply.text and not answer.logprobs:
+            self._say(f"gives no log-probabilities: {NOT_TRAINABLE}")
         if answer.split:
             self._say(
                 "takes reasoning out of the text, <think> included; start it without a reasoning parser, or responses will be "
                 "malformed"
             )
+        # A greedy response has no distribution that could have been tempered.
         tempered = self._settings.endpoint.logprobs == "processed" and reply.logprobs and request.temperature > 0
         stored = request.temperature if tempered else 1.0
         return msgspec.structs.replace(reply, temperature=request.temperature, logprob_temperature=stored)
@@ -173,6 +194,7 @@ class OpenAIPolicy:
         try:
             names = await self._endpoint.get(MODELS, read_models)
         except RequestFailed as failure:
+            # The server has no list of models, which is not a fault: it only must be told which one to use.
             if failure.status in (404, 405, 501):
                 raise UsageError(
                     f"policy.model is not set and {url} lists none; name one with --model NAME"
@@ -184,9 +206,10 @@ class OpenAIPolicy:
         return names[0]
 
     def _without_refused_field(self, failure: RequestFailed) -> bool:
-        """Drop the first optional field that a refusal names; False when there is none."""
+        """Drop the first optional field that a refusal names. False when it names none."""
         if failure.status not in NAMING:
             return False
+        # OpenAI's newer models refuse the old name of the length and tell the new one.
         if self._length == LENGTH and NEW_LENGTH in failure.text:
             self._length = NEW_LENGTH
             return True
@@ -239,11 +262,10 @@ class OpenAIPolicy:
 
 
 def key_from_environment(variable: str) -> str | None:
-    """The key, None where the variable is empty or not set."""
+    """The key in an environment variable; None where it is empty or not set."""
     return os.environ.get(variable, "").strip() or None
 
 
 def plain(text: str) -> str:
-    """`text` with control tokens such as <|im_end|> broken up as `chat.plain` does it: text from an environment cannot
-    speak for the model."""
+    """Break up control tokens such as <|im_end|>, as `chat.plain` does: text from an environment cannot speak for the model."""
     return CONTROL.sub("< |", text)

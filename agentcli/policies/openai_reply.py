@@ -1,10 +1,10 @@
-"""What a chat completions server sends back, checked field by field, and the Reply made from it.
+"""Reads what a chat completions server sends back: checked field by field, and made into a Reply.
 
 Token ids and log-probabilities are kept only together, one of each for every token: a training row needs both. Fields that
 are not named here are ignored.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -12,12 +12,13 @@ from agentcli.policies.endpoint import Malformed
 from agentcli.policies.protocol import Reply
 from agentcli.records.types import StopReason
 
+T = TypeVar("T")
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Logprob = Annotated[float, msgspec.Meta(ge=-1e6, le=1e-6)]
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 STOPS = {"stop": StopReason.STOP, "eos_token": StopReason.STOP, "length": StopReason.LENGTH}
-"""By finish_reason (eos_token: text-generation-inference)."""
+"""Why a response ended, by finish_reason. text-generation-inference says eos_token."""
 WITHHELD = "content_filter"
 
 
@@ -60,30 +61,35 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """A reply, and what is peculiar about how it came."""
+class ServedReply(msgspec.Struct, frozen=True):
+    """A reply, and what its server did or left out."""
 
     reply: Reply
     withheld: bool
-    """A content filter cut the response."""
+    """Whether a content filter cut the response."""
     split: bool
-    """The server moved a part of the response out of its text, as reasoning."""
+    """Whether the server moved a part of the response out of its text, as reasoning."""
     token_ids: bool
+    """Whether the server gave token ids."""
     logprobs: bool
+    """Whether the server gave log-probabilities."""
 
 
-def read_answer(data: bytes) -> Answer:
-    """The first choice of a chat completion.
+def read_reply(data: bytes) -> ServedReply:
+    """Read the first choice of a chat completion.
 
-    Raises Malformed for another schema, numbers no token id, log-probability or count can be, lists of unequal length, and
-    an end that is neither the model's nor the limit's.
+    Raises Malformed for another schema, for numbers that no token id, log-probability or count can be, for lists of unequal
+    length, and for an end that is neither the model's nor the limit's.
     """
     completion = _decode(data, _Completion)
-    choice, usage = completion.choices[0], completion.usage or _Usage()
+    choice = completion.choices[0]
+    usage = completion.usage or _Usage()
     if choice.finish_reason != WITHHELD and choice.finish_reason not in STOPS:
         raise Malformed(f"finish_reason is {choice.finish_reason!r}"[:100])
     ids = choice.token_ids or []
-    logprobs = [token.logprob for token in (choice.logprobs and choice.logprobs.content) or []]
+    logprobs = []
+    if choice.logprobs is not None:
+        logprobs = [token.logprob for token in choice.logprobs.content or []]
     if ids and logprobs and len(ids) != len(logprobs):
         raise Malformed(f"{len(logprobs)} logprobs for {len(ids)} token_ids")
     paired = bool(ids and logprobs)
@@ -95,7 +101,7 @@ def read_answer(data: bytes) -> Answer:
         generated_tokens=len(ids) or usage.completion_tokens or 0,
         stop=STOPS.get(choice.finish_reason or "", StopReason.STOP),
     )
-    return Answer(
+    return ServedReply(
         reply=reply,
         withheld=choice.finish_reason == WITHHELD,
         split=bool(choice.message.reasoning or choice.message.reasoning_content),
@@ -105,11 +111,11 @@ def read_answer(data: bytes) -> Answer:
 
 
 def read_models(data: bytes) -> list[str]:
-    """Names of the served models. Raises Malformed."""
+    """Read the names of the served models. Raises Malformed."""
     return [model.id for model in _decode(data, _Models).data]
 
 
-def _decode(data: bytes, kind: type[Any]) -> Any:
+def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

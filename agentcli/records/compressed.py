@@ -1,13 +1,13 @@
 """Record files with suffix .zst: one zstandard frame per record, each with a checksum.
 
-A frame that is cut short at the end of the file (the process was killed while writing it) is like a torn last line. Any other
-damage is refused. Files compressed elsewhere, with all lines in one frame, are read the same way.
+A frame that is cut short at the end of the file is like a torn last line: the process was killed while writing it. Any other
+damage is refused. A file that was compressed elsewhere, with all lines in one frame, is read the same way.
 """
 
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, NamedTuple, cast
 
 import msgspec
 
@@ -44,35 +44,69 @@ def compressor() -> Callable[[bytes], bytes]:
 
 
 def mend_last_frame(path: Path) -> None:
-    """Make a file end with a whole frame, so that another can follow: a last frame that was not written to its end is cut
-    off, or written anew where its record is whole and only newline or checksum are missing.
+    """Make a file end with a whole frame, so that another can follow.
 
-    Raises DataError, and changes nothing, for a damaged file and where the torn frame holds several records.
+    A last frame that was not written to its end is cut off. Where its record is whole and only newline or checksum are
+    missing, it is written anew. Raises DataError, and changes nothing, for a damaged file and where the torn frame holds
+    several records.
     """
     import zstandard
 
-    decompressor = zstandard.ZstdDecompressor()
-    frame, text, several = None, b"", False
-    whole, ends_line = 0, True
     with open(path, "rb+") as file:
         try:
-            while chunk := file.read(_CHUNK):
-                while chunk:
-                    if frame is None:
-                        frame, text, several = decompressor.decompressobj(), b"", False
-                    text = (text[-1:] if several else text) + frame.decompress(chunk)
-                    several = several or b"\n" in text[:-1]
-                    chunk = b""
-                    if frame.eof:
-                        chunk, frame = frame.unused_data, None
-                        whole, ends_line = file.tell() - len(chunk), text.endswith(b"\n") if text else ends_line
+            end = _read_end(file)
         except zstandard.ZstdError as error:
             raise DataError(f"{path}: damaged compressed data ({error}); write it again with --overwrite") from error
-        if (frame is not None and several) or not ends_line:
+        if end.several or not end.ends_line:
             raise DataError(
                 f"{path}: its last line is not complete, but shares a frame with others; decompress it, or use --overwrite"
             )
-        file.truncate(whole)
-        if frame is not None and not is_torn(text, msgspec.json.Decoder()):
-            file.seek(whole)
-            file.write(compressor()(text.rstrip(b"\n") + b"\n"))
+        file.truncate(end.whole)
+        if end.torn is not None and not is_torn(end.torn, msgspec.json.Decoder()):
+            file.seek(end.whole)
+            file.write(compressor()(end.torn.rstrip(b"\n") + b"\n"))
+
+
+class _End(NamedTuple):
+    """How a compressed file ends."""
+
+    whole: int
+    """Bytes up to the end of the last whole frame."""
+    ends_line: bool
+    """Whether the whole frames end with a newline."""
+    torn: bytes | None
+    """Text of a last frame that was not written to its end."""
+    several: bool
+    """Whether that frame holds more than one line; its text is not kept then."""
+
+
+def _read_end(file: IO[bytes]) -> _End:
+    """Walk all frames. Raises zstandard.ZstdError where one is damaged."""
+    import zstandard
+
+    decompressor = zstandard.ZstdDecompressor()
+    frame: zstandard.ZstdDecompressionObj | None = None
+    text = b""
+    several = False
+    whole = 0
+    ends_line = True
+    while chunk := file.read(_CHUNK):
+        while chunk:
+            if frame is None:
+                frame = decompressor.decompressobj()
+                text = b""
+                several = False
+            # Of many lines in one frame only the last byte matters, and they may be more than memory holds.
+            kept = text[-1:] if several else text
+            text = kept + frame.decompress(chunk)
+            several = several or b"\n" in text[:-1]
+            if not frame.eof:
+                break
+            chunk = frame.unused_data
+            frame = None
+            whole = file.tell() - len(chunk)
+            if text:
+                ends_line = text.endswith(b"\n")
+    if frame is None:
+        return _End(whole, ends_line, torn=None, several=False)
+    return _End(whole, ends_line, torn=text, several=several)

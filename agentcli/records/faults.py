@@ -1,7 +1,7 @@
-"""What is wrong with the bytes of a record, in one line that ends with the JSON path of the field.
+"""Explains what is wrong with the bytes of a record, in one line that ends with the JSON path of the field.
 
-msgspec names the path of a value of the wrong type or out of bounds. Where the bytes are no JSON at all (NaN, a torn line, no
-UTF-8) it names a byte at most; the path of that byte is found here. Only ever called for a record that is refused.
+msgspec names the path of a value of the wrong type or out of bounds. Where the bytes are not JSON at all (NaN, a torn line, not
+UTF-8), it names a byte at most. The path of that byte is worked out here. All of this runs only for a record that is refused.
 """
 
 import re
@@ -19,16 +19,19 @@ _DEEPEST = 32
 
 
 def what_is_wrong(error: BaseException, data: bytes) -> str:
-    """One line: what a decoder found wrong with `data`, and where."""
+    """Say in one line what a decoder found wrong with `data`, and where."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error)
-        return shown(text if " - at " in text else f"{text} - at `$`")
+        # msgspec leaves the path out where the record itself is of the wrong type.
+        if " - at " not in text:
+            text = f"{text} - at `$`"
+        return shown(text)
     text, offset = _malformed(error, data)
     return shown(f"{text} - at `{json_path(data, offset)}`")
 
 
 def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
-    """Whether a line that ends without a newline was never written to its end: it is no JSON, not merely another record."""
+    """Whether a line without a newline was never written to its end: it is not JSON, rather than JSON of another record."""
     try:
         decoder.decode(line)
     except (msgspec.ValidationError, RecursionError, MemoryError):
@@ -60,18 +63,24 @@ def json_path(data: bytes, offset: int) -> str:
             path[-1] = mark.strip(b'"').decode(errors="replace")
         if len(path) > _DEEPEST:
             break
-    return "$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path if part != "")
+    text = "$"
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif part:
+            text += f".{part}"
+    return text
 
 
 def shown(text: str) -> str:
-    """`text` from a file as it may stand in a message: one line, no control characters, not without end."""
+    """Make `text` from a file fit for a message: one line, no control characters, shortened."""
     if len(text) > 400:
         text = f"{text[:250]}...{text[-100:]}"
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _malformed(error: BaseException, data: bytes) -> tuple[str, int]:
-    """What is wrong, and at which byte."""
+    """Say what is wrong, and at which byte."""
     if isinstance(error, RecursionError):
         return "nested too deeply", len(data)
     if isinstance(error, MemoryError):

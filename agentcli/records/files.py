@@ -1,8 +1,8 @@
-"""How records lie on disk: JSON Lines, UTF-8, one complete record a line, `.zst` by suffix.
+"""Record files: JSON Lines, UTF-8, one complete record a line, `.zst` by suffix.
 
-Readers stream: no function here holds a whole record file in memory. A torn last line (the process was killed while writing
-it) is a record still owed and is dropped; anything else that does not decode is refused with file, line and field. Writers
-leave whole lines and whole files, or WriteError.
+Readers stream: no function here holds a whole record file in memory. A torn last line is a record still owed, and is dropped:
+the process was killed while writing it. Anything else that does not decode is refused with file, line and field. Writers leave
+whole lines and whole files, or raise WriteError.
 """
 
 import errno
@@ -38,7 +38,7 @@ def sha256_file(path: Path) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an OSError of the block into a WriteError that names `path`, the reason and what to do."""
+    """Turn an OSError of the block into a WriteError that names `path`, the reason and what to do."""
     try:
         yield
     except WriteError:
@@ -50,7 +50,10 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a whole file or none of it: a temporary file beside it, synced, then renamed. Raises WriteError."""
+    """Write a whole file or none of it. Raises WriteError.
+
+    The bytes go to a temporary file beside it, which is synced and then renamed.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -85,10 +88,10 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def read_numbered(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
-    """Stream (line, record): 1-based lines of the file as an editor counts them, blank ones included.
+    """Stream (line, record). Lines are counted from 1 as an editor does, blank ones included.
 
-    Raises DataError "file:line: what is wrong - at `$.field`" for a line that is no such record, unless it is the last
-    line, has no newline and is no JSON: that one is a record still owed.
+    Raises DataError "file:line: what is wrong - at `$.field`" for a line that is not such a record. A last line that has
+    no newline and is not JSON is a record still owed, and ends the stream.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path), 1):
@@ -133,17 +136,21 @@ def _cannot_read(path: Path, error: OSError) -> DataError:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        with compressed.open_lines(path) if path.suffix == ".zst" else open(path, "rb") as file:
-            yield from compressed.lines(path, file) if path.suffix == ".zst" else file
+        if path.suffix == ".zst":
+            with compressed.open_lines(path) as file:
+                yield from compressed.lines(path, file)
+        else:
+            with open(path, "rb") as file:
+                yield from file
     except OSError as error:
         raise _cannot_read(path, error) from error
 
 
 class RecordWriter:
-    """Appends records, one complete line at a time, handed to the system before `write` returns.
+    """Appends records, one complete line at a time. A line has been handed to the system when `write` returns.
 
-    With `append`, a torn last line (`.zst`: a torn last frame) left by a killed run is cut off first. Makes the folder. Every
-    method raises WriteError when the disk is full or the place cannot be written; the file then ends with the last whole
+    Makes the folder. With `append`, a torn last line (`.zst`: a torn last frame) left by a killed run is cut off first. Every
+    method raises WriteError when the disk is full or the place cannot be written. The file then ends with the last whole
     record.
     """
 
@@ -154,11 +161,14 @@ class RecordWriter:
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             if append and path.exists():
-                compressed.mend_last_frame(path) if self._compress else _mend_last_line(path)
+                if self._compress:
+                    compressed.mend_last_frame(path)
+                else:
+                    _mend_last_line(path)
             self._file = open(path, "ab" if append else "wb", buffering=0)  # noqa: SIM115 - closed by close()
 
     def write(self, record: msgspec.Struct) -> None:
-        """Append one record. Raises DataError for a text that is no Unicode."""
+        """Append one record. Raises DataError for a text that is not Unicode."""
         try:
             line = self._encoder.encode(record) + b"\n"
         except UnicodeEncodeError as error:
@@ -170,10 +180,13 @@ class RecordWriter:
         owed = memoryview(data)
         try:
             while owed:
-                owed = owed[self._file.write(owed) :]
+                written = self._file.write(owed)
+                owed = owed[written:]
         except OSError:
+            # Take back the part of the line that was written, so that the file ends with a whole record.
             with suppress(OSError):
-                self._file.truncate(self._file.seek(len(owed) - len(data), os.SEEK_END))
+                start = self._file.seek(len(owed) - len(data), os.SEEK_END)
+                self._file.truncate(start)
             raise
 
     def close(self) -> None:
@@ -187,12 +200,13 @@ class RecordWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # An error of the block is the one to report, not the one that closing adds.
         with suppress(WriteError) if error else nullcontext():
             self.close()
 
 
 def _mend_last_line(path: Path) -> None:
-    """Make a file end with a newline: by adding it where only that is missing, else by cutting off what follows the last."""
+    """Make a file end with a newline: add it where only that is missing, else cut off what follows the last one."""
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         start = _start_of_last_line(file, end)
@@ -206,12 +220,12 @@ def _mend_last_line(path: Path) -> None:
 
 
 def _start_of_last_line(file: IO[bytes], end: int) -> int:
-    """Where the bytes after the last newline begin."""
+    """The offset behind the last newline."""
     while end > 0:
         start = max(0, end - 65536)
         file.seek(start)
-        found = file.read(end - start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
         end = start
     return 0

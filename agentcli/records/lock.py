@@ -1,6 +1,6 @@
-"""One writer per run directory.
+"""A lock that lets one process at a time write to a run directory.
 
-The lock is the kernel's (flock on RUN/.lock), so a killed process gives it up by dying and what it leaves of the file means
+The lock is the kernel's (flock on RUN/.lock). A killed process gives it up by dying, and what it leaves of the file means
 nothing. The file says who holds the lock. Readers need none: every file appears whole or grows by whole lines.
 """
 
@@ -18,7 +18,7 @@ NAME = ".lock"
 
 
 class Holder(msgspec.Struct, kw_only=True):
-    """Who writes to a run directory."""
+    """The process that writes to a run directory."""
 
     command: str
     process: int
@@ -49,8 +49,10 @@ class RunLock:
 
 
 def refuse_held(run: Path) -> None:
-    """Raises UsageError as RunLock does when there is another writer. Writes nothing: what is locked for the length of the question
-    is a file that a writer has left there, shared with all who ask."""
+    """Raise UsageError, as RunLock does, when there is another writer. Writes nothing.
+
+    For the length of the question it locks the file that a writer has left there. All who ask share that lock.
+    """
     path = run / NAME
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
         try:
@@ -60,8 +62,10 @@ def refuse_held(run: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """A descriptor that holds the lock on the file that `path` names now: one that its holder removed between our opening
-    and locking it is another file."""
+    """Open and lock the file that `path` names; its descriptor.
+
+    The holder may remove the file between our opening and locking it. We then hold a lock on nothing, and try again.
+    """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -70,7 +74,8 @@ def _locked(path: Path) -> int:
             os.close(descriptor)
             raise _written_by_another(path) from error
         with contextlib.suppress(FileNotFoundError):
-            if path.stat().st_ino == os.fstat(descriptor).st_ino:
+            is_current = path.stat().st_ino == os.fstat(descriptor).st_ino
+            if is_current:
                 return descriptor
         os.close(descriptor)
 

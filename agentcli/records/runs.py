@@ -1,6 +1,6 @@
-"""A run directory: which file lies where, and the manifest that says how it came about.
+"""A run directory: where each file lies, and the manifest that says how it came about.
 
-A stage writes its files first and its manifest entry last, atomically: a directory whose manifest names a stage holds
+A stage writes its files first and its manifest entry last, atomically. So a directory whose manifest names a stage holds
 that stage's finished output.
 """
 
@@ -39,12 +39,14 @@ class RunDirectory:
         return [self.checkpoint, self.optimizer, self.metrics, self.snapshot, self.tracking]
 
     def credit(self, name: str) -> Path:
-        """credit/<name>.jsonl"""
+        """The credit of one method: credit/<name>.jsonl."""
         return self.path / "credit" / f"{name}.jsonl"
 
     def evaluation(self, label: str) -> Path:
-        """evaluation/<label>.jsonl (one episode a line); the summary lies beside it with suffix .json. Raises UsageError for a
-        label that is no file name."""
+        """The episodes of one evaluation: evaluation/<label>.jsonl. Raises UsageError for a label that is not a file name.
+
+        The summary lies beside it with suffix .json.
+        """
         if not label or label.startswith(".") or "/" in label:
             raise UsageError(f"evaluation.label {label!r} is no file name; choose one with --label NAME")
         return self.path / "evaluation" / f"{label}.jsonl"
@@ -68,12 +70,12 @@ class RunDirectory:
                     f"{path}: no such file; write it with: agentcli assign-credit --method {name} {self.path}"
                 )
             return path
-        found = sorted((self.path / "credit").glob("*.jsonl"))
-        if len(found) == 1:
-            return found[0]
-        if not found:
+        files = sorted((self.path / "credit").glob("*.jsonl"))
+        if len(files) == 1:
+            return files[0]
+        if not files:
             raise DataError(f"{self.path}/credit: no credit yet; write it with: agentcli assign-credit {self.path}")
-        names = ", ".join(path.stem for path in found)
+        names = ", ".join(path.stem for path in files)
         raise UsageError(f"{self.path}/credit holds {names}; choose one with --credit NAME")
 
     def load_manifest(self) -> Manifest:
@@ -102,8 +104,8 @@ class RunDirectory:
 
 
 def link_latest(run: Path) -> None:
-    """Let runs/latest name this run, so that the next command finds it. A run kept elsewhere has no such link: nothing is
-    written beside a folder that the user named."""
+    """Let runs/latest name this run, so that the next command finds it."""
+    # Nothing is written beside a folder that the user named elsewhere.
     if run.absolute().parent.name != "runs":
         return
     link = run.parent / "latest"
@@ -119,14 +121,14 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages a result may depend on, those that are installed."""
-    found = {"agentcli": __version__, "python": sys.version.split()[0]}
+    """Versions of Python and of the installed packages that a result may depend on."""
+    installed = {"agentcli": __version__, "python": sys.version.split()[0]}
     for name in VERSIONED:
         try:
-            found[name] = metadata.version(name)
+            installed[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def git_commit() -> str | None:
@@ -139,6 +141,11 @@ def git_commit() -> str | None:
 
 
 def hash_inputs(paths: list[Path]) -> dict[str, str]:
-    """sha256 by path of every file; a directory stands for the regular files in it."""
-    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
-    return {str(file): sha256_file(file) for file in files if file.is_file()}
+    """sha256 by path of every file. A directory stands for the regular files in it."""
+    hashes = {}
+    for path in paths:
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        for file in files:
+            if file.is_file():
+                hashes[str(file)] = sha256_file(file)
+    return hashes

@@ -1,7 +1,7 @@
 """Siblings: responses that were sampled at the same state, and how many different actions they named.
 
 A fork that repeats its sibling's action buys a second walk of the same way. The papers count forks; these functions count what
-was new in them. They read a step's action only, so that whoever decodes less of a step than a Step can use them too.
+was new in them. They read only a step's action, so that they also serve a reader who decodes less of a step than Step.
 """
 
 from collections.abc import Iterable, Sequence
@@ -47,24 +47,24 @@ class Siblings(NamedTuple):
 
 
 def was_sampled(step: Answered) -> bool:
-    """Whether the policy gave a response: not where it broke before, nor where it was not asked (StopReason.OVERLONG)."""
+    """Whether the policy gave a response. It did not where it broke before, nor where it was not asked (overlong)."""
     return step.stop is not StopReason.OVERLONG and (step.error is None or bool(step.response))
 
 
 def named_action(step: Answered) -> str:
-    """What the step did: its action, or those of its moves in the order of the copies; "" where no action could be read."""
+    """The step's action, or those of its moves in the order of the copies; "" where no action could be read."""
     if step.moves:
         return joint_action({move.copy: move.action for move in step.moves})
     return step.action or ""
 
 
 def joint_action(actions: dict[int, str]) -> str:
-    """One text out of the actions of several copies, in their order."""
+    """Join the actions of several copies into one text, in their order."""
     return "\n".join(f"env_{copy}: {actions[copy]}" for copy in sorted(actions))
 
 
 def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
-    """Of all steps of a tree: the siblings at the initial state, and those at forks."""
+    """Count all steps of a tree: the siblings at the initial state, and those at forks."""
     groups: dict[int | None, list[Answered]] = {}
     for step in steps:
         groups.setdefault(step.parent, []).append(step)
@@ -78,6 +78,12 @@ def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
 
 
 def count_siblings(steps: Iterable[Answered]) -> Siblings:
-    """Count the steps that were sampled at one state; a step alone has no sibling. All malformed responses are one action."""
-    actions = [named_action(step) for step in steps if was_sampled(step)]
-    return Siblings(len(actions), len(set(actions))) if len(actions) > 1 else Siblings()
+    """Count the steps that were sampled at one state. All malformed responses are one action."""
+    actions = []
+    for step in steps:
+        if was_sampled(step):
+            actions.append(named_action(step))
+    # A step alone has no sibling.
+    if len(actions) < 2:
+        return Siblings()
+    return Siblings(len(actions), len(set(actions)))

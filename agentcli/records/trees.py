@@ -1,4 +1,4 @@
-"""Walking a tree: children, leaves, paths, and the check that it is one. All iterative: depth is no limit."""
+"""Walks over a tree: children, leaves, paths, and the check that it is one. None is recursive, so depth is no limit."""
 
 import math
 
@@ -18,11 +18,11 @@ from agentcli.records.types import (
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
-    """Steps by parent id (None: those that leave the initial state), siblings in order of creation."""
-    found: dict[int | None, list[Step]] = {}
+    """Steps by parent id, siblings in order of creation. None is the parent of steps that leave the initial state."""
+    by_parent: dict[int | None, list[Step]] = {}
     for step in tree.steps:
-        found.setdefault(step.parent, []).append(step)
-    return found
+        by_parent.setdefault(step.parent, []).append(step)
+    return by_parent
 
 
 def leaves(tree: Tree) -> list[Step]:
@@ -45,11 +45,11 @@ def paths(tree: Tree) -> list[list[Step]]:
 
 
 def validate_tree(tree: Tree, place: str = "tree") -> None:
-    """Check what the types cannot say: ids are positions, parents come first, outcomes sit on leaves and only there,
-    token ids and log-probabilities pair up, every copy moves at most once in a step, numbers are finite and within the
-    bounds of types.py (a tree that was made here has not been through a reader).
+    """Check what the types cannot say. Raises DataError naming `place` and the step.
 
-    Raises DataError naming `place` and the step.
+    Ids are positions and parents come first. Outcomes sit on leaves and only there. Token ids and log-probabilities pair
+    up. Every copy moves at most once in a step. Numbers are finite and within the bounds of types.py: a tree that was made
+    in this process has not been through a reader.
     """
     for position, step in enumerate(tree.steps):
         if fault := _misplaced(step, position):
@@ -61,8 +61,10 @@ def validate_tree(tree: Tree, place: str = "tree") -> None:
 
 
 def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
-    """Check that credit belongs to its (valid) tree: the same task, and only steps that it has. Raises DataError naming
-    `place` and the entry."""
+    """Check that credit belongs to its valid tree: the same task, and only steps that it has.
+
+    Raises DataError naming `place` and the entry.
+    """
     if credit.task != tree.task.id:
         raise DataError(
             f"{place}: task: is {shown(credit.task)}, the tree's is {shown(tree.task.id)}; run assign-credit again"
@@ -76,7 +78,7 @@ def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
 
 
 def _misplaced(step: Step, position: int) -> str | None:
-    """Which field says that the steps do not hang together, and why."""
+    """Name the field by which the steps do not hang together, and why."""
     if step.id != position:
         return f"id: is {step.id}, must be its position {position}"
     if step.parent is not None and not 0 <= step.parent < position:
@@ -85,9 +87,11 @@ def _misplaced(step: Step, position: int) -> str | None:
 
 
 def _damaged(step: Step, inner: bool) -> str | None:
-    """Which other field is wrong, and why."""
-    if (step.outcome is not None) == inner:
-        return f"outcome: {'an inner step has an outcome' if inner else 'a leaf has no outcome'}"
+    """Name another field that is wrong, and why."""
+    if inner and step.outcome is not None:
+        return "outcome: an inner step has an outcome"
+    if not inner and step.outcome is None:
+        return "outcome: a leaf has no outcome"
     if step.stop is StopReason.OVERLONG and step.outcome is not Outcome.FAILURE:
         return "stop: overlong, which is a failure, but the outcome is " + (step.outcome or "none")
     if len(step.token_ids) != len(step.logprobs):
@@ -104,13 +108,16 @@ def _damaged(step: Step, inner: bool) -> str | None:
 
 
 def _are_logprobs(values: list[float]) -> bool:
-    """A NaN survives min and max, but not a sum."""
+    """Whether all values are finite and within bounds."""
+    # A NaN may survive min and max, but not a sum.
     return min(values) >= LEAST_LOGPROB and max(values) <= LARGEST_LOGPROB and math.isfinite(sum(values))
 
 
 def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step with their copies; a step in one environment is one move in copy 1. A copy moves at most once a step. A
-    step whose policy was not asked has none."""
+    """The moves of a step with their copies. A step in one environment is one move in copy 1.
+
+    A copy moves at most once a step. A step whose policy was not asked has no moves.
+    """
     if step.stop is StopReason.OVERLONG:
         return []
     if step.moves:

@@ -242,7 +242,7 @@ class StepCredit(Record, kw_only=True):
 
 
 class GraphSize(Record, kw_only=True):
-    """Of a state graph; an edge is one action between two states, however often it was taken (002 Table 9)."""
+    """The size of a state graph. An edge is one action between two states, however often it was taken (002 Table 9)."""
 
     nodes: Count
     edges: Count

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentcli.policies.endpoint import Malformed
-from agentcli.policies.openai_reply import read_answer, read_models
+from agentcli.policies.openai_reply import read_models, read_reply
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(
@@ -34,7 +34,7 @@ def test_an_answer_with_one_value_changed_is_sound_or_malformed(way: tuple[Any, 
         place = place[key]
     place[way[-1]] = value
     try:
-        reply = read_answer(json.dumps(body).encode()).reply
+        reply = read_reply(json.dumps(body).encode()).reply
     except Malformed:
         return
     assert len(reply.token_ids) == len(reply.logprobs)
@@ -46,7 +46,7 @@ def test_an_answer_with_one_value_changed_is_sound_or_malformed(way: tuple[Any, 
 
 @given(st.binary(max_size=60) | VALUES.map(lambda value: json.dumps(value).encode()))
 def test_bytes_that_are_no_answer_are_malformed(data: bytes) -> None:
-    for read in (read_answer, read_models):
+    for read in (read_reply, read_models):
         with pytest.raises(Malformed):
             read(data)
 
@@ -55,4 +55,4 @@ def test_bytes_that_are_no_answer_are_malformed(data: bytes) -> None:
 def test_an_answer_that_is_cut_anywhere_is_malformed(length: int) -> None:
     data = completion("hi").data
     with pytest.raises(Malformed):
-        read_answer(data[: min(length, len(data) - 1)])
+        read_reply(data[: min(length, len(data) - 1)])
