@@ -208,8 +208,10 @@ class Tree(Record, kw_only=True):
 
 
 class TreeSeconds(Record, kw_only=True):
-    """How long a tree took: a line of seconds.jsonl, beside the trees so that one seed means the same trees.jsonl. A tree that was
-    redone has two."""
+    """The seconds that a tree took: a line of seconds.jsonl.
+
+    It lies beside the trees, so that one seed means the same trees.jsonl. A tree that was redone has two lines.
+    """
 
     schema_version: int = SCHEMA_VERSION
     task: str
