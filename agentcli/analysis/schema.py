@@ -1,13 +1,11 @@
-"""What a file must hold: the type of its records by name, that type as JSON Schema, and which of them a file's place says.
+"""The kinds of records that files hold: name, type, place in a run directory, and JSON Schema.
 
-The types are those that the stages themselves read with, so that the answers cannot drift from what is accepted. Whether a
-given file holds what it must: validate.py.
+The types are those that the stages themselves read with, so that the answers cannot drift from what is accepted. validate.py
+checks whether a given file holds what it must.
 """
 
-import difflib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -29,72 +27,91 @@ from agentcli.records.types import (
     Tree,
     TreeSeconds,
 )
+from agentcli.registry import nearest
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.preference.metrics import DpoMetrics
 
-METRICS: dict[str, type[Any]] = {
-    "train-metrics": TrainMetrics,
-    "sft-metrics": SftMetrics,
-    "dpo-metrics": DpoMetrics,
-}
-"""What a line of metrics.jsonl may be. `metrics_type` tells them apart by their fields."""
-FILES = {"trees": "tree", "seconds": "tree-seconds", "metrics": "metrics"}
-"""What the .jsonl files of a run hold."""
-FOLDERS = {"credit": "credit", "evaluation": "episode"}
-"""What the .jsonl files of a run's folders hold."""
-LINES, YAML = (".jsonl", ".jsonl.zst"), (".yaml", ".yml")
+
+class RecordKind(NamedTuple):
+    """A kind of record."""
+
+    name: str
+    """Its name on the command line."""
+    type: type[Any]
+    place: str | None = None
+    """Pattern of the files that hold it in a run directory. None: it is part of another record, or lies anywhere."""
 
 
-def schemas() -> dict[str, type[Any]]:
-    """The types that files are made of, by the name they have on the command line."""
-    return {
-        "task": Task,
-        "step": Step,
-        "move": Move,
-        "ledger": Ledger,
-        "tree": Tree,
-        "tree-seconds": TreeSeconds,
-        "step-credit": StepCredit,
-        "credit": Credit,
-        "graph-size": GraphSize,
-        "episode": Episode,
-        "evaluation": EvaluationSummary,
-        "panel": Panel,
-        "stage-record": StageRecord,
-        "manifest": Manifest,
-        **METRICS,
-        "settings": Settings,
-    }
+METRICS_PLACE = "metrics.jsonl"
+KINDS = (
+    RecordKind("task", Task),
+    RecordKind("step", Step),
+    RecordKind("move", Move),
+    RecordKind("ledger", Ledger),
+    RecordKind("tree", Tree, "trees.jsonl"),
+    RecordKind("tree-seconds", TreeSeconds, "seconds.jsonl"),
+    RecordKind("step-credit", StepCredit),
+    RecordKind("credit", Credit, "credit/*.jsonl"),
+    RecordKind("graph-size", GraphSize),
+    RecordKind("episode", Episode, "evaluation/*.jsonl"),
+    RecordKind("evaluation", EvaluationSummary, "evaluation/*.json"),
+    RecordKind("panel", Panel),
+    RecordKind("stage-record", StageRecord),
+    RecordKind("manifest", Manifest, "manifest.json"),
+    RecordKind("train-metrics", TrainMetrics, METRICS_PLACE),
+    RecordKind("sft-metrics", SftMetrics, METRICS_PLACE),
+    RecordKind("dpo-metrics", DpoMetrics, METRICS_PLACE),
+    RecordKind("settings", Settings),
+)
+"""All kinds of records."""
+METRICS = {kind.name: kind.type for kind in KINDS if kind.place == METRICS_PLACE}
+"""The types that a line of metrics.jsonl may have. `metrics_type` tells them apart by their fields."""
+FOLDERS = ("credit", "evaluation")
+"""Folders of a run directory whose files have names of their own."""
+YAML = (".yaml", ".yml")
+
+
+def kind_names() -> list[str]:
+    """The names of all kinds."""
+    return [kind.name for kind in KINDS]
+
+
+def type_of(name: str) -> type[Any]:
+    """The type of a kind of record. Raises UsageError with the nearest name."""
+    for kind in KINDS:
+        if kind.name == name:
+            return kind.type
+    raise UsageError(f"no schema {name!r}; {nearest(name, kind_names())}")
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of one type. Raises UsageError with the nearest name."""
+    """The JSON Schema of a kind of record. Raises UsageError with the nearest name."""
     return msgspec.json.schema(type_of(name))
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:
-    """The name in `schemas` of what a file holds: `kind`, else by its name and folder; "metrics" is any of METRICS.
+    """The kind of records in a file: `kind`, else by its name and folder. "metrics" is any of METRICS.
 
     Raises UsageError where nothing says so, or `kind` is unknown or cannot be in such a file.
     """
-    stem, suffix = path.name.partition(".")[0], _suffix(path)
     if kind is not None:
         type_of(kind)
-        if (kind == "settings") != (suffix in YAML):
+        if (kind == "settings") != (path.suffix in YAML):
             raise UsageError(f"{path}: --kind {kind}: settings are .yaml files, records .jsonl, .jsonl.zst or .json")
         return kind
-    if suffix in YAML:
+    if path.suffix in YAML:
         return "settings"
-    if suffix == ".json" and path.absolute().parent.name == "evaluation":
-        return "evaluation"
-    if suffix == ".json" and path.absolute().parent.name not in FOLDERS:
-        return "manifest" if stem == "manifest" else "panel"
-    if suffix in LINES:
-        found = FILES.get(stem) or FOLDERS.get(path.absolute().parent.name)
-        if found:
-            return found
-    raise UsageError(f"{path}: its name does not say what it holds; name it with --kind, one of {', '.join(schemas())}")
+    plain = _uncompressed(path.absolute())
+    for record in KINDS:
+        if record.place is not None and plain.match(record.place):
+            return "metrics" if record.place == METRICS_PLACE else record.name
+    # A panel may have any name, but not among files of another kind.
+    if path.suffix == ".json" and plain.parent.name not in FOLDERS:
+        return "panel"
+    raise UsageError(
+        f"{path}: its name does not say what it holds; name it with --kind, one of {', '.join(kind_names())}"
+    )
 
 
 def metrics_type(first: dict[str, Any]) -> type[Any]:
@@ -102,19 +119,6 @@ def metrics_type(first: dict[str, Any]) -> type[Any]:
     return max(METRICS.values(), key=lambda kind: len(first.keys() & set(kind.__struct_fields__)))
 
 
-def type_of(name: str) -> type[Any]:
-    """The type that `name` stands for. Raises UsageError with the nearest name."""
-    found = schemas()
-    if name not in found:
-        raise UsageError(f"no schema {name!r}; {hint(name, found)}")
-    return found[name]
-
-
-def hint(name: str, names: Iterable[str]) -> str:
-    """The nearest name, or all of them."""
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-
-
-def _suffix(path: Path) -> str:
-    return "".join(path.suffixes[-2:]) if path.suffix == ".zst" else path.suffix
+def _uncompressed(path: Path) -> Path:
+    """The path that the file had before it was compressed."""
+    return path.with_suffix("") if path.name.endswith(".jsonl.zst") else path

@@ -1,10 +1,10 @@
 """validate: whether files hold what they must, one by one, and whether those of a run directory belong together.
 
-Everything is read with what the stages read with. A settings file is checked as if it were given alone. What is not checked:
+Everything is read with what the stages read with. A settings file is checked as if it were given alone. Not checked are
 checkpoints, and whether a world offers a panel's tasks.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -12,18 +12,20 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.analysis.schema import hint, kind_of, metrics_type, type_of
+from agentcli.analysis.alike import panel_hash
+from agentcli.analysis.schema import kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import validate_credit, validate_tree
-from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Task, Tree
-from agentcli.stages.panels import make_panel, read_panel
+from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Tree
+from agentcli.registry import nearest
+from agentcli.stages.panels import read_panel
 
 
-class Finding(NamedTuple):
+class CheckedFile(NamedTuple):
     """What became of one file."""
 
     path: Path
@@ -34,21 +36,21 @@ class Finding(NamedTuple):
     """The first fault: "file:line: field: what is wrong"."""
 
 
-def check(path: Path, kind: str | None = None) -> Iterator[Finding]:
-    """One finding for a file, one for every file that the stages left in a run directory; files are read when it is walked.
+def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
+    """The check of a file, or of every file that the stages left in a run directory. Files are read while it is walked.
 
     Raises UsageError at once, as `kind_of` does, and for a directory with a kind.
     """
+    if path.is_dir():
+        if kind is not None:
+            raise UsageError(
+                f"{path}: is a directory, --kind says what a file holds; leave it out to check a whole run"
+            )
+        return _check_run(path)
     if not path.suffix and not path.exists():
-        return iter(
-            [Finding(path, "run", None, f"{path}: no such run directory; `agentcli rollout -o {path}` makes one")]
-        )
-    if not path.is_dir():
-        found = kind_of(path, kind)
-        return (_finding(path, found, partial(validate, path, kind)) for _ in range(1))
-    if kind is not None:
-        raise UsageError(f"{path}: is a directory, --kind says what a file holds; leave it out to check a whole run")
-    return _check_run(path)
+        problem = f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+        return iter([CheckedFile(path, "run", None, problem)])
+    return _check_file(path, kind_of(path, kind), partial(validate, path, kind))
 
 
 def validate(path: Path, kind: str | None = None) -> int:
@@ -59,14 +61,27 @@ def validate(path: Path, kind: str | None = None) -> int:
     """
     kind = kind_of(path, kind)
     if kind == "settings":
-        return _validate_settings(path)
+        _validate_settings(path)
+        return 1
     if path.suffix == ".json":
         _validate_json(path, kind)
         return 1
     return _count(path, kind)
 
 
+def _check_file(path: Path, kind: str, count: Callable[[], int]) -> Iterator[CheckedFile]:
+    yield _checked(path, kind, count)
+
+
+def _checked(path: Path, kind: str, count: Callable[[], int]) -> CheckedFile:
+    try:
+        return CheckedFile(path, kind, count(), None)
+    except DataError as error:
+        return CheckedFile(path, kind, None, str(error))
+
+
 def _records(path: Path, kind: str) -> Iterator[Any]:
+    """Every record of a file of lines. Raises DataError."""
     expected = metrics_type(next(read_records(path, dict), {})) if kind == "metrics" else type_of(kind)
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
@@ -75,35 +90,37 @@ def _records(path: Path, kind: str) -> Iterator[Any]:
 
 
 def _count(path: Path, kind: str) -> int:
-    return _refuse_empty(path, sum(1 for _ in _records(path, kind)))
+    count = sum(1 for _ in _records(path, kind))
+    _refuse_empty(path, count)
+    return count
 
 
-def _refuse_empty(path: Path, count: int) -> int:
+def _refuse_empty(path: Path, count: int) -> None:
     if count == 0:
         raise DataError(f"{path}: holds no complete record; write it again")
-    return count
 
 
 def _validate_json(path: Path, kind: str) -> None:
     record = read_json(path, type_of(kind))
     if isinstance(record, Tree):
         validate_tree(record, str(path))
-    if isinstance(record, Panel):
+    elif isinstance(record, Panel):
         read_panel(path, record.world)
-    if isinstance(record, Manifest):
+    elif isinstance(record, Manifest):
         for name, stage in record.stages.items():
             _validate_recorded(path, name, stage)
 
 
 def _validate_recorded(path: Path, name: str, stage: StageRecord) -> None:
+    """Check the settings of a stage: the next stage inherits them."""
     try:
         msgspec.convert(stage.settings, Settings)
     except (msgspec.ValidationError, RecursionError) as error:
-        what = str(error).replace("`$", f"`$.stages.{name}.settings")
-        raise DataError(f"{path}: {shown(what)}; these settings cannot be inherited") from error
+        fault = shown(str(error).replace("`$", f"`$.stages.{name}.settings"))
+        raise DataError(f"{path}: {fault}; these settings cannot be inherited") from error
 
 
-def _validate_settings(path: Path) -> int:
+def _validate_settings(path: Path) -> None:
     from agentcli.credit.registry import make as make_credit
     from agentcli.environments.registry import make_world
     from agentcli.exploration.registry import make as make_exploration
@@ -118,79 +135,75 @@ def _validate_settings(path: Path) -> int:
     try:
         make_credit(settings.credit)
         make_exploration(settings.rollout.method)
+        # The default world may lack its data here; only a world that the file names is made.
         if "environment" in read_yaml(path):
             make_world(settings.environment)
     except (UsageError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
-    for field, name, names in (
-        ("policy.kind", settings.policy.kind, policy_names()),
-        ("prompt.style", settings.prompt.style, list(STYLES)),
-    ):
-        if name not in names:
-            raise DataError(f"{path}: {field}: is {shown(name)!r}; {hint(name, names)}")
-    return 1
+    _refuse_unknown(path, "policy.kind", settings.policy.kind, policy_names())
+    _refuse_unknown(path, "prompt.style", settings.prompt.style, list(STYLES))
 
 
-def _finding(path: Path, kind: str, count: Callable[[], int]) -> Finding:
-    try:
-        return Finding(path, kind, count(), None)
-    except DataError as error:
-        return Finding(path, kind, None, str(error))
+def _refuse_unknown(path: Path, key: str, name: str, names: Sequence[str]) -> None:
+    if name not in names:
+        raise DataError(f"{path}: {key}: is {shown(name)!r}; {nearest(name, names)}")
 
 
-def _check_run(folder: Path) -> Iterator[Finding]:
-    """Everything in a run directory, those of a loop's iterations included."""
-    run, found = RunDirectory(folder), False
+def _check_run(folder: Path) -> Iterator[CheckedFile]:
+    """Everything in a run directory, the iterations of a loop included."""
+    run = RunDirectory(folder)
+    empty = True
     stages: dict[str, StageRecord] = {}
     if run.manifest_path.exists():
-        found = True
-        finding = _finding(run.manifest_path, "manifest", partial(validate, run.manifest_path, "manifest"))
-        stages = run.load_manifest().stages if finding.problem is None else {}
-        yield finding
-    for finding in _check_files(run, stages):
-        found = True
-        yield finding
+        empty = False
+        manifest = _checked(run.manifest_path, "manifest", partial(validate, run.manifest_path, "manifest"))
+        if manifest.problem is None:
+            stages = run.load_manifest().stages
+        yield manifest
+    for checked in _check_files(run, stages):
+        empty = False
+        yield checked
     for iteration in sorted(folder.glob("iteration_*")):
-        found = True
+        empty = False
         yield from _check_run(iteration)
-    if not found:
-        yield Finding(
-            folder, "run", None, f"{folder}: holds nothing that a run leaves: manifest.json, trees.jsonl, ..."
-        )
+    if empty:
+        problem = f"{folder}: holds nothing that a run leaves: manifest.json, trees.jsonl, ..."
+        yield CheckedFile(folder, "run", None, problem)
 
 
-def _check_files(run: RunDirectory, stages: dict[str, StageRecord]) -> Iterator[Finding]:
+def _check_files(run: RunDirectory, stages: dict[str, StageRecord]) -> Iterator[CheckedFile]:
     trees = next((path for path in (run.trees, run.trees.with_suffix(".jsonl.zst")) if path.exists()), None)
     if trees is not None:
-        finding = _finding(trees, "tree", partial(_trees, trees, stages.get("rollout")))
-        yield finding
-        trees = trees if finding.problem is None else None
-    for path in _record_files(run.path / "credit"):
-        yield _finding(path, "credit", partial(_credit, path, trees))
-    for path in _record_files(run.path / "evaluation"):
+        checked = _checked(trees, "tree", partial(_trees, trees, stages.get("rollout")))
+        yield checked
+        # Credit is not compared with damaged trees.
+        trees = trees if checked.problem is None else None
+    for path in _line_files(run.path / "credit"):
+        yield _checked(path, "credit", partial(_credit, path, trees))
+    for path in _line_files(run.path / "evaluation"):
         record = stages.get(f"evaluation/{path.name.partition('.jsonl')[0]}")
-        yield _finding(path, "episode", partial(_episodes, path, record))
+        yield _checked(path, "episode", partial(_episodes, path, record))
     for path in sorted((run.path / "evaluation").glob("*.json")):
-        yield _finding(path, "evaluation", partial(validate, path, "evaluation"))
+        yield _checked(path, "evaluation", partial(validate, path, "evaluation"))
     for path, kind in ((run.seconds, "tree-seconds"), (run.metrics, "metrics")):
         if path.exists():
-            yield _finding(path, kind, partial(_count, path, kind))
+            yield _checked(path, kind, partial(_count, path, kind))
 
 
-def _record_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.jsonl*") if path.name.endswith((".jsonl", ".jsonl.zst")))
+def _line_files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.zst")])
 
 
 def _trees(path: Path, rollout: StageRecord | None) -> int:
-    """Trees, and that a rollout which ended left those of its panel, in order."""
-    tasks = [tree.task for tree in _records(path, "tree")]
+    """The number of trees. A rollout that ended must have left those of its panel, in order."""
+    tasks = [tree.task.id for tree in _records(path, "tree")]
     _refuse_empty(path, len(tasks))
     _refuse_other_panel(path, tasks, rollout)
     return len(tasks)
 
 
 def _credit(path: Path, trees: Path | None) -> int:
-    """Credit, and that it belongs to the trees beside it: line by line the same task, and steps that exist."""
+    """The number of records. Credit must belong to the trees beside it: line by line the same task, and steps that exist."""
     count = _count(path, "credit")
     if trees is None:
         return count
@@ -199,35 +212,34 @@ def _credit(path: Path, trees: Path | None) -> int:
         if given is None or tree is None:
             short, long = (path, trees) if given is None else (trees, path)
             raise DataError(f"{short}: ends after {number - 1} records, {long} goes on; run assign-credit again")
-        validate_credit(given[1], tree, f"{path}:{given[0]}")
+        line, credit = given
+        validate_credit(credit, tree, f"{path}:{line}")
     return count
 
 
 def _episodes(path: Path, evaluation: StageRecord | None) -> int:
-    """Episodes, and that an evaluation which ended left those of its panel, in order, each once."""
-    tasks: dict[str, Task] = {}
+    """The number of episodes. An evaluation that ended must have left those of its panel, in order, each once."""
     samples: dict[str, int] = {}
-    count = 0
     for line, episode in read_numbered(path, Episode):
-        count += 1
-        if evaluation is not None and episode.sample != samples.get(episode.task, 0):
+        before = samples.get(episode.task, 0)
+        if evaluation is not None and episode.sample != before:
             raise DataError(
-                f"{path}:{line}: sample: is {episode.sample}, task {shown(episode.task)} has "
-                f"{samples.get(episode.task, 0)} before it; run the evaluation again with --resume"
+                f"{path}:{line}: sample: is {episode.sample}, task {shown(episode.task)} has {before} before it; "
+                "run the evaluation again with --resume"
             )
-        samples[episode.task] = samples.get(episode.task, 0) + 1
-        tasks.setdefault(episode.task, Task(id=episode.task, world="", split="", kind=episode.kind))
+        samples[episode.task] = before + 1
+    count = sum(samples.values())
     _refuse_empty(path, count)
-    _refuse_other_panel(path, list(tasks.values()), evaluation)
+    _refuse_other_panel(path, list(samples), evaluation)
     return count
 
 
-def _refuse_other_panel(path: Path, tasks: list[Task], record: StageRecord | None) -> None:
+def _refuse_other_panel(path: Path, tasks: Sequence[str], record: StageRecord | None) -> None:
     if record is None or record.panel is None:
         return
-    found = make_panel("", "", tasks).sha256
-    if found != record.panel:
+    walked = panel_hash(tasks)
+    if walked != record.panel:
         raise DataError(
             f"{path}: its {len(tasks)} tasks are not those of panel {shown(record.panel_name or '')} in the manifest "
-            f"(sha256 {found[:12]}, not {shown(record.panel)[:12]}); write it again with --resume"
+            f"(sha256 {walked[:12]}, not {shown(record.panel)[:12]}); write it again with --resume"
         )

@@ -110,6 +110,6 @@ def trackers(ctx: typer.Context) -> list[str]:
 
 
 def schemas(ctx: typer.Context) -> list[str]:
-    from agentcli.analysis.schema import schemas as found
+    from agentcli.analysis.schema import kind_names
 
-    return list(found())
+    return kind_names()

@@ -9,11 +9,11 @@ def schema(call: Call) -> None:
     """Print the JSON Schema of a record (task, step, tree, credit, episode, panel, manifest, ...) or of the settings."""
     import json
 
-    from agentcli.analysis.schema import json_schema, schemas
+    from agentcli.analysis.schema import json_schema, kind_names
 
     name = call.values["name"]
     if name is None:
-        raise UsageError(f"name a schema: {', '.join(schemas())}")
+        raise UsageError(f"name a schema: {', '.join(kind_names())}")
     print(json.dumps(json_schema(name), indent=2))
 
 

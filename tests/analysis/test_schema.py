@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from sample_records import every_record
 
-from agentcli.analysis.schema import METRICS, json_schema, kind_of, metrics_type, schemas
+from agentcli.analysis.schema import KINDS, METRICS, json_schema, kind_names, kind_of, metrics_type, type_of
 from agentcli.errors import UsageError
 from agentcli.records import types
 from agentcli.records.settings import Settings
@@ -85,13 +85,13 @@ def test_every_record_type_has_a_name() -> None:
         for kind in vars(types).values()
         if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind is not Record
     }
-    assert records <= set(schemas().values())
-    assert set(RECORDS) == set(schemas())
+    assert records <= {kind.type for kind in KINDS}
+    assert set(RECORDS) == set(kind_names())
 
 
-@pytest.mark.parametrize("name", schemas())
+@pytest.mark.parametrize("name", kind_names())
 def test_a_schema_says_what_the_type_says(name: str) -> None:
-    schema, kind = json_schema(name), schemas()[name]
+    schema, kind = json_schema(name), type_of(name)
     body = schema["$defs"][schema["$ref"].rpartition("/")[2]]
     fields = msgspec.structs.fields(kind)
     assert set(body["properties"]) == {field.name for field in fields}
@@ -99,13 +99,13 @@ def test_a_schema_says_what_the_type_says(name: str) -> None:
     assert body["additionalProperties"] is False
 
 
-@pytest.mark.parametrize("name", schemas())
+@pytest.mark.parametrize("name", kind_names())
 def test_a_schema_holds_for_a_record_and_not_for_a_damaged_one(name: str) -> None:
     schema = json_schema(name)
     sound = msgspec.json.decode(msgspec.json.encode(RECORDS[name]))
     assert fault(sound, schema, schema) is None
     assert fault({**sound, "zz": 1}, schema, schema) == "$.zz: unknown"
-    for field in msgspec.structs.fields(schemas()[name]):
+    for field in msgspec.structs.fields(type_of(name)):
         damaged = {**sound, field.name: {"no": ["such", "value"]}}
         if not re.match(r"dict", str(field.type)):
             assert (fault(damaged, schema, schema) or "").startswith(f"$.{field.name}"), field.name

@@ -8,7 +8,7 @@ import pytest
 from sample_records import credit, episode, metrics, panel, stage_record, tree
 
 from agentcli.analysis.schema import METRICS
-from agentcli.analysis.validate import Finding, check, validate
+from agentcli.analysis.validate import CheckedFile, check, validate
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.records.files import RecordWriter, write_json
@@ -172,11 +172,11 @@ def problems(folder: Path) -> list[str]:
 def test_everything_in_a_run_directory_is_checked(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run")
     assert list(check(run)) == [
-        Finding(run / "manifest.json", "manifest", 1, None),
-        Finding(run / "trees.jsonl", "tree", 2, None),
-        Finding(run / "credit" / "grpo.jsonl", "credit", 2, None),
-        Finding(run / "evaluation" / "L0.jsonl", "episode", 10, None),
-        Finding(run / "metrics.jsonl", "metrics", 1, None),
+        CheckedFile(run / "manifest.json", "manifest", 1, None),
+        CheckedFile(run / "trees.jsonl", "tree", 2, None),
+        CheckedFile(run / "credit" / "grpo.jsonl", "credit", 2, None),
+        CheckedFile(run / "evaluation" / "L0.jsonl", "episode", 10, None),
+        CheckedFile(run / "metrics.jsonl", "metrics", 1, None),
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentcli.analysis.schema import schemas
+from agentcli.analysis.schema import kind_names
 from agentcli.credit.registry import method_names as credit_names
 from agentcli.environments.registry import make_world, world_names
 from agentcli.exploration.registry import method_names as exploration_names
@@ -74,7 +74,7 @@ def in_bash(line: str) -> list[str]:
         ("agentcli train --tracker ", ["tensorboard", "wandb", "trackio"]),
         ("agentcli train --credit ", credit_names()),
         ("agentcli train runs/x --credit ", ["grpo"]),
-        ("agentcli schema s", [name for name in schemas() if name.startswith("s")]),
+        ("agentcli schema s", [name for name in kind_names() if name.startswith("s")]),
         ("agentcli rollout --dtype f", ["float32", "float16"]),
         ("agentcli preset copy quickstart ", []),
         ("agentcli rollout -o ", []),

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from sample_records import every_record, tree
 
-from agentcli.analysis.schema import schemas
+from agentcli.analysis.schema import type_of
 from agentcli.analysis.validate import check
 from agentcli.credit.registry import METHODS, make
 from agentcli.errors import DataError
@@ -219,7 +219,7 @@ def test_every_mutant_is_refused_in_one_line_or_works(tmp_path: Path) -> None:
     for number, (kind, data) in enumerate(mutants(1, MUTANTS)):
         path = tmp_path / f"{number}.jsonl"
         path.write_bytes(data)
-        accepted, problem = refusal(lambda path=path, kind=kind: list(read_records(path, schemas()[kind])))
+        accepted, problem = refusal(lambda path=path, kind=kind: list(read_records(path, type_of(kind))))
         path.unlink()
         if problem is not None:
             assert one_line(problem, path, data.count(b"\n") + 1), (number, kind, problem)
@@ -312,7 +312,7 @@ def test_an_absurd_value_is_refused_with_its_path(kind: str, at: tuple[Any, ...]
     path = tmp_path / "some.jsonl"
     path.write_bytes(sound + b"\n\n" + bad + b"\n" + sound + b"\n")
     with pytest.raises(DataError) as caught:
-        list(read_numbered(path, schemas()[kind]))
+        list(read_numbered(path, type_of(kind)))
     field = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in at)
     assert str(caught.value).startswith(f"{path}:3: ")
     assert str(caught.value).endswith(f" - at `${field}`")
