@@ -78,7 +78,6 @@ RUN_ON_FIRST_LINES = {
     "cli",
     "credit",
     "environments",
-    "evaluation",
     "exploration",
     "policies",
     "prompts",
