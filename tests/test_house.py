@@ -49,7 +49,6 @@ CLASSES_OF_TWO_MEANINGS = {
     "Node",
     "Plan",
     "Planner",
-    "Progress",
     "State",
     "Step",
     "Told",
@@ -64,7 +63,6 @@ NAME_ALFWORLD = {
     "agentcli/environments/registry.py",
     "agentcli/records/runs.py",
     "agentcli/records/settings.py",
-    "agentcli/analysis/doctor.py",
 }
 """Files outside environments/alfworld/ that name ALFWorld."""
 UNDOCUMENTED = {

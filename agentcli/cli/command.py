@@ -26,7 +26,7 @@ from agentcli.errors import UsageError
 if TYPE_CHECKING:
     from agentcli.records.settings import Settings
     from agentcli.records.types import StageRecord
-    from agentcli.reports.progress import Progress
+    from agentcli.reports.progress import TerminalProgress
     from agentcli.stages.session import Invocation, PlanT, Session
 
 
@@ -113,11 +113,11 @@ class Call:
         self.progress.stop()
 
     @cached_property
-    def progress(self) -> "Progress":
+    def progress(self) -> "TerminalProgress":
         """Bar and notes on stderr."""
-        from agentcli.reports.progress import Progress
+        from agentcli.reports.progress import TerminalProgress
 
-        return Progress(quiet=self.values.get("quiet", False), json=self.values.get("json", False))
+        return TerminalProgress(quiet=self.values.get("quiet", False), json=self.values.get("json", False))
 
     @cached_property
     def source(self) -> Path | None:

@@ -213,8 +213,8 @@ class Inspected(Protocol):
         ...
 
     @staticmethod
-    def cache_folder() -> Path:
-        """Where the world keeps files of its own."""
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        """The folder where the world keeps files of its own."""
         ...
 
 

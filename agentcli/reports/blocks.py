@@ -1,7 +1,7 @@
 """A table that cuts no number: where the terminal is too narrow for all columns, it becomes several tables, one below the other.
 
-The first columns hold texts and stand in every block; long ones are folded. The others hold numbers, in the order of their
-columns as many to a block as fit. Texts come from files and folders: they are shown as they are, whatever they hold.
+The first columns hold texts and stand in every block; long texts are folded. The others hold numbers, in the order of their
+columns, as many to a block as fit. Texts come from files and folders: they are shown as they are, whatever they hold.
 """
 
 import re
@@ -16,12 +16,15 @@ from agentcli.records.faults import shown
 
 BORDER = 3
 """Columns of the terminal that a column's border and padding take; one more closes the row."""
-LEAST, EASY, LONGEST = 8, 16, 24
-"""Columns of the terminal: the least a text is folded to; the least to have all columns in one block; and the most that a word of
-a header may ask for."""
+LEAST = 8
+"""Columns of the terminal that a text is folded to at least."""
+EASY = 16
+"""Columns of the terminal that each text needs at least to have all columns in one block."""
+LONGEST = 24
+"""Columns of the terminal that a word of a header may ask for at most."""
 _WORD = re.compile(r"\S+\s*|\s+")
 _PIECE = re.compile(r".+?(?:[/_:=-]+\s*|$)")
-"""Of a word that does not fit into a line by itself: paths and long names are folded behind their separators."""
+"""The pieces of a word that does not fit into a line: paths and long names are folded behind their separators."""
 
 
 class Blocks:
@@ -41,29 +44,38 @@ class Blocks:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table | Text]:
         """The title, as wide as the terminal is, and one table, or its blocks."""
-        cells = [max(map(cell_len, column)) for column in zip(*self._rows, strict=True)] or [0] * len(self._heads)
-        whole = [max(own, cell_len(head)) for own, head in zip(cells, self._heads, strict=True)]
+        cells = [0] * len(self._heads)
+        for row in self._rows:
+            cells = [max(width, cell_len(cell)) for width, cell in zip(cells, row, strict=True)]
+        whole = [max(width, cell_len(head)) for width, head in zip(cells, self._heads, strict=True)]
         widths = self._widths(cells, whole, options.max_width)
-        room = options.max_width - 1 - sum(width + BORDER for width in widths[: self._texts])
+        texts = dict(enumerate(widths[: self._texts]))
+        room = options.max_width - 1 - sum(width + BORDER for width in texts.values())
         if self.title:
             yield Text(self.title, style="table.title")
         for block in _filled(widths[self._texts :], room):
             places = [self._texts + place for place in block]
             spare = room - sum(widths[place] + BORDER for place in places)
-            yield self._block(dict(enumerate(widths[: self._texts])) | _widened(widths, whole, places, spare))
+            yield self._block(texts | _widened(widths, whole, places, spare))
 
     def _widths(self, cells: Sequence[int], whole: Sequence[int], width: int) -> Sequence[int]:
-        """Of every column: its header on one line if all fit so, else what its cells need; texts folded to what
-        numbers leave, or where that is little to half of `width`."""
-        if sum(own + BORDER for own in whole) < width:
+        """The width of every column.
+
+        Where all fit so, a header stands on one line. Else a column is as wide as its cells need, and texts are folded to what
+        numbers leave, or where that is little to half of `width`.
+        """
+        if sum(column + BORDER for column in whole) < width:
             return whole
-        words = [max(map(cell_len, head.split()), default=0) for head in self._heads]
-        narrow = [max(own, min(word, LONGEST)) for own, word in zip(cells, words, strict=True)]
-        texts, numbers = narrow[: self._texts], narrow[self._texts :]
-        left = width - 1 - sum(own + BORDER for own in numbers)
-        enough = sum(min(own, EASY) + BORDER for own in texts)
+        narrow = []
+        for cell, head in zip(cells, self._heads, strict=True):
+            longest_word = max(map(cell_len, head.split()), default=0)
+            narrow.append(max(cell, min(longest_word, LONGEST)))
+        texts = narrow[: self._texts]
+        numbers = narrow[self._texts :]
+        left = width - 1 - sum(column + BORDER for column in numbers)
+        enough = sum(min(column, EASY) + BORDER for column in texts)
         most = left if left >= enough or not numbers else width // 2
-        while sum(own + BORDER for own in texts) > most and max(texts) > LEAST:
+        while sum(column + BORDER for column in texts) > most and max(texts) > LEAST:
             texts[texts.index(max(texts))] -= 1
         return texts + numbers
 
@@ -74,7 +86,8 @@ class Blocks:
             justify: JustifyMethod = "left" if place < self._texts else "right"
             table.add_column(_folded(self._heads[place], width), width=width, justify=justify)
         for row, style in zip(self._rows, self._styles, strict=True):
-            table.add_row(*(_folded(row[place], width) for place, width in widths.items()), style=style)
+            cells = [_folded(row[place], width) for place, width in widths.items()]
+            table.add_row(*cells, style=style)
         return table
 
 
@@ -91,31 +104,38 @@ def _filled(widths: Sequence[int], room: int) -> Iterator[list[int]]:
 
 def _widened(widths: Sequence[int], whole: Sequence[int], places: Sequence[int], spare: int) -> dict[int, int]:
     """The widths of `places`; while there is something to spare, headers get their one line."""
-    found = {}
+    widened = {}
     for place in places:
         more = whole[place] - widths[place]
-        taken = more if more <= spare else 0
-        found[place] = widths[place] + taken
-        spare -= taken
-    return found
+        if more > spare:
+            more = 0
+        widened[place] = widths[place] + more
+        spare -= more
+    return widened
 
 
 def _folded(text: str, width: int) -> Text:
-    """`text` in lines of at most `width`, broken between words, in a word that is wider by itself between its pieces, in a piece
-    that still is anywhere."""
+    """`text` in lines of at most `width`.
+
+    It is broken between words. A word that is wider is broken between its pieces, and a piece that still is anywhere.
+    """
     lines = [""]
     for piece in _pieces(text, width):
         if _fits(lines[-1] + piece, width):
             lines[-1] += piece
-        else:
-            lines = [*filter(None, lines), *([piece] if _fits(piece, width) else chop_cells(piece, width))]
+            continue
+        lines = [line for line in lines if line]
+        lines += [piece] if _fits(piece, width) else chop_cells(piece, width)
     return Text("\n".join(line.rstrip() for line in lines), overflow="fold")
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
     """`text` in parts, the space behind each with it."""
     for word in _WORD.findall(text):
-        yield from [word] if _fits(word, width) else _PIECE.findall(word)
+        if _fits(word, width):
+            yield word
+        else:
+            yield from _PIECE.findall(word)
 
 
 def _fits(text: str, width: int) -> bool:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PLAIN_LINE_SECONDS = 30.0
 
 
-class Progress:
+class TerminalProgress:
     """One bar at a time; implements stages.progress.Progress.
 
     `quiet`: nothing at all. `json`: a program reads stdout, so no bar is drawn, only plain lines.
@@ -31,34 +31,40 @@ class Progress:
         self._description = ""
 
     def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
-        """Begin a bar of `total` things (None: not known), `done` of them finished earlier; `success` is the share of success among
-        those, None where they were not judged."""
+        """Begin a bar of `total` things (None: not known), `done` of them finished earlier.
+
+        `success` is the share of success among those, None where they were not judged.
+        """
         self.stop()
-        self._description, self._total = description, total
-        self._done = self._before = done
+        self._description = description
+        self._total = total
+        self._done = done
+        self._done_before = done
         self._judged = 0 if success is None else done
         self._successes = self._judged * (success or 0.0)
         self._figures: dict[str, float] = {}
-        self._begun = self._said = time.monotonic()
+        self._begun = time.monotonic()
+        self._last_line = self._begun
         if self._draws:
             self._bar = _bar(self._console)
             self._bar.start()
             self._task = self._bar.add_task(description, total=total, completed=done, state=self._state())
 
     def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
-        """`n` more are done; `success` is the share of success among them, `figures` what else to show (loss, ...)."""
+        """Count `n` more; `success` is the share of success among them, `figures` what else to show (loss, ...)."""
         self._done += n
         self._figures.update(figures or {})
         if success is not None:
-            self._successes, self._judged = self._successes + n * success, self._judged + n
+            self._successes += n * success
+            self._judged += n
         if self._bar is not None:
             self._bar.update(self._task, advance=n, state=self._state())
-        elif not self._quiet and time.monotonic() - self._said >= PLAIN_LINE_SECONDS:
-            self._said = time.monotonic()
+        elif not self._quiet and time.monotonic() - self._last_line >= PLAIN_LINE_SECONDS:
+            self._last_line = time.monotonic()
             self._console.print(self._line(self._left()), markup=False)
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         if not self._quiet:
             self._console.print(text, markup=False)
 
@@ -74,39 +80,49 @@ class Progress:
         self._description = ""
 
     def _line(self, last: str) -> str:
-        of = f"/{self._total}" if self._total is not None else ""
-        parts = [f"{self._done}{of}", self._state(), last]
-        return f"{self._description}: " + ", ".join(part for part in parts if part)
+        done = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
+        parts = [part for part in (done, self._state(), last) if part]
+        return f"{self._description}: {', '.join(parts)}"
 
     def _state(self) -> str:
-        parts = [f"success {self._successes / self._judged:.2f}"] if self._judged else []
+        parts = []
+        if self._judged:
+            parts.append(f"success {self._successes / self._judged:.2f}")
         parts += [f"{name} {value:.4g}" for name, value in self._figures.items()]
         rate = self._rate()
-        return ", ".join([*parts, _per_time(rate)] if rate > 0 else parts)
+        if rate > 0:
+            parts.append(_per_time(rate))
+        return ", ".join(parts)
 
     def _rate(self) -> float:
         """Things a second since `start`; 0 before the first."""
         seconds = time.monotonic() - self._begun
-        return (self._done - self._before) / seconds if seconds > 0 else 0.0
+        return (self._done - self._done_before) / seconds if seconds > 0 else 0.0
 
     def _left(self) -> str:
-        """The time left at this rate, "" where it cannot be told."""
+        """The time left at this rate, "" where it is not known."""
         rate = self._rate()
         if self._total is None or rate == 0:
             return ""
-        return f"{timedelta(seconds=round(max(0, self._total - self._done) / rate))} left"
+        seconds = max(0, self._total - self._done) / rate
+        return f"{timedelta(seconds=round(seconds))} left"
 
 
 def _per_time(rate: float) -> str:
     """A rate in the unit in which it is at least 1, if there is one: 12.00/s, 3.20/min, 0.50/h."""
-    unit, seconds = next(((unit, size) for unit, size in (("s", 1), ("min", 60)) if rate * size >= 1), ("h", 3600))
-    return f"{rate * seconds:.2f}/{unit}"
+    if rate >= 1:
+        return f"{rate:.2f}/s"
+    if rate * 60 >= 1:
+        return f"{rate * 60:.2f}/min"
+    return f"{rate * 3600:.2f}/h"
 
 
 def _bar(console: Console) -> "Bar":
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    texts = [TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[state]}")]
-    columns = (texts[0], BarColumn(), MofNCompleteColumn(), texts[1])
-    return Bar(*columns, TimeRemainingColumn(), console=console, transient=True)
+    description = TextColumn("{task.description}", markup=False)
+    state = TextColumn("{task.fields[state]}", markup=False)
+    return Bar(
+        description, BarColumn(), MofNCompleteColumn(), state, TimeRemainingColumn(), console=console, transient=True
+    )

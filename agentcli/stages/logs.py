@@ -23,7 +23,8 @@ class AttemptLog:
     """The log of one attempt."""
 
     def __init__(self, folder: Path, stage: str, first: str) -> None:
-        self._folder, self._stage = folder, stage.replace("/", "-")
+        self._folder = folder
+        self._stage = stage.replace("/", "-")
         self._early: list[str] = []
         self._file: IO[str] | None = None
         self.line(first)
@@ -64,32 +65,40 @@ class AttemptLog:
 
 
 class Logged:
-    """A Progress that tells the terminal's and writes to the log."""
+    """A Progress that passes everything on to the terminal's and writes it to the log."""
 
     def __init__(self, progress: Progress, log: AttemptLog) -> None:
-        self._progress, self._log = progress, log
-        self._description, self._done = "", 0
+        self._progress = progress
+        self._log = log
+        self._description = ""
         self._total: int | None = None
+        self._done = 0
         self._figures: dict[str, float] = {}
-        self._successes, self._judged = 0.0, 0
+        self._successes = 0.0
+        self._judged = 0
 
     def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
         self._progress.start(description, total, done, success)
-        self._description, self._total, self._done = description, total, done
+        self._description = description
+        self._total = total
+        self._done = done
         self._judged = 0 if success is None else done
         self._successes = self._judged * (success or 0.0)
         self._figures = {}
-        self._begun = self._said = time.monotonic()
-        self._log.line(f"{description}: start{f', {done} done before' if done else ''}")
+        self._begun = time.monotonic()
+        self._last_line = self._begun
+        before = f", {done} done before" if done else ""
+        self._log.line(f"{description}: start{before}")
 
     def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
         self._progress.advance(n, success, figures)
         self._figures = dict(figures or self._figures)
         self._done += n
         if success is not None:
-            self._successes, self._judged = self._successes + n * success, self._judged + n
-        if time.monotonic() - self._said >= LINE_SECONDS:
-            self._said = time.monotonic()
+            self._successes += n * success
+            self._judged += n
+        if time.monotonic() - self._last_line >= LINE_SECONDS:
+            self._last_line = time.monotonic()
             self._log.line(self._line())
 
     def note(self, text: str) -> None:
@@ -103,14 +112,17 @@ class Logged:
             self._description = ""
 
     def _line(self) -> str:
-        of = f"/{self._total}" if self._total is not None else ""
-        success = f", success {self._successes / self._judged:.2f}" if self._judged else ""
-        figures = "".join(f", {name} {value:.4g}" for name, value in self._figures.items())
-        return f"{self._description}: {self._done}{of}{success}{figures}, {time.monotonic() - self._begun:.1f} s"
+        done = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
+        parts = [done]
+        if self._judged:
+            parts.append(f"success {self._successes / self._judged:.2f}")
+        parts += [f"{name} {value:.4g}" for name, value in self._figures.items()]
+        parts.append(f"{time.monotonic() - self._begun:.1f} s")
+        return f"{self._description}: {', '.join(parts)}"
 
 
 class NoteHandler(logging.Handler):
-    """What a layer below the stages tells Python's logging becomes a note."""
+    """Turns what a layer below the stages says to Python's logging into a note."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)

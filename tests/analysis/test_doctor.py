@@ -4,6 +4,7 @@ import hashlib
 import json
 import shutil
 import sys
+from collections.abc import Mapping
 from email.message import Message
 from importlib import metadata
 from pathlib import Path
@@ -12,6 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from agentcli.analysis.doctor import Finding, examine
+from agentcli.environments.protocol import Requisite
+from agentcli.environments.registry import WORLDS
 
 
 def named(findings: list[Finding]) -> dict[str, Finding]:
@@ -27,7 +30,9 @@ def program(path: Path, script: str) -> Path:
 
 
 def look(tmp_path: Path, **environ: str) -> dict[str, Finding]:
-    return named(examine({"PATH": str(tmp_path / "bin"), **environ}, tmp_path, tmp_path / "cache"))
+    return named(
+        examine({"PATH": str(tmp_path / "bin"), "AGENTCLI_CACHE": str(tmp_path / "cache"), **environ}, tmp_path)
+    )
 
 
 def test_on_a_bare_machine_only_options_are_missing_and_each_says_how_to_get_it(tmp_path: Path) -> None:
@@ -104,11 +109,35 @@ def test_data_without_a_split_or_without_the_layout_is_not_found(tmp_path: Path)
 
 def test_generated_games_are_counted(tmp_path: Path) -> None:
     for trial in ("a", "b"):
-        folder = tmp_path / "cache" / "digest" / "json_2.1.1" / "train" / trial
+        folder = tmp_path / "cache/alfworld/digest/json_2.1.1" / "train" / trial
         folder.mkdir(parents=True)
         (folder / "game.tw-pddl").write_bytes(bytes(2**20))
     row = look(tmp_path)["generated games"]
-    assert (row.found, row.detail) == (True, f"{tmp_path / 'cache'}: 2 games, 2.0 MiB")
+    assert (row.found, row.detail) == (True, f"{tmp_path / 'cache/alfworld'}: 2 games, 2.0 MiB")
+
+
+class Lookout:
+    """A world that looks for one thing, and keeps files beside the generated games."""
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        return [Requisite(name="levels", found="LEVELS" in environ, detail="a folder of levels", get="make levels")]
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        return Path(environ["AGENTCLI_CACHE"], "lookout")
+
+
+def test_every_world_brings_its_own_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(WORLDS, "lookout", f"{__name__}:Lookout")
+    monkeypatch.setitem(WORLDS, "broken", "no_such_module:World")
+    rows = look(tmp_path)
+    assert (rows["levels"].found, rows["levels"].get) == (False, "make levels")
+    assert look(tmp_path, LEVELS="1")["levels"].found
+    assert not rows["world broken"].found
+    assert "no_such_module" in rows["world broken"].detail
+    assert rows["alfworld data"].name == "alfworld data"
+    assert rows["disk cache"].detail.startswith(f"{tmp_path / 'cache'}: "), "the folder that holds both"
 
 
 def states(monkeypatch: pytest.MonkeyPatch, python: str, installed: dict[str, str], *requirements: str) -> None:

@@ -8,14 +8,14 @@ import select
 import pytest
 from rich.console import Console
 
-from agentcli.reports.progress import Progress
+from agentcli.reports.progress import TerminalProgress
 
 
-def progress_into(text: io.StringIO, terminal: bool, **switches: bool) -> Progress:
-    return Progress(console=Console(file=text, force_terminal=terminal, width=200, soft_wrap=True), **switches)
+def progress_into(text: io.StringIO, terminal: bool, **switches: bool) -> TerminalProgress:
+    return TerminalProgress(console=Console(file=text, force_terminal=terminal, width=200, soft_wrap=True), **switches)
 
 
-def play(progress: Progress) -> None:
+def play(progress: TerminalProgress) -> None:
     progress.start("rollout", 4, done=1)
     progress.note("fresh [optimiser]")
     progress.advance(1, success=1.0)
@@ -49,7 +49,7 @@ def test_what_was_done_earlier_is_part_of_the_success_and_no_part_of_the_rate(mo
 
 def test_a_note_is_shown_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stderr", text := io.StringIO())
-    Progress().note("[bold]:skull:")
+    TerminalProgress().note("[bold]:skull:")
     assert text.getvalue() == "[bold]:skull:\n"
 
 
@@ -101,7 +101,7 @@ def on_a_pty(environment: dict[str, str]) -> str:
     text = b""
     with open(theirs, "w", encoding="utf-8") as terminal, open(ours, "rb", buffering=0) as reader:
         console = Console(file=terminal, width=100, soft_wrap=True, _environ=environment)
-        progress = Progress(console=console)
+        progress = TerminalProgress(console=console)
         progress.start("rollout [x]", 8)
         for _ in range(3):
             progress.advance(1, success=0.5, figures={"loss": 0.25})

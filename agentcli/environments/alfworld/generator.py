@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import tempfile
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -217,8 +218,15 @@ def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
                 raise
 
 
+def cache_folder(environ: Mapping[str, str]) -> Path:
+    """The folder for all generated games: below $AGENTCLI_CACHE, or the platform's cache folder."""
+    base = environ.get(CACHE)
+    if base:
+        return Path(base) / "alfworld"
+    platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return platform / "agentcli" / "alfworld"
+
+
 def cache_root(options: AlfworldOptions) -> Path:
-    """Where generated games are kept: $AGENTCLI_CACHE or the platform's cache folder, one folder per digest."""
-    base = os.environ.get(CACHE)
-    folder = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "agentcli"
-    return folder / "alfworld" / options.digest()
+    """The folder for the games of these options: one folder per digest."""
+    return cache_folder(os.environ) / options.digest()

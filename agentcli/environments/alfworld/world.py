@@ -4,6 +4,7 @@ Two sources stand behind one door: the official data set where one is pointed at
 no engine and writes nothing; a generated game is made when it is opened.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ from agentcli.environments.alfworld import dataset, generator
 from agentcli.environments.alfworld.draw import draw, parse_name
 from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
+from agentcli.environments.alfworld.requisites import generated_games, official_games
 from agentcli.environments.alfworld.tutor.habits import Habits
-from agentcli.environments.protocol import Advice, Card, Context
+from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -65,6 +67,16 @@ class AlfworldWorld:
         self.data = dataset.data_folder(settings.data)
         self._ids: dict[str, tuple[str, ...]] = {}
         self._members: dict[str, frozenset[str]] = {}
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """The official games and the generated ones, as this machine has them."""
+        return [official_games(environ), generated_games(generator.cache_folder(environ))]
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        """The folder of the generated games."""
+        return generator.cache_folder(environ)
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, sorted by trial, then folder: the task types lie mixed, so a panel's first N hold all.
