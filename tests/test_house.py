@@ -66,7 +66,6 @@ NAME_ALFWORLD = {
 }
 """Files outside environments/alfworld/ that name ALFWorld."""
 UNDOCUMENTED = {
-    "cli",
     "credit",
     "environments",
     "stages",

@@ -1,4 +1,4 @@
-"""The command line: which subcommands there are. Each is one file beside this one."""
+"""The command line and its subcommands. Each of them is one file beside this one."""
 
 import errno
 import os
@@ -32,6 +32,7 @@ from agentcli.cli.errors import FAILED, INTERRUPTED, say
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentcli.cli.command import Command
     from agentcli.cli.usage import Commands
 
 COMMANDS = (
@@ -102,13 +103,16 @@ TypingError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
 def command_tree() -> "Commands":
-    """Every command by its name; those of a group below the group's name."""
-    groups = {name: {command.name: command for command in module.COMMANDS} for name, (module, _) in GROUPS.items()}
-    return {**{module.COMMAND.name: module.COMMAND for module in COMMANDS}, **groups}
+    """Every command by its name. The commands of a group lie below the group's name."""
+    tree: dict[str, Command | Commands] = {module.COMMAND.name: module.COMMAND for module in COMMANDS}
+    for name, (module, _) in GROUPS.items():
+        tree[name] = {command.name: command for command in module.COMMANDS}
+    return tree
 
 
 def main() -> None:
-    """Entry point of `agentcli`. Warnings that libraries address to their callers are shown under AGENTCLI_DEBUG=1 only."""
+    """Entry point of `agentcli`."""
+    # Such warnings are addressed to us, the callers of the libraries, not to the user.
     if os.environ.get("AGENTCLI_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -116,7 +120,7 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int | None:
-    """Do what the words say; the exit code."""
+    """Do what the words say and return the exit code."""
     try:
         code: int | None = app(words, prog_name="agentcli", standalone_mode=False)
         if sys.stdout is not None:
@@ -134,7 +138,9 @@ def _run(words: list[str]) -> int | None:
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
     except OSError as error:
+        # Whoever reads our output may stop early, as `head` does: that is not worth a message.
         if error.errno != errno.EPIPE:
             say(f"stdout: {error.strerror}")
+        # Python flushes stdout once more at its end, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED

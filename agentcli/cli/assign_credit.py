@@ -1,4 +1,4 @@
-"""agentcli assign-credit"""
+"""The command `agentcli assign-credit`."""
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
@@ -50,7 +50,7 @@ def assign_credit(call: Call) -> None:
 
 
 def _explain(call: Call) -> None:
-    """The account of one step, on stdout."""
+    """Print the account of one step."""
     for name in ("graph", "resume", "overwrite"):
         if call.values[name]:
             raise UsageError(f"--{name} has no effect with --explain, which writes nothing; leave one of the two out")
@@ -67,8 +67,8 @@ def _explain(call: Call) -> None:
     from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
 
-    told = explain_step(settings, run, call.values["explain"])
-    print_explanation(msgspec.json.decode(msgspec.json.encode(told)), json=call.values["json"])
+    explanation = explain_step(settings, run, call.values["explain"])
+    print_explanation(msgspec.json.decode(msgspec.json.encode(explanation)), json=call.values["json"])
 
 
 COMMAND = Command(

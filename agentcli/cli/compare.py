@@ -1,4 +1,4 @@
-"""agentcli compare"""
+"""The command `agentcli compare`."""
 
 from pathlib import Path
 
@@ -19,8 +19,10 @@ LABELS = Option(
 
 
 def compare(call: Call) -> None:
-    """Runs side by side on the same tasks: success with paired tests against the first, tokens and steps relative to it,
-    repetition and exploration, by task kind; and what trees, or whole loops, cost."""
+    """Runs side by side on the same tasks.
+
+    Success with paired tests against the first, tokens and steps relative to it, repetition and exploration, by task kind; and
+    what trees, or whole loops, cost."""
     from agentcli.analysis.compare import compare as stage
 
     result = stage(call.values["places"] or [], call.values["labels"] or [], call.progress)

@@ -1,8 +1,8 @@
-"""What the shell offers for a value when TAB is pressed: names of methods, worlds, presets, splits and the like.
+"""Names that the shell offers for a value when TAB is pressed: methods, worlds, presets, splits and the like.
 
-Every function takes Typer's context, which knows what was typed so far, and returns names; the shell completes paths by itself
-where none fits. Names come from the registries and settings that the stages use, imported when they are asked for: none of
-them loads torch, transformers or a world's engine.
+Every function takes Typer's context, which knows what was typed so far, and returns names. Where none fits, the shell completes
+paths by itself. Names come from the registries and settings that the stages use. These are imported when they are asked for,
+and none of them loads torch, transformers or a world's engine.
 """
 
 import os
@@ -15,7 +15,7 @@ import typer
 Values = Callable[[typer.Context], list[str]]
 
 ASKED = "_AGENTCLI_COMPLETE" in os.environ
-"""Whether a shell asks. Otherwise Typer need not look at the functions, which would take each command two milliseconds."""
+"""Whether a shell asks. Otherwise Typer need not look at the functions, which would cost each command two milliseconds."""
 
 
 def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
@@ -42,12 +42,14 @@ def _typed(ctx: typer.Context, name: str) -> str | None:
 
 
 def exploration_methods(ctx: typer.Context) -> list[str]:
+    """The methods of growing trees."""
     from agentcli.exploration.registry import method_names
 
     return method_names()
 
 
 def credit_methods(ctx: typer.Context) -> list[str]:
+    """The methods of giving credit."""
     from agentcli.credit.registry import method_names
 
     return method_names()
@@ -62,6 +64,7 @@ def credit_files(ctx: typer.Context) -> list[str]:
 
 
 def worlds(ctx: typer.Context) -> list[str]:
+    """The worlds that are built in or installed."""
     from agentcli.environments.registry import world_names
 
     return world_names()
@@ -82,6 +85,7 @@ def splits(ctx: typer.Context) -> list[str]:
 
 
 def presets(ctx: typer.Context) -> list[str]:
+    """The presets that are shipped."""
     from agentcli.stages.layers import list_presets
 
     return [path.stem for path in list_presets()]
@@ -95,12 +99,14 @@ def policies(ctx: typer.Context) -> list[str]:
 
 
 def dtypes(ctx: typer.Context) -> list[str]:
+    """The number types a model can be loaded in."""
     from agentcli.policies.load import DTYPES
 
     return ["auto", *DTYPES]
 
 
 def trackers(ctx: typer.Context) -> list[str]:
+    """The trackers that metrics can be sent to."""
     from msgspec.structs import fields
 
     from agentcli.records.settings import TrackingSettings
@@ -110,6 +116,7 @@ def trackers(ctx: typer.Context) -> list[str]:
 
 
 def schemas(ctx: typer.Context) -> list[str]:
+    """The records and settings that have a schema."""
     from agentcli.analysis.schema import kind_names
 
     return kind_names()

@@ -1,4 +1,4 @@
-"""agentcli credit compare"""
+"""The commands `agentcli credit ...`."""
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
@@ -17,21 +17,26 @@ TOP = Option("top", ("--top",), int, "Steps to list where the methods differ mos
 
 
 def compare(call: Call) -> None:
-    """How far credit methods agree on the trees in RUN. A method is read from RUN/credit where that was computed from these
-    trees, else computed with its defaults; nothing is written."""
+    """How far credit methods agree on the trees in RUN.
+
+    A method is read from RUN/credit where that was computed from these trees, else computed with its defaults; nothing is
+    written."""
     from agentcli.credit.registry import method_names
 
-    run, names = call.values["run"], list(call.values["methods"] or [])
+    run = call.values["run"]
+    names = list(call.values["methods"] or [])
+    # Without RUN the first word is the name of a method.
     if run is not None and not run.is_dir() and str(run) in method_names():
-        names, call.values["run"] = [str(run), *names], None
+        names = [str(run), *names]
+        call.values["run"] = None
     top = call.values["top"]
     if top is not None and top < 0:
         raise UsageError(f"--top {top}: a number of steps is at least 0")
     from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.output import print_agreement
 
-    found = compare_credit(call.run, names, call.progress, MOST if top is None else top)
-    print_agreement(found, json=call.values["json"])
+    agreement = compare_credit(call.run, names, call.progress, MOST if top is None else top)
+    print_agreement(agreement, json=call.values["json"])
 
 
 COMMANDS = (

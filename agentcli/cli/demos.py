@@ -1,4 +1,4 @@
-"""agentcli demos"""
+"""The command `agentcli demos`."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ ANNOTATE = Option(
     "RUN",
 )
 PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
-"""What has no effect where nothing is played."""
+"""Options that have no effect where nothing is played."""
 
 
 def demos(call: Call) -> None:

@@ -1,4 +1,4 @@
-"""agentcli doctor"""
+"""The command `agentcli doctor`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import JSON

@@ -1,4 +1,4 @@
-"""agentcli env list | check | panel"""
+"""The commands `agentcli env ...`."""
 
 import dataclasses
 from typing import Any

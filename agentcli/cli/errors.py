@@ -1,4 +1,4 @@
-"""How a command ends: one line on stderr and the exit code, whatever went wrong.
+"""The end of a command: one line on stderr and the exit code, whatever went wrong.
 
 0 done, 1 failed, 2 usage, 3 bad data, 4 environment or dependency missing, 130 interrupted. A traceback is shown only
 under AGENTCLI_DEBUG=1. Mistakes in the command line itself are usage.py's to explain (exit code 2).
@@ -21,7 +21,7 @@ LONGEST = 1000
 
 @contextmanager
 def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
-    """Turn exceptions of the block into one line and an exit code; `when_interrupted` says how to go on."""
+    """Turn exceptions of the block into one line and an exit code. `when_interrupted` says how to go on."""
     try:
         yield
     except AgentCliError as error:
@@ -72,7 +72,14 @@ def say(message: str) -> None:
 
 
 def one_line(message: str) -> str:
-    """The message on one line that a terminal shows as it is: white space becomes a space, what cannot be printed is escaped,
-    and of a very long message the middle is left out (its end says what to type)."""
-    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in " ".join(message.split()))
-    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} ... {line[-LONGEST // 2 :]}"
+    """Make one line of a message that a terminal shows as it is.
+
+    White space becomes a space, and what cannot be printed is escaped. A very long message loses its middle, since its end
+    says what to type.
+    """
+    words = " ".join(message.split())
+    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+    if len(line) <= LONGEST:
+        return line
+    half = LONGEST // 2
+    return f"{line[:half]} ... {line[-half:]}"

@@ -1,4 +1,4 @@
-"""agentcli eval"""
+"""The command `agentcli eval`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.evaluation import COMMON, SAMPLES, folder

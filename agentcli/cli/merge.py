@@ -1,4 +1,4 @@
-"""agentcli merge"""
+"""The command `agentcli merge`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import OUT, OVERWRITE, REPORTING, SHARDS_ARGUMENT

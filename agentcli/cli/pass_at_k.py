@@ -1,4 +1,4 @@
-"""agentcli pass-at-k"""
+"""The command `agentcli pass-at-k`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.evaluation import COMMON, folder

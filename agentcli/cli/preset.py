@@ -1,4 +1,4 @@
-"""agentcli preset list | show | copy"""
+"""The commands `agentcli preset ...`."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""agentcli rollout"""
+"""The command `agentcli rollout`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import (

@@ -1,4 +1,4 @@
-"""agentcli run"""
+"""The command `agentcli run`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import (

@@ -1,4 +1,4 @@
-"""agentcli schema"""
+"""The command `agentcli schema`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import SCHEMA_ARGUMENT

@@ -1,4 +1,4 @@
-"""agentcli sft"""
+"""The command `agentcli sft`."""
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import (

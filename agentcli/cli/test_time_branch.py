@@ -1,4 +1,4 @@
-"""agentcli test-time-branch"""
+"""The command `agentcli test-time-branch`."""
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command

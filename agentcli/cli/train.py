@@ -1,4 +1,4 @@
-"""agentcli train"""
+"""The command `agentcli train`."""
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command

@@ -1,8 +1,8 @@
-"""Mistakes in the command line itself, told on one line: an unknown command or option with the nearest name, a value that is
-missing or of the wrong type, an argument too many; and what to type to see the right ones.
+"""Explains mistakes in the command line itself on one line, with what to type to see the right words.
 
-What is wrong is read from the words and from the commands' own vocabulary; Typer's exception only says which word it
-stumbled over.
+A mistake is an unknown command or option, reported with the nearest name, a value that is missing or of the wrong type, or
+an argument too many. What is wrong is read from the words and from the vocabulary of the commands; Typer's exception only
+says which word it stumbled over.
 """
 
 import itertools
@@ -23,43 +23,53 @@ EXPECTED = {int: "a whole number", float: "a number"}
 
 def asks_for_help(words: Sequence[str], commands: Commands) -> bool:
     """Whether nothing but a group was named, which shows the group's help."""
-    found, path = _find(words, commands)
-    return not isinstance(found, Command) and len(path) == len(words)
+    node, path = _find(words, commands)
+    return not isinstance(node, Command) and len(path) == len(words)
 
 
 def explain(error: Exception, words: Sequence[str], commands: Commands) -> str:
-    """What is wrong with `words`, and what to type, for Typer's `error`."""
-    found, path = _find(words, commands)
-    return f"{_problem(error, words, found, path)} type: {' '.join(['agentcli', *path, '--help'])}"
+    """Say what is wrong with `words`, for which Typer raised `error`, and what to type."""
+    node, path = _find(words, commands)
+    help = " ".join(["agentcli", *path, "--help"])
+    return f"{_problem(error, words, node, path)} type: {help}"
 
 
 def _find(words: Sequence[str], commands: Commands) -> tuple["Command | Commands", list[str]]:
     """The command or group that the words name, and its path."""
-    found: Command | Commands = commands
+    node: Command | Commands = commands
     path: list[str] = []
     for word in words:
-        if isinstance(found, Command) or (word not in found and not word.startswith("-")):
+        if isinstance(node, Command):
             break
-        if word in found:
-            found, path = found[word], [*path, word]
-    return found, path
+        if word in node:
+            node = node[word]
+            path.append(word)
+        # An option may stand before the command that it does not belong to.
+        elif not word.startswith("-"):
+            break
+    return node, path
 
 
-def _problem(error: Exception, words: Sequence[str], found: "Command | Commands", path: list[str]) -> str:
+def _problem(error: Exception, words: Sequence[str], node: "Command | Commands", path: list[str]) -> str:
     message = str(getattr(error, "message", error)).rstrip(".")
     message = message[:1].lower() + message[1:]
     option = getattr(error, "option_name", None)
-    if isinstance(found, Command):
-        own = isinstance(error, typer.BadParameter)
-        return (
-            _problem_of_command(error, option, words, found) or f"{message if own else f'{_takes(found)}: {message}'};"
-        )
+    if isinstance(node, Command):
+        problem = _problem_of_command(error, option, words, node)
+        if problem is not None:
+            return problem
+        # A BadParameter names the option; of the others one must be told what the command takes.
+        if not isinstance(error, typer.BadParameter):
+            message = f"{_takes(node)}: {message}"
+        return f"{message};"
     if option is not None:
         return f"no option {option};{_nearest(option, HELP if path else BEFORE_A_COMMAND)}"
     unknown = next((word for word in words[len(path) :] if not word.startswith("-")), None)
     if unknown is None:
         return f"{message};"
-    return f"no command {' '.join([*path, unknown])};{_nearest(unknown, list(found), ' '.join([*path, '']))}"
+    name = " ".join([*path, unknown])
+    group = "".join(f"{part} " for part in path)
+    return f"no command {name};{_nearest(unknown, list(node), group)}"
 
 
 def _problem_of_command(error: Exception, option: str | None, words: Sequence[str], command: Command) -> str | None:
