@@ -12,12 +12,11 @@ an undisturbed annotation of a teacher that repeats itself leave the same bytes.
 import asyncio
 import hashlib
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +29,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Ledger, StageRecord, StopReason, Tree
+from agentcli.stages.harvest import Standing, harvest, in_order
 from agentcli.stages.plan import StagePlan, check_model, model_sources
 from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
 from agentcli.stages.session import Invocation, Session, carry_out
@@ -109,33 +109,18 @@ def check_teacher(settings: Settings, source: Path, out: Path) -> None:
 
 async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     source = plan.trees
-    run = plan.run
-    pool = EnginePool(plan.settings.environment)  # a teacher steps no environment: its engines are never started
+    trees = plan.run.trees
     keys = [_key(tree) for tree in given_trees(source, plan.world)]
-    kept = _kept(run.trees, source, keys) if session.resumed else Counter[str]()
+    kept = _kept(trees, source, keys) if session.resumed else Counter[str]()
     if session.done and kept == Counter(keys):
         return session.nothing_owed(session.done)
     if session.resumed:
-        _rewrite(run.trees, keys)
-    async with open_policy(plan.settings, plan.world, pool, plan.model) as policy:
-        watch, failed = Stopwatch(pool, policy), ""
-        session.progress.start(f"annotating ({plan.settings.policy.kind})", len(keys), done=kept.total())
-        with session.appending(run.trees) as write:
-            owed = _owed(source, kept.copy())
-            teacher = Teacher(policy, plan.world, plan.settings)
-            async with aclosing(_annotated(owed, teacher, plan.settings.rollout.concurrency)) as trees:
-                async for result in trees:
-                    if isinstance(result, Tree):
-                        write(result)
-                        session.progress.advance()
-                    else:
-                        failed = failed or str(result)
-        session.progress.stop()
-        seconds = watch.seconds()
-    if not run.trees.exists():
-        raise AgentCliError(f"no trajectory of {source} could be annotated: {failed}")
-    _rewrite(run.trees, keys)
-    counts, statistics = _summary(run.trees, len(keys))
+        _rewrite(trees, keys)
+    problem, seconds = await _ask(plan, session, keys, kept)
+    if not trees.exists():
+        raise AgentCliError(f"no trajectory of {source} could be annotated: {problem}")
+    _rewrite(trees, keys)
+    counts, statistics = _summary(trees, len(keys))
     if counts[NOT_ANNOTATED] and not counts["annotated"]:
         raise AgentCliError(
             f"no step of {source} got a usable answer ({counts[NOT_ANNOTATED]} asked for); name another teacher with --policy "
@@ -144,33 +129,54 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     if counts[NOT_ANNOTATED]:
         asked = counts["annotated"] + counts[NOT_ANNOTATED]
         session.progress.note(f"{counts[NOT_ANNOTATED]} of {asked} steps got no usable answer and are masked")
-    if failed:
-        session.progress.note(f"{counts['owed']} trajectories are owed, --resume asks again; the first: {failed}")
-    ledger = tally_of(run.trees).ledger
+    if problem:
+        session.progress.note(f"{counts['owed']} trajectories are owed, --resume asks again; the first: {problem}")
+    ledger = tally_of(trees).ledger
     return session.finish(latest=True, counts=counts, statistics=statistics, ledger=ledger, seconds=seconds)
 
 
-async def _annotated(
-    owed: Iterator[Tree], teacher: Teacher, concurrency: int
-) -> AsyncGenerator[Tree | PolicyError, None]:
-    """Annotated trees in order, `concurrency` at a time; an error in the place of a tree that failed."""
+class Annotated(NamedTuple):
+    """A tree with reasoning, or why there is none."""
 
-    async def one(tree: Tree) -> Tree | PolicyError:
-        try:
-            return await teacher.annotate(tree, _key(tree))
-        except PolicyError as error:
-            return error
+    tree: Tree | None
+    problem: str = ""
 
-    running = deque(asyncio.create_task(one(tree)) for tree in islice(owed, concurrency))
-    try:
-        while running:
-            yield await running[0]
-            running.popleft()
-            running.extend(asyncio.create_task(one(tree)) for tree in islice(owed, 1))
-    finally:
-        for job in running:
-            job.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+    @property
+    def success(self) -> None:
+        """Nothing for the bar: the trajectory is as good as it was."""
+        return None
+
+
+async def _ask(
+    plan: AnnotationPlan, session: Session, keys: list[str], kept: Counter[str]
+) -> tuple[str, dict[str, float]]:
+    """Write the trees that are owed; the first problem, if there was one, and where the time went."""
+    settings = plan.settings
+    pool = EnginePool(settings.environment)  # a teacher steps no environment: its engines are never started
+    problems: list[str] = []
+    async with open_policy(settings, plan.world, pool, plan.model) as policy:
+        watch = Stopwatch(pool, policy)
+        teacher = Teacher(policy, plan.world, settings)
+
+        async def annotate(tree: Tree) -> Annotated:
+            try:
+                return Annotated(await teacher.annotate(tree, _key(tree)))
+            except PolicyError as error:
+                return Annotated(None, str(error))
+
+        with session.appending(plan.run.trees) as write:
+
+            def store(annotated: Annotated) -> bool:
+                if annotated.tree is None:
+                    problems.append(annotated.problem)
+                    return False
+                write(annotated.tree)
+                return True
+
+            standing = Standing(f"annotating ({settings.policy.kind})", len(keys), kept.total())
+            results = in_order(_owed(plan.trees, kept.copy()), annotate, settings.rollout.concurrency)
+            await harvest(session.progress, standing, results, store)
+        return next(iter(problems), ""), watch.seconds()
 
 
 def _key(tree: Tree) -> str:
