@@ -1,6 +1,6 @@
-"""What sampled trees hold, in numbers, and what a person should be told of them: responses that cannot be read, and errored leaves.
+"""Counts over sampled trees, and the warnings that a person should read.
 
-Counts go into the manifest whatever they are; a warning is for what makes the numbers mean something else than they seem to. A
+Counts go into the manifest whatever they are. A warning is for what makes the numbers mean something else than they seem to: a
 success of 0.00 is no verdict on a policy whose every response was cut.
 """
 
@@ -22,31 +22,36 @@ EXCERPT = 160
 
 
 class Tally:
-    """Counts and ledger over trees. `responses` are the steps that nothing broke (one in several copies of the environment is one);
-    `malformed_responses` and `inadmissible_responses` are those of that Validity, `cut_responses` those that ended at
-    policy.max_tokens, whether they can be read or not. `overlong`: trajectories that failed because a prompt was longer than
-    policy.max_prompt_tokens (rollout.overlong)."""
+    """Counts and ledger over trees.
+
+    `responses` are the steps that nothing broke; one in several copies of the environment is one. `malformed_responses` and
+    `inadmissible_responses` are those of that Validity. `cut_responses` ended at policy.max_tokens, whether they can be read or not.
+    `overlong` trajectories failed because a prompt was longer than policy.max_prompt_tokens (rollout.overlong).
+    """
 
     def __init__(self) -> None:
-        self.counts: dict[str, int] = {"trees": 0, "leaves": 0, **{outcome.value: 0 for outcome in Outcome}}
-        self.counts |= dict.fromkeys(
-            ("responses", "malformed_responses", "cut_responses", "inadmissible_responses", "overlong"), 0
-        )
+        names = ("responses", "malformed_responses", "cut_responses", "inadmissible_responses", "overlong")
+        self.counts = dict.fromkeys(("trees", "leaves", *map(str, Outcome), *names), 0)
         self.ledger = Ledger()
         self.temperatures: dict[str, float] = {}
-        """Of a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
+        """For a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
         `logprob_temperature` of the distribution that their log-probabilities are of, where it gives any."""
-        self._errored_trees, self._error = 0, ""
-        self._malformed_and_cut = self._explore = 0
-        self._at_start, self._of_forks = Siblings(), Siblings()
-        self._firsts: dict[bool, str] = {}
+        self._errored_trees = 0
+        self._error = ""
+        self._malformed_and_cut = 0
+        self._explore = 0
+        self._at_start = Siblings()
+        self._of_forks = Siblings()
+        self._first_malformed: dict[bool, str] = {}
+        """By whether the response was cut."""
 
     def add(self, tree: Tree) -> None:
         """Count one tree."""
         self.counts["trees"] += 1
         errors = [step.error or "" for step in tree.steps if step.outcome is Outcome.ERRORED]
         if errors:
-            self._errored_trees, self._error = self._errored_trees + 1, self._error or errors[0]
+            self._errored_trees += 1
+            self._error = self._error or errors[0]
         for step in tree.steps:
             if step.outcome is not None:
                 self.counts["leaves"] += 1
@@ -57,18 +62,22 @@ class Tally:
                 self._add_response(step)
         self.ledger += tree.ledger
         at_start, of_forks = by_place(tree.steps)
-        self._at_start, self._of_forks = self._at_start.plus(at_start), self._of_forks.plus(of_forks)
+        self._at_start = self._at_start.plus(at_start)
+        self._of_forks = self._of_forks.plus(of_forks)
 
     def statistics(self) -> dict[str, Any]:
-        """explore: share of the responses that reason in <explore>, the paper's trigger. siblings: steps that share the state they
+        """Two figures for the manifest.
+
+        explore: share of the responses that reason in <explore>, the paper's trigger. siblings: steps that share the state they
         leave, and the share of different actions among them: of all, of those at the initial state, of those at forks; None
-        where there is none."""
-        found = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
+        where there is none.
+        """
+        siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         return {
             "explore": self._explore / max(1, self.counts["responses"]),
             "siblings": {
-                "steps": found.steps,
-                "distinct": found.share,
+                "steps": siblings.steps,
+                "distinct": siblings.share,
                 "distinct_at_start": self._at_start.share,
                 "distinct_of_forks": self._of_forks.share,
             },
@@ -79,7 +88,8 @@ class Tally:
             self.temperatures["temperature"] = step.temperature
         if step.logprobs:
             self.temperatures["logprob_temperature"] = step.logprob_temperature
-        malformed, cut = step.validity is Validity.MALFORMED, step.stop is StopReason.LENGTH
+        malformed = step.validity is Validity.MALFORMED
+        cut = step.stop is StopReason.LENGTH
         self.counts["responses"] += 1
         self._explore += step.tag == "explore"
         self.counts["malformed_responses"] += malformed
@@ -87,16 +97,20 @@ class Tally:
         self.counts["inadmissible_responses"] += step.validity is Validity.INADMISSIBLE
         if malformed:
             self._malformed_and_cut += cut
-            self._firsts.setdefault(cut, step.response)
+            self._first_malformed.setdefault(cut, step.response)
 
     def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
-        """At most one line about responses, where more than half are malformed, one about prompts that were too long, and one about
-        errors. `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT)."""
-        malformed, responses = self.counts["malformed_responses"], self.counts["responses"]
+        """One line each about responses, where more than half are malformed, prompts that were too long, and errors.
+
+        `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT).
+        """
+        malformed = self.counts["malformed_responses"]
+        responses = self.counts["responses"]
         if 2 * malformed > responses:
             share = f"{malformed} of {responses} responses ({malformed / responses:.0%}) held no readable action"
             yield f"warning: {share}{self._cause(settings)}"
-        overlong, leaves = self.counts["overlong"], self.counts["leaves"]
+        overlong = self.counts["overlong"]
+        leaves = self.counts["leaves"]
         if overlong:
             limit = settings.policy.max_prompt_tokens
             yield (
@@ -108,11 +122,14 @@ class Tally:
             yield f"warning: {of} {errored}; the first: {_line(self._error)}"
 
     def _cause(self, settings: Settings) -> str:
-        cut, limit = self._malformed_and_cut, settings.policy.max_tokens
-        mostly = 2 * cut > self.counts["malformed_responses"]
-        text = _line(self._firsts[mostly])
-        first = f"; the first: {text if len(text) <= EXCERPT else f'{text[:EXCERPT]}...'}"
-        if mostly:
+        """Why responses could not be read: most were cut, or the model does not know the form."""
+        cut = self._malformed_and_cut
+        limit = settings.policy.max_tokens
+        mostly_cut = 2 * cut > self.counts["malformed_responses"]
+        text = _line(self._first_malformed[mostly_cut])
+        excerpt = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}..."
+        first = f"; the first: {excerpt}"
+        if mostly_cut:
             more = f"begin again with --overwrite --set policy.max_tokens={4 * limit}, or more"
             return f", {cut} of them cut at policy.max_tokens={limit}: {more}{first}"
         return f": does the model know the form that prompt.style={settings.prompt.style} asks for?{first}"
