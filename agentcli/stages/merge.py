@@ -5,7 +5,7 @@ panel's order, are those of the whole, byte for byte. What is merged can be resu
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,7 +27,7 @@ from agentcli.stages.plan import StagePlan, determining
 from agentcli.stages.sampling import SECTIONS
 from agentcli.stages.session import Session, first_difference, other_inputs
 from agentcli.stages.tally import Tally
-from agentcli.stages.walk import PanelWalk
+from agentcli.stages.walk import PanelWalk, ShardExtent, WholePanel
 
 
 class ShardRun(NamedTuple):
@@ -36,9 +36,17 @@ class ShardRun(NamedTuple):
     stage: str
     run: RunDirectory
     record: StageRecord
-    shard: Shard
-    whole: Mapping[str, Any]
-    """Name, number of tasks and sha256 of the panel that it is a shard of."""
+    extent: ShardExtent
+
+    @property
+    def shard(self) -> Shard:
+        """Which part it is."""
+        return self.extent.shard
+
+    @property
+    def whole(self) -> WholePanel:
+        """The panel that it is a part of."""
+        return self.extent.panel
 
     @property
     def settings(self) -> Settings:
@@ -108,10 +116,8 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
     """The shards that have ended in a run, by stage. Raises UsageError where there is none."""
     shards = {}
     for name, record in run.load_manifest().stages.items():
-        extent = record.statistics.get("shard")
-        if extent is not None:
-            shard = Shard(extent["index"], extent["count"])
-            shards[name] = ShardRun(name, run, record, shard, extent["panel"])
+        if "shard" in record.statistics:
+            shards[name] = ShardRun(name, run, record, _extent(run, name, record))
     if not shards:
         raise UsageError(
             f"{run.path}: holds no shard that has ended; go on with --resume, or write one with: agentcli rollout --shard I/N "
@@ -120,13 +126,21 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
     return shards
 
 
+def _extent(run: RunDirectory, stage: str, record: StageRecord) -> ShardExtent:
+    """Which shard the manifest says this is. Raises DataError for a damaged entry."""
+    try:
+        return msgspec.convert(record.statistics["shard"], ShardExtent)
+    except msgspec.ValidationError as error:
+        raise DataError(f"{run.manifest_path}: stages.{stage}.statistics.shard: {error}") from error
+
+
 def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
     shards = sorted(shards, key=lambda shard: shard.shard.index)
     sections = SECTIONS if stage == "rollout" else (*SECTIONS, "evaluation")
     _refuse_unlike(shards, sections)
     _refuse_incomplete(shards)
     tasks = interleaved([shard.tasks() for shard in shards])
-    if panel_hash(tasks) != shards[0].whole["sha256"]:
+    if panel_hash(tasks) != shards[0].whole.sha256:
         raise DataError(f"{shards[0].run.path}: the shards do not make up the panel that their manifests name")
     records = records_of(out, stage)
     return MergePlan(
@@ -148,9 +162,9 @@ def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> Non
     settings = determining(first.settings, sections)
     for other in shards[1:]:
         if (other.shard.count, other.whole) != (first.shard.count, first.whole):
-            one = f"{first.run.path} is shard {first.shard} of panel {first.whole['name']}"
+            one = f"{first.run.path} is shard {first.shard} of panel {first.whole.name}"
             raise UsageError(
-                f"{one}, {other.run.path} shard {other.shard} of {other.whole['name']}; merge shards of one panel"
+                f"{one}, {other.run.path} shard {other.shard} of {other.whole.name}; merge shards of one panel"
             )
         difference = first_difference(settings, determining(other.settings, sections))
         if difference:
@@ -181,7 +195,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | dict[str, Any]:
     for shard in plan.shards:
         seconds.update(shard.record.seconds)
     whole = plan.shards[0].whole
-    panel = make_panel(whole["name"], "", [Task(id=task, world="", split="", kind="") for task in plan.tasks])
+    panel = make_panel(whole.name, "", [Task(id=task, world="", split="", kind="") for task in plan.tasks])
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     if plan.stage == "rollout":
         write_in_order([shard.run.seconds for shard in plan.shards if shard.run.seconds.exists()], plan.tasks, beside)

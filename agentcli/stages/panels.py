@@ -3,9 +3,10 @@
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from agentcli.environments.protocol import World, select
 from agentcli.errors import DataError, UsageError
@@ -33,9 +34,11 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
     """
     if settings.panel is not None:
         panel = read_panel(Path(settings.panel), world.card.name)
-        name, tasks = panel.name, panel.tasks
+        name = panel.name
+        tasks = panel.tasks
     else:
-        name, tasks = settings.split, world.tasks(settings.split)
+        name = settings.split
+        tasks = world.tasks(settings.split)
     tasks = select(world, tasks, settings.where)[: settings.tasks]
     if not tasks:
         narrowed = ",".join(f"{key}={'|'.join(values)}" for key, values in settings.where.items())
@@ -46,8 +49,7 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
     return make_panel(name, world.card.name, tasks)
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Part `index` of `count` of a panel, counted from 1."""
 
     index: int
@@ -98,8 +100,10 @@ def read_panel(path: Path, world: str) -> Panel:
 
 
 def iteration_tasks(tasks: list[Task], per_step: int, iteration: int, seed: int) -> list[Task]:
-    """The tasks of one iteration of `run`: the panel is walked in a fresh seeded order each time round, no task twice in
-    one iteration. Raises UsageError when the panel is smaller than one iteration."""
+    """The tasks of one iteration of `run`, none of them twice.
+
+    The panel is walked in a fresh seeded order each time round. Raises UsageError when it is smaller than one iteration.
+    """
     if per_step > len(tasks):
         raise UsageError(f"rollout.tasks_per_step is {per_step}, but the panel has only {len(tasks)} tasks")
     lap, place = divmod(iteration, len(tasks) // per_step)

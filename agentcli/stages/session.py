@@ -1,5 +1,7 @@
-"""What every stage does around its work: keep other writers out, refuse or accept existing output, remember the settings it
-started with, keep a log, and write its manifest entry last.
+"""What every stage does around its work.
+
+It keeps other writers out, refuses or accepts existing output, remembers the settings it was begun with, keeps a log, and writes
+its manifest entry last.
 
 Nothing is written, and nothing that --overwrite gives up is deleted, before there is something to write: a stage that
 fails on its inputs leaves the run as it was.
@@ -59,8 +61,10 @@ class Begun(msgspec.Struct):
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
-    """All settings that `stage` was started with in `run`, the model in use among them; None where they are not recorded. Raises
-    DataError for a damaged file."""
+    """All settings that `stage` was begun with in `run`, the model in use among them; None where they are not recorded.
+
+    Raises DataError for a damaged file.
+    """
     path = _begun(run, stage)
     return (read_json(path, Begun).resolved or None) if path.exists() else None
 
@@ -137,8 +141,9 @@ class Session:
         return record
 
     def start(self) -> None:
-        """The first output is about to be written: the stage no longer counts as done, what is replaced is deleted, and the
-        settings are kept for --resume. Once is enough.
+        """Begin to write; once is enough.
+
+        The stage no longer counts as done, what is replaced is deleted, and the settings are kept for --resume.
 
         Raises UsageError when another command has begun to write there since `check`, and what `check_trackers` raises.
         """
@@ -151,8 +156,9 @@ class Session:
         if appeared:
             raise UsageError(f"{appeared[0]} has just been written by another command; write elsewhere with -o DIR")
         self.run.forget_stage(self.plan.stage)
-        for path in self._existing if self.invocation.overwrite else ():
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+        if self.invocation.overwrite:
+            for path in self._existing:
+                _delete(path)
         write_json(self._begun, Begun(self.plan.determining, self.plan.hashes, plain(self.settings)))
         self._log.open()
 
@@ -172,7 +178,7 @@ class Session:
             yield write
 
     def finish(self, *, latest: bool = False, **fields: Any) -> StageRecord:
-        """Write the manifest entry: this is what makes the stage count as done. `latest`: runs/latest names this run now."""
+        """Write the manifest entry, with which the stage counts as done. `latest`: runs/latest names this run from now on."""
         seconds = {"wall": time.perf_counter() - self._clock, **fields.pop("seconds", {})}
         record = StageRecord(
             command=self.invocation.command,
@@ -260,19 +266,28 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
             path.parent.rmdir()
 
 
+def _delete(path: Path) -> None:
+    """Remove a file, a link or a folder."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def _begun(run: Path, stage: str) -> Path:
     return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
 def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
     """How inputs (sha256 by path) are not the old ones in the old order."""
-    then, now = list(old.values()), list(new.values())
-    other = next((path for path, sha256 in new.items() if sha256 not in then), None)
-    if other:
-        return f"{other} has changed" if other in old else f"{other} was not among it"
-    gone = next((path for path, sha256 in old.items() if sha256 not in now), None)
-    if gone:
-        return f"{gone} is left out"
+    then = list(old.values())
+    now = list(new.values())
+    for path, sha256 in new.items():
+        if sha256 not in then:
+            return f"{path} has changed" if path in old else f"{path} was not among it"
+    for path, sha256 in old.items():
+        if sha256 not in now:
+            return f"{path} is left out"
     return None if then == now else "the order is another"
 
 

@@ -25,8 +25,8 @@ class Tally:
     """Counts and ledger over trees.
 
     `responses` are the steps that nothing broke; one in several copies of the environment is one. `malformed_responses` and
-    `inadmissible_responses` are those of that Validity. `cut_responses` ended at policy.max_tokens, whether they can be read or not.
-    `overlong` trajectories failed because a prompt was longer than policy.max_prompt_tokens (rollout.overlong).
+    `inadmissible_responses` are those of that Validity. `cut_responses` ended at policy.max_tokens, readable or not. `overlong`
+    trajectories failed because a prompt was longer than policy.max_prompt_tokens (rollout.overlong).
     """
 
     def __init__(self) -> None:

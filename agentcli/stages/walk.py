@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import msgspec
+
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
@@ -19,11 +21,26 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Panel, StageRecord
 from agentcli.stages.harvest import Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.ordered import write_in_order
-from agentcli.stages.panels import make_panel, parse_shard, shard_of
+from agentcli.stages.panels import Shard, make_panel, parse_shard, shard_of
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
+
+
+class WholePanel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a shard's manifest says of the panel that it is a part of."""
+
+    name: str
+    tasks: int
+    sha256: str
+
+
+class ShardExtent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which shard of which panel a run is, in its manifest: statistics.shard, which `merge` reads."""
+
+    shard: Shard
+    panel: WholePanel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,12 +52,12 @@ class WalkPlan(SamplingPlan):
 
     @property
     def extent(self) -> dict[str, Any]:
-        """For the manifest: which shard of which panel this is; empty without shards. `merge` reads it."""
+        """For the manifest: which shard of which panel this is; empty without shards."""
         shard = parse_shard(self.settings.environment.shard)
         if shard is None:
             return {}
-        whole = {"name": self.whole.name, "tasks": len(self.whole.tasks), "sha256": self.whole.sha256}
-        return {"shard": {"index": shard.index, "count": shard.count, "panel": whole}}
+        whole = WholePanel(self.whole.name, len(self.whole.tasks), self.whole.sha256)
+        return {"shard": msgspec.to_builtins(ShardExtent(shard, whole))}
 
 
 def part_to_walk(settings: Settings, whole: Panel) -> Panel:

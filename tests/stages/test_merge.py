@@ -152,6 +152,10 @@ def test_a_shard_that_has_not_ended_or_was_damaged_is_refused() -> None:
     ended = read_json(manifest, Manifest)
     manifest.unlink()
     refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), names=("2",), remedy="--resume")
+    damaged = msgspec.convert(msgspec.to_builtins(ended), Manifest)
+    damaged.stages["rollout"].statistics["shard"] = {"shard": "2/2"}
+    write_json(manifest, damaged)
+    refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), code=3, names=("2/manifest.json", "statistics.shard"))
     write_json(manifest, ended)
     answer = agentcli("merge", "1", "2", "-o", "merged", "-q")
     assert (answer.code, answer.stdout) == (0, "merged\n"), answer
