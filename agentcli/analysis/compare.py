@@ -81,7 +81,7 @@ def _add_evaluations(
         rows = read_alike(dict(zip(names, paths, strict=True)))
         comparison.evaluations[label] = side_by_side(rows)
         panels[label] = {row.task for row in rows[names[0]]}
-        older = [name for name, own in rows.items() if hides_moves(own)]
+        older = [name for name, episodes in rows.items() if hides_moves(episodes)]
         # Where all are older, their shares are of the same whole.
         if len(older) < len(names):
             for name in older:
@@ -124,11 +124,11 @@ def _wilcoxon(
 
 def _note_shares_of_responses(labels: Mapping[str, Sequence[str]], notes: list[str]) -> None:
     """Add a note where shares stand beside shares of another whole. `labels`: by run, those of older evaluations."""
-    older = ", ".join(f"{name} ({', '.join(own)})" for name, own in labels.items() if own)
-    if older:
+    runs = [f"{name} ({', '.join(older)})" for name, older in labels.items() if older]
+    if runs:
         notes.append(
             "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses "
-            f"there and of moves beside them: {older}; evaluate again to compare these"
+            f"there and of moves beside them: {', '.join(runs)}; evaluate again to compare these"
         )
 
 

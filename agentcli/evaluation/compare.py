@@ -131,7 +131,10 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
 
     gains: differences of success rates, one per benchmark.
     """
-    return {name: SignedRankTest(benchmarks=len(own), p=wilcoxon_exact(own)) for name, own in gains.items()}
+    tests = {}
+    for name, differences in gains.items():
+        tests[name] = SignedRankTest(benchmarks=len(differences), p=wilcoxon_exact(differences))
+    return tests
 
 
 def charged(rows: Sequence[Episode]) -> Ledger:

@@ -85,19 +85,19 @@ class LoopCost(Cost, kw_only=True):
 
 def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     """The cost of these iterations together."""
-    leaves = sum(own.leaves for own in iterations)
-    ledger = sum((own.ledger for own in iterations), Ledger())
+    leaves = sum(one.leaves for one in iterations)
+    ledger = sum((one.ledger for one in iterations), Ledger())
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
-        method=_joined(own.method for own in iterations),
-        credit=_joined(own.credit for own in iterations),
-        trees=sum(own.trees for own in iterations),
+        method=_joined(one.method for one in iterations),
+        credit=_joined(one.credit for one in iterations),
+        trees=sum(one.trees for one in iterations),
         leaves=leaves,
-        errored=sum(own.errored for own in iterations),
-        success_by_part=course([own.success / max(1, own.leaves) for own in iterations]),
+        errored=sum(one.errored for one in iterations),
+        success_by_part=course([one.success / max(1, one.leaves) for one in iterations]),
         responses=_responses(iterations),
-        updates=_sum([own.updates for own in iterations]),
-        seconds={part: _sum([own.seconds.get(part) for own in iterations]) for part in TIMED},
+        updates=_sum([one.updates for one in iterations]),
+        seconds={part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED},
     )
 
 
@@ -115,11 +115,11 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
 
 
 def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
-    known = [own.responses for own in iterations if own.responses is not None]
+    known = [one.responses for one in iterations if one.responses is not None]
     if len(known) < len(iterations):
         return None
-    updated = sum(own.updated for own in known)
-    given = sum(own.given for own in known)
+    updated = sum(responses.updated for responses in known)
+    given = sum(responses.given for responses in known)
     return ResponsesUpdated(updated=updated, given=given, share=updated / max(1, given))
 
 

@@ -1,0 +1,1 @@
+"""Tables and text for the terminal, made from results that others computed."""
