@@ -210,7 +210,7 @@ SCHEMA_ARGUMENT = Option("name", (), str, "Record by name, or settings.", metava
 FILES_ARGUMENT = Option(
     "files", (), list[Path], "Files (.jsonl, .jsonl.zst, .json, .yaml settings) or run directories.", metavar="FILES"
 )
-SHARDS_ARGUMENT = Option("shards", (), list[Path], "The run directories of all shards.", metavar="SHARD...")
+SHARDS_ARGUMENT = Option("shards", (), list[Path], "The run directories of all shards.", metavar="SHARD")
 WORLD_ARGUMENT = Option(
     "world", (), str, "World to look at.", "environment.name", metavar="WORLD", values=completion.worlds
 )

@@ -61,11 +61,10 @@ class ShardRun(NamedTuple):
 
     def tasks(self) -> list[str]:
         """The ids of its tasks, in order. Raises DataError for a damaged file, and where they are not those that it ended with."""
-        tasks = dict[str, None]()
         if self.stage == "rollout":
-            tasks |= dict.fromkeys(tree.task.id for tree in read_records(self.records, Tree))
+            tasks = dict.fromkeys(tree.task.id for tree in read_records(self.records, Tree))
         else:
-            tasks |= dict.fromkeys(row.task for row in read_records(self.records, Episode))
+            tasks = dict.fromkeys(row.task for row in read_records(self.records, Episode))
         if panel_hash(tasks) != self.record.panel:
             raise DataError(f"{self.records}: does not hold the tasks that the manifest names; repair it with --resume")
         return list(tasks)
@@ -189,7 +188,7 @@ def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
 def perform(plan: MergePlan, session: Session) -> StageRecord | dict[str, Any]:
     """Write the records of all shards in the panel's order, and count them. The seconds are the sum over the shards."""
     session.start()
-    records, beside = plan.outputs
+    records, beside = plan.outputs  # trees and seconds, or episodes and summary
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
     seconds = Counter[str]()
     for shard in plan.shards:

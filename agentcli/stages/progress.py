@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Tells nothing."""
+    """Shows nothing."""
 
     def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None: ...
     def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None: ...
@@ -28,12 +28,14 @@ class Silent:
 
 
 def updates_bar(progress: Progress, description: str) -> Callable[[int, int, Mapping[str, float]], None]:
-    """A trainer's callback (updates done, updates in all, figures) that moves the bar. The first call, without figures, says
-    where training begins."""
+    """A trainer's callback (updates done, updates in all, figures) that moves the bar.
+
+    The first call, without figures, says where training begins.
+    """
 
     done = 0
 
-    def tell(update: int, total: int, figures: Mapping[str, float]) -> None:
+    def move(update: int, total: int, figures: Mapping[str, float]) -> None:
         nonlocal done
         if not figures:
             progress.start(description, total, done=update)
@@ -43,4 +45,4 @@ def updates_bar(progress: Progress, description: str) -> Callable[[int, int, Map
         if update == total:
             progress.stop()
 
-    return tell
+    return move
