@@ -12,7 +12,7 @@ networkx, no recursion.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentcli.credit.common import Switches
@@ -36,7 +36,7 @@ KINDS: dict[Outcome | None, str] = {
 """Of the node a step leads to, by its outcome."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Node:
     """A state. `hops` to the nearest success (fractional under distance mean), None when none is reachable."""
 
@@ -79,8 +79,12 @@ class StateGraph:
     def size(self) -> GraphSize:
         """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one node."""
         goals = {number for number, node in enumerate(self.nodes) if node.kind == SUCCESS}
-        edges = {(source, -1 if target in goals else target, action) for source, target, action in self.counts}
-        return GraphSize(nodes=len(self.nodes) - len(goals) + (len(goals) > 0), edges=len(edges))
+        if len(goals) < 2:
+            return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
+        # An action that leads from one state to several successes is one edge.
+        ordinary = sum([target not in goals for _, target, _ in self.counts])
+        winning = {(source, action) for source, target, action in self.counts if target in goals}
+        return GraphSize(nodes=len(self.nodes) - len(goals) + 1, edges=ordinary + len(winning))
 
     @property
     def edges(self) -> list[Edge]:
@@ -131,65 +135,77 @@ def build(
     representative: one node per cluster, whose value is that of its best member (`pool` max: the search on the merged graph) or
     the mean over its members, each by its own transitions. `seen`: the tree's survey, where there is one.
     """
-    graph = StateGraph(tree.task.id)
-    members: dict[tuple[int, str], set[int]] = {}
-    looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
-    sources, targets, nodes, counts = graph.sources, graph.targets, graph.nodes, graph.counts
     seen = seen or survey(tree, Switches())
     states = states or states_of(tree.steps, "paper")
-    reached: list[str] = []
-    pooled = pool == "mean"
-    node = _numbering(nodes, clusters, members if pooled else None)
-    for step, leaving, following, parent, alive, bad in zip(
-        tree.steps, *states, seen.parents, seen.live, seen.invalid, strict=False
-    ):
-        source, target, pruned = -1, -1, False
-        before = after = leaving if parent == ROOT else reached[parent]
-        if alive:
-            if parent == ROOT:
-                source = node(STATE, before)
-                nodes[source].visits += 1
-            else:
-                source = targets[parent]
-            kind = STATE if step.stop is StopReason.OVERLONG else KINDS[step.outcome]
-            if kind == STATE and pruning:
-                pruned = bad or leaving == following or looks(step.action) or nothing(step.next_observation)
-            target = source if pruned else node(kind, following)
-            pruned = pruned or (pruning and target == source)
-            if not pruned:
-                nodes[target].visits += 1
-                edge = (source, target, step.action or "")
-                counts[edge] = counts.get(edge, 0) + 1
-                after = following
-                if pooled:
-                    members[source, before].add(target)
-        reached.append(after)
+    names = states if clusters is None else States(*([clusters[state] for state in side] for side in states))
+    graph = StateGraph(tree.task.id)
+    looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
+    nodes, counts, sources, targets = graph.nodes, graph.counts, graph.sources, graph.targets
+    pruned_steps = graph.pruned
+    numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
+    ordinary = numbers[STATE]
+    asked = [False] * len(tree.steps)
+    columns = (*states, *names, seen.parents, seen.live, seen.invalid)
+    for step, before, after, name_before, name_after, parent, alive, invalid in zip(tree.steps, *columns, strict=False):
+        if not alive:
+            sources.append(-1)
+            targets.append(-1)
+            pruned_steps.append(False)
+            continue
+        if parent == ROOT:
+            source = _number(nodes, ordinary, name_before, STATE)
+            nodes[source].visits += 1
+        else:
+            source = targets[parent]
+        pruned, kind = False, STATE
+        if step.outcome is not None and step.stop is not StopReason.OVERLONG:
+            kind = KINDS[step.outcome]
+        if pruning and kind == STATE:
+            pruned = invalid or before == after or looks(step.action) or nothing(step.next_observation)
+        target = source
+        if not pruned:
+            asked[step.id] = True
+            target = _number(nodes, numbers[kind], name_after, kind)
+            pruned = pruning and target == source
+        if not pruned:
+            nodes[target].visits += 1
+            edge = (source, target, step.action or "")
+            counts[edge] = counts.get(edge, 0) + 1
         sources.append(source)
         targets.append(target)
-        graph.pruned.append(pruned)
+        pruned_steps.append(pruned)
     _set_values(nodes, counts, gamma, distance)
-    if pooled:
-        _pool(nodes, members, gamma)
+    if pool == "mean":
+        _pool(graph, _exits(graph, seen, states, asked), gamma)
     return graph
 
 
-def _numbering(
-    nodes: list[Node], clusters: Mapping[str, str] | None, members: dict[tuple[int, str], set[int]] | None
-) -> Callable[[str, str], int]:
-    """Gives the number of the node of (kind, state key), made when first asked for; `members` gets every key of a node."""
-    index: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
+def _number(nodes: list[Node], numbers: dict[str, int], key: str, kind: str) -> int:
+    """The number of a node of this kind, which is made when it is first asked for."""
+    number = numbers.get(key)
+    if number is None:
+        number = numbers[key] = len(nodes)
+        nodes.append(Node(key, kind))
+    return number
 
-    def node(kind: str, raw: str) -> int:
-        key = raw if clusters is None else clusters[raw]
-        number = index[kind].get(key)
-        if number is None:
-            number = index[kind][key] = len(nodes)
-            nodes.append(Node(key, kind))
-        if members is not None:
-            members.setdefault((number, raw), set())
-        return number
 
-    return node
+def _exits(graph: StateGraph, seen: Survey, states: States, named: list[bool]) -> dict[tuple[int, str], set[int]]:
+    """For every member (node, state) of a cluster the nodes that its own transitions lead to. `named`: the steps whose next state
+    was looked up, hence is a member."""
+    exits: dict[tuple[int, str], set[int]] = {}
+    standing: list[str] = []
+    for place, (before, after, parent) in enumerate(zip(*states, seen.parents, strict=True)):
+        here = before if parent == ROOT else standing[parent]
+        source, target, pruned = graph.sources[place], graph.targets[place], graph.pruned[place]
+        if source >= 0:
+            exits.setdefault((source, here), set())
+        if named[place]:
+            exits.setdefault((target, after), set())
+        if source >= 0 and not pruned:
+            exits[source, here].add(target)
+            here = after
+        standing.append(here)
+    return exits
 
 
 def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) -> list[int | None]:
@@ -228,11 +244,12 @@ def _set_values(nodes: list[Node], edges: Iterable[tuple[int, int, str]], gamma:
             node.value = gamma**node.hops
 
 
-def _pool(nodes: list[Node], members: Mapping[tuple[int, str], set[int]], gamma: float) -> None:
+def _pool(graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float) -> None:
     """A cluster's value as the mean over its members, each 1 where it is a success, else gamma ** (1 + hops of the nearest node
     that a transition of its own leads to), 0 where none leads to a success."""
     values: dict[int, list[float]] = {}
-    for (number, _), following in members.items():
+    nodes = graph.nodes
+    for (number, _), following in exits.items():
         hops = [nodes[target].hops for target in following]
         near = min([far for far in hops if far is not None], default=None)
         own = 1.0 if nodes[number].kind == SUCCESS else 0.0 if near is None else gamma ** (1 + near)

@@ -9,7 +9,7 @@ accounts for an advantage (account.py). An installed package adds such modules u
 import difflib
 from collections.abc import Callable, Iterable
 from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -74,7 +74,7 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
     try:
         return name, assign, msgspec.convert(switches, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"credit.{_place(error)}") from error
+        raise UsageError(f"credit.{_fault(error, kind, switches)}") from error
 
 
 def known(name: str) -> Method:
@@ -123,7 +123,28 @@ def _hint(name: str, names: Iterable[str], otherwise: str = "there are") -> str:
     return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names)}"
 
 
-def _place(error: msgspec.ValidationError) -> str:
-    """msgspec says "what - at `$.field`" for a wrong type, and a settings class "field: what" for a wrong value."""
-    what, at, place = str(error).partition(" - at `$.")
-    return f"{place.rstrip('`')}: {what[0].lower()}{what[1:]}" if at else what
+def _fault(error: msgspec.ValidationError, kind: type[msgspec.Struct], switches: dict[str, Any]) -> str:
+    """The field and what is wrong with its value, in one line.
+
+    msgspec says "what - at `$.field`" for a wrong type, and a settings class "field: what" for a value out of range.
+    """
+    what, at, path = str(error).partition(" - at `$.")
+    if not at:
+        return what
+    name = path.rstrip("`")
+    choices = _choices(kind, name)
+    if not choices:
+        return f"{name}: {what[0].lower()}{what[1:]}"
+    near = difflib.get_close_matches(str(switches[name]), choices, 1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return f"{name}: must be one of {', '.join(choices)}, is {switches[name]!r}{hint}"
+
+
+def _choices(kind: type[msgspec.Struct], name: str) -> tuple[str, ...]:
+    """What a switch with a Literal type may be; empty for any other switch."""
+    for field in msgspec.structs.fields(kind):
+        if field.name == name:
+            for one in (field.type, *get_args(field.type)):
+                if get_origin(one) is Literal:
+                    return get_args(one)
+    return ()

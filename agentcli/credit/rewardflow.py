@@ -87,6 +87,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     trajectory_scale = scale_for(seen, settings, settings.normalise)
     scales = scales_within(moves.states, charged, _weights(seen, settings), _how(settings)) if moves.informed else {}
     alpha_action, alpha_traj, action = settings.alpha_action, settings.alpha_traj, 0.0
+    penalties, values, next_values = seen.penalties, moves.values, moves.next_values
     credits = []
     for step, reward in rows(seen, settings.prefix):
         reason = seen.masked[step]
@@ -95,13 +96,13 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             continue
         if moves.informed:
             action = alpha_action * scales[moves.states[step]](charged[step])
-        trajectory = alpha_traj * trajectory_scale(reward - seen.penalties[step])
+        trajectory = alpha_traj * trajectory_scale(reward - penalties[step])
         parts = {
             "action": action,
             "trajectory": trajectory,
             "gain": gains[step],
-            "value": moves.values[step],
-            "next_value": moves.next_values[step],
+            "value": values[step],
+            "next_value": next_values[step],
         }
         credits.append(seen.credited(step, action + trajectory, parts))
     return Credit(task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size)

@@ -33,12 +33,11 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     """The states of steps, or of moves, in this form."""
     if form == "observation":
         return States([act.observation for act in acts], [act.next_observation for act in acts])
-    before, after = [act.state for act in acts], [act.next_state for act in acts]
     if form == "exact":
-        return States(before, after)
+        return States([act.state for act in acts], [act.next_state for act in acts])
     return States(
-        [exact if act.canonical is None else act.canonical for act, exact in zip(acts, before, strict=True)],
-        [exact if act.next_canonical is None else act.next_canonical for act, exact in zip(acts, after, strict=True)],
+        [act.state if act.canonical is None else act.canonical for act in acts],
+        [act.next_state if act.next_canonical is None else act.next_canonical for act in acts],
     )
 
 

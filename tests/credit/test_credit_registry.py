@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
@@ -167,6 +167,31 @@ def test_refusals_are_one_line_that_names_the_field(switches: dict[str, Any], pa
     message = str(caught.value)
     assert "\n" not in message
     assert all(part in message for part in parts), message
+
+
+def literal_switches() -> list[tuple[str, str, tuple[str, ...]]]:
+    """(method, switch, choices) of every switch that is one of a few words."""
+    found = []
+    for method in METHODS:
+        for field in msgspec.structs.fields(type(make({"method": method})[2])):
+            words = next(
+                (get_args(one) for one in (field.type, *get_args(field.type)) if get_origin(one) is Literal), ()
+            )
+            if words:
+                found.append((method, field.name, words))
+    return found
+
+
+@pytest.mark.parametrize(("method", "switch", "words"), literal_switches())
+def test_a_switch_of_few_words_lists_them_with_the_nearest(method: str, switch: str, words: tuple[str, ...]) -> None:
+    for value, hint in ((words[0][:-1] + "#", f"did you mean {words[0]}?"), ("~", None), (7, None)):
+        with pytest.raises(UsageError) as caught:
+            make({"method": method, switch: value})
+        message = str(caught.value)
+        assert "\n" not in message
+        assert message.startswith(f"credit.{switch}: ")
+        assert all(word in message for word in words)
+        assert hint is None or hint in message
 
 
 def test_ranges_hold_without_the_registry() -> None:
