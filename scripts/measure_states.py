@@ -12,7 +12,7 @@ from pathlib import Path
 from agentcli.credit import gigpo, rewardflow
 from agentcli.credit.common import GraphSizes
 from agentcli.credit.gigpo import GigpoSettings
-from agentcli.credit.group import survey
+from agentcli.credit.group import survey_of
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_records
@@ -46,7 +46,7 @@ def row(trees: list[Tree], form: str) -> list[str]:
     sizes = GraphSizes()
     steps = alone = 0
     for tree in trees:
-        graph = state_graph(tree, survey(tree, flow), flow)
+        graph = state_graph(tree, survey_of(tree, flow), flow)
         sizes.add(graph.size)
         groups = Counter(source for source in graph.sources if source >= 0)
         steps += groups.total()

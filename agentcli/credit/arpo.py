@@ -6,11 +6,11 @@ Merging the prefix is what defines the method, and every leaf counts once: there
 that this is biased where a state's continuations are unevenly forked; carl is not.
 """
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import Normalise, PenaltySwitches
-from agentcli.credit.group import outcome_scale, survey
+from agentcli.credit.equations import Evidence
+from agentcli.credit.group import outcome_scale, survey_of
 from agentcli.credit.grpo import terminal_credit
-from agentcli.credit.terms import among_leaves, charge, end_line, told
+from agentcli.credit.terms import outcome_among_leaves, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
@@ -18,6 +18,9 @@ WITHOUT = {
     "over": "every leaf counts once",
     "form": "there is one form",
 }
+EQUATIONS = outcome_among_leaves(
+    meaning="how the mean outcome of its leaves compares within the group of leaves", source="003 App. C.5, eq. 22"
+)
 
 
 class ArpoSettings(PenaltySwitches, kw_only=True):
@@ -29,16 +32,14 @@ class ArpoSettings(PenaltySwitches, kw_only=True):
 
 def assign(tree: Tree, settings: ArpoSettings) -> Credit:
     """One StepCredit per step; parts as in grpo."""
-    seen = survey(tree, settings)
-    return terminal_credit(tree, seen, outcome_scale(seen, normalise=settings.normalise), "merge", "arpo")
+    survey = survey_of(tree, settings)
+    scale = outcome_scale(survey, normalise=settings.normalise)
+    return terminal_credit(tree, survey, scale, "merge", "arpo")
 
 
-def explain(tree: Tree, settings: ArpoSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    scale, about = outcome_scale(seen, normalise=settings.normalise), told(seen, "merge", row)
-    what = "how the mean outcome of its leaves compares within the group of leaves"
-    among_leaves(
-        sheet, tree, seen, about, settings, scale, settings.normalise, end_line(seen), what, "003 App. C.5, eq. 22"
-    )
-    return charge(sheet, seen, about.step)
+def evidence(tree: Tree, settings: ArpoSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, "merge", row)
+    scale = outcome_scale(survey, normalise=settings.normalise)
+    return outcome_evidence(tree, survey, settings, step, ends, scale, settings.normalise)

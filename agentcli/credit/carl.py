@@ -20,9 +20,9 @@ A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an onl
 import math
 from typing import Literal
 
-from agentcli.credit.account import ADVANTAGE, Sheet
 from agentcli.credit.common import FIRST_PHASE, ONLY_CHILD, Switches, unassigned
-from agentcli.credit.group import ROOT, Survey, survey
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import ROOT, Survey, survey_of
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
@@ -34,6 +34,24 @@ WITHOUT = {
     "prefix": "a shared step has one expectation",
     "form": "there is one form",
 }
+EXPECTED = "expected reward after step {step}: mean over its children, up to the leaves"
+EQUATIONS = (
+    Equation("expected", None, "expected reward after the step: mean over its children, up to the leaves"),
+    Equation("baseline", "mean_siblings", "expected reward of the state that it leaves", "003 eq. 10"),
+    Equation("outcome", "expected - baseline", "what the action adds to the expected reward", "003 eq. 11"),
+    Equation("own_penalty", None, "penalty, of an invalid step only"),
+    Equation("penalty", "mean_penalties - own_penalty", "the penalty, baselined among siblings"),
+    Equation(ADVANTAGE, "outcome + penalty", "of a step with siblings", "003 eq. 13"),
+)
+ONLY_CHILD_EQUATIONS = (
+    Equation("expected_above", None, "expected reward after the nearest step before it that has siblings"),
+    Equation(
+        ADVANTAGE, "expected_above - mean_siblings", "an only child takes the gain of that step", "003 eq. 11, 16"
+    ),
+)
+UNFORKED_EQUATIONS = (
+    Equation(ADVANTAGE, "0", "neither it nor any step before it has a sibling to be compared with", "003 eq. 16"),
+)
 
 
 class CarlSettings(Switches, kw_only=True):
@@ -51,17 +69,17 @@ class CarlSettings(Switches, kw_only=True):
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
     """One StepCredit per step. parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands); of an only
     child that gets no advantage: inherited."""
-    seen = survey(tree, settings)
-    children = seen.children()
-    expected = expected_rewards(seen, children)
-    charges = [math.fsum([seen.penalties[n] for n in siblings]) / (len(siblings) or 1) for siblings in children]
+    survey = survey_of(tree, settings)
+    children = survey.children()
+    expected = expected_rewards(survey, children)
+    mean_penalties = _mean_penalties(survey, children)
     gains = [0.0] * (len(tree.steps) + 1)
-    left_out = _left_out(tree, seen, settings)
+    left_out = _left_out(tree, survey, settings)
     credits = []
-    for step, parent in enumerate(seen.parents):
+    for step, parent in enumerate(survey.parents):
         critical = len(children[parent]) > 1
         gains[step] = expected[step] - expected[parent] if critical else gains[parent]
-        reason = seen.masked[step]
+        reason = survey.masked[step]
         if reason is None and step in left_out:
             reason = FIRST_PHASE
         elif reason is None and not critical and settings.update == "critical":
@@ -70,13 +88,22 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
             inherited = {INHERITED: gains[step]} if reason == ONLY_CHILD else {}
             credits.append(unassigned(step, reason, inherited))
             continue
-        penalty = charges[parent] - seen.penalties[step] if critical else 0.0
+        penalty = mean_penalties[parent] - survey.penalties[step] if critical else 0.0
         parts = {"expected": expected[step], "baseline": expected[parent], "outcome": gains[step], "penalty": penalty}
         credits.append(StepCredit(step=step, advantage=gains[step] + penalty, parts=parts))
     return Credit(task=tree.task.id, method="carl", steps=credits)
 
 
-def _left_out(tree: Tree, seen: Survey, settings: CarlSettings) -> set[int]:
+def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
+    """Of the children of every step, and of the root as last element."""
+    means = []
+    for siblings in children:
+        penalties = [survey.penalties[step] for step in siblings]
+        means.append(math.fsum(penalties) / (len(siblings) or 1))
+    return means
+
+
+def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
     """The steps of the first phase that are not trained. Raises DataError for a tree that does not say what its first phase is."""
     if settings.first_phase == "all":
         return set()
@@ -85,34 +112,34 @@ def _left_out(tree: Tree, seen: Survey, settings: CarlSettings) -> set[int]:
             f"task {shown(tree.task.id)}: roots: is not set, so the first phase is not known; sample with rollout --method carl "
             "(treerl, treerpo, arpo, spark), or leave credit.first_phase at all"
         )
-    first = first_phase(seen.parents, tree.roots)
+    first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
         return first
-    forked = {parent for step, parent in enumerate(seen.parents) if seen.live[step] and step not in first}
-    return {step for step in first if seen.parents[step] not in forked}
+    forked = {parent for step, parent in enumerate(survey.parents) if survey.live[step] and step not in first}
+    return {step for step in first if survey.parents[step] not in forked}
 
 
 def first_phase(parents: list[int], roots: int) -> set[int]:
     """The steps of the first `roots` trajectories: the first children of the initial state, and from there the first child of
     each, in the order of their ids."""
-    found: set[int] = set()
+    first: set[int] = set()
     begun = 0
     continued: set[int] = set()
     for step, parent in enumerate(parents):
         if parent == ROOT:
             begun += 1
             if begun <= roots:
-                found.add(step)
-        elif parent in found and parent not in continued:
+                first.add(step)
+        elif parent in first and parent not in continued:
             continued.add(parent)
-            found.add(step)
-    return found
+            first.add(step)
+    return first
 
 
-def expected_rewards(seen: Survey, children: list[list[int]]) -> list[float]:
+def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
     """E[R] after every step, and of the root as last element (eq. 10); 0 where all leaves below errored."""
-    expected = list(seen.rewards)
-    for state in (*range(len(seen.parents) - 1, -1, -1), ROOT):
+    expected = list(survey.rewards)
+    for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
         if len(below) == 1:
             expected[state] = expected[below[0]]
@@ -121,29 +148,27 @@ def expected_rewards(seen: Survey, children: list[list[int]]) -> list[float]:
     return expected
 
 
-def explain(tree: Tree, settings: CarlSettings, row: int) -> Sheet:
-    """The account of one row: that of the nearest step with a sibling, whose gain an only child takes."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    children = seen.children()
-    expected, step = expected_rewards(seen, children), row
-    while step != ROOT and len(children[seen.parents[step]]) < 2:
-        step = seen.parents[step]
+def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row. An only child is explained by the nearest step before it that has siblings."""
+    survey = survey_of(tree, settings)
+    children = survey.children()
+    expected = expected_rewards(survey, children)
+    step = row
+    while step != ROOT and len(children[survey.parents[step]]) < 2:
+        step = survey.parents[step]
     if step == ROOT:
-        sheet.line(ADVANTAGE, "0", "neither it nor any step before it has a sibling to be compared with", "003 eq. 16")
-        return sheet
-    siblings = children[seen.parents[step]]
+        return Evidence(equations=UNFORKED_EQUATIONS)
+    evidence = Evidence()
+    siblings = children[survey.parents[step]]
     own = {siblings.index(step)}
     states = [(sibling, expected[sibling], 1.0) for sibling in siblings]
-    sheet.group("siblings", states, own, "expected rewards E[R(v)] of the steps sampled from one state")
-    sheet.given("E_v", expected[step], f"expected reward after step {step}: mean over its children, up to the leaves")
+    evidence.group("siblings", "expected rewards after the steps that were sampled from one state", states, own)
     if step != row:
-        what = f"an only child takes the gain of step {step}"
-        sheet.line(ADVANTAGE, "E_v - mean_siblings", what, "003 eq. 11, 16")
-        return sheet
-    sheet.line("outcome", "E_v - mean_siblings", "what the action adds to the expected reward", "003 eq. 10-11")
-    charged = [(sibling, seen.penalties[sibling], 1.0) for sibling in siblings]
-    sheet.group("penalties", charged, own, "penalties of the siblings, of invalid steps only")
-    sheet.given("p", seen.penalties[step], "its own")
-    sheet.line("penalty", "mean_penalties - p", "the penalty, baselined among siblings")
-    sheet.line(ADVANTAGE, "outcome + penalty", "of a step with siblings", "003 eq. 13")
-    return sheet
+        evidence.equations = ONLY_CHILD_EQUATIONS
+        evidence.add("expected_above", expected[step], EXPECTED.format(step=step))
+        evidence.words[ADVANTAGE] = f"an only child takes the gain of step {step}"
+        return evidence
+    penalties = [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings]
+    evidence.group("penalties", "penalties of the siblings, of invalid steps only", penalties, own)
+    evidence.add("own_penalty", survey.penalties[step])
+    return evidence

@@ -17,33 +17,32 @@ one move.
 The ablations of 004 Tables 2 and 4 leave a reward out: R_step is then the other one, still in (0, 2]; without both, A = Phi_traj.
 Coefficients of 1 are not that ablation: they make every term 1, R_step 2 and the factor of all failures 0.
 
-`form: release` has, in the place of R_step,
-
-    W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2 in (0, 1]
-
-with f^(inadmissible moves) as a third equal term where `invalid_factor` is set; a transition is a pair of consecutive actions,
-M_width counts occurrences, `look` is left out of C_width, and omega is 0.80.
+`form: release` is in release/dpepo.py.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, in_range, require, unassigned
-from agentcli.credit.group import Survey, rows, scale_for, survey, visits
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import Survey, rows, scale_for, survey_of
+from agentcli.credit.release import dpepo as release
+from agentcli.credit.repeats import NO_ACTION, Act, Actions, Form, History, factors, weights
 from agentcli.credit.states import StateForm, standing_states
-from agentcli.credit.terms import GRPO, Told, charge, end_line, leaf_group, row_outcome, told
+from agentcli.credit.terms import GRPO, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {"scale": "a step's weight is not normalised", "similarity": "a transition is one state and one action"}
-NO_ACTION = 0.5
-"""R_step of a step without a readable action (release; the paper does not say)."""
 PLAIN = 1.0
 """R_step where neither reward is part of it: both factors of eq. 8 are 1."""
-Act = tuple[int, str, str | None]
-"""A move in short: copy, action, and the other half of its transition: the state before, in the release the copy's action before
-(None for its first)."""
 PAPER_OMEGA, RELEASE_OMEGA = 0.95, 0.80
+EQUATIONS = (
+    Equation("C_width", None, "actions of this step that repeat another of it"),
+    Equation("refused", None, "inadmissible moves"),
+    Equation("leaves", None, "leaves below it that did not error, whose outcomes the row holds"),
+    Equation("penalty", None, "penalty, of an invalid step only"),
+)
+"""What the numbers are. The equations of a row depend on its settings and outcomes: see `evidence`."""
 
 
 class DpepoSettings(GroupSwitches, kw_only=True):
@@ -72,53 +71,52 @@ class DpepoSettings(GroupSwitches, kw_only=True):
         super().__post_init__()
         usual_omega = RELEASE_OMEGA if self.form == "release" else PAPER_OMEGA
         self.omega = usual_omega if self.omega is None else self.omega
-        for name, coefficients in (
-            ("action_reward", {"alpha": 0.8, "omega": usual_omega}),
-            ("transition_reward", {"gamma": 0.95, "beta": 0.95}),
-        ):
-            on = getattr(self, name)
-            require(on or self.form == "paper", name, on, "true where form is release, which has no such variant")
-            for coefficient, usual in coefficients.items():
-                value = getattr(self, coefficient)
-                require(on or value == usual, coefficient, value, f"left alone where {name} is off")
-        require(
-            self.action_reward or self.transition_reward or self.invalid_factor is None,
-            "invalid_factor",
-            self.invalid_factor,
-            "unset where action_reward and transition_reward are off: there is no R_step to multiply",
-        )
+        self._require_coefficients("action_reward", {"alpha": 0.8, "omega": usual_omega})
+        self._require_coefficients("transition_reward", {"gamma": 0.95, "beta": 0.95})
+        rewarded = self.action_reward or self.transition_reward or self.invalid_factor is None
+        unset = "unset where action_reward and transition_reward are off: there is no R_step to multiply"
+        require(rewarded, "invalid_factor", self.invalid_factor, unset)
         in_range(self, "alpha", "omega", "gamma", "beta", above=0, most=1)
         if self.invalid_factor is not None:
             in_range(self, "invalid_factor", above=0, most=1)
 
+    def _require_coefficients(self, reward: str, usual: dict[str, float]) -> None:
+        """A reward that is left out leaves its coefficients alone, and the release leaves none out."""
+        on = getattr(self, reward)
+        require(on or self.form == "paper", reward, on, "true where form is release, which has no such variant")
+        for coefficient, value in usual.items():
+            given = getattr(self, coefficient)
+            require(on or given == value, coefficient, given, f"left alone where {reward} is off")
+
 
 def assign(tree: Tree, settings: DpepoSettings) -> Credit:
     """One StepCredit per row. parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or W), penalty."""
-    seen = survey(tree, settings)
-    scale = scale_for(seen, settings, settings.normalise)
-    repeats = step_rewards(tree, seen, settings)
-    split = _split_scores(seen) if settings.outcome == "score" and settings.prefix == "merge" else None
+    survey = survey_of(tree, settings)
+    scale = scale_for(survey, settings, settings.normalise)
+    repeats = step_rewards(tree, survey, settings)
+    graded = settings.outcome == "score" and settings.prefix == "merge"
+    score_shares = _score_shares(survey) if graded else None
     credits = []
-    for step, reward in rows(seen, settings.prefix):
-        reason = seen.masked[step]
+    for step, reward in rows(survey, settings.prefix):
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
-        weight, penalty = repeats[step], seen.penalties[step]
-        shares = split[step] if split else _split(reward, settings)
+        weight = repeats[step]
+        penalty = survey.penalties[step]
         gain = loss = 0.0
-        for part, outcome in shares:
-            advantage = part * scale(outcome - penalty)
+        for share, outcome in score_shares[step] if score_shares else _shares(reward, settings):
+            advantage = share * scale(outcome - penalty)
             if advantage > 0:
                 gain += advantage
             else:
                 loss += advantage
         parts = {"trajectory": gain + loss, "step": weight, "penalty": penalty}
-        credits.append(seen.credited(step, weight * gain + (2.0 - weight) * loss, parts))
+        credits.append(survey.credited(step, weight * gain + (2.0 - weight) * loss, parts))
     return Credit(task=tree.task.id, method="dpepo", steps=credits)
 
 
-def _split(reward: float, settings: DpepoSettings) -> list[tuple[float, float]]:
+def _shares(reward: float, settings: DpepoSettings) -> list[tuple[float, float]]:
     """The leaves of a row as (share, outcome reward): successes and the others; a single leaf where outcomes are scores."""
     if settings.outcome == "score":
         return [(1.0, reward)]
@@ -126,127 +124,64 @@ def _split(reward: float, settings: DpepoSettings) -> list[tuple[float, float]]:
     return [(share, settings.success_reward), (1.0 - share, 0.0)]
 
 
-def _split_scores(seen: Survey) -> list[list[tuple[float, float]]]:
+def _score_shares(survey: Survey) -> list[list[tuple[float, float]]]:
     """Per step the live leaves below it as (share, outcome reward), by rewards, largest first: in no order of the siblings."""
-    counts: list[Counter[float]] = [Counter() for _ in seen.live]
-    for step in range(len(seen.parents) - 1, -1, -1):
-        if not seen.live[step]:
+    counts: list[Counter[float]] = [Counter() for _ in survey.live]
+    for step in range(len(survey.parents) - 1, -1, -1):
+        if not survey.live[step]:
             continue
-        below = counts[step] or Counter({seen.rewards[step]: 1})
+        below = counts[step] or Counter({survey.rewards[step]: 1})
         counts[step] = below
-        parent = seen.parents[step]
+        parent = survey.parents[step]
         # An only child's counts are its parent's: a long trajectory is not copied step by step.
         counts[parent] = counts[parent] + below if counts[parent] else below
-    return [
-        [(count / live, reward) for reward, count in sorted(found.items(), reverse=True)]
-        for found, live in zip(counts, seen.live, strict=True)
-    ]
+    shares = []
+    for rewards, leaves in zip(counts, survey.live, strict=True):
+        shares.append([(count / leaves, reward) for reward, count in sorted(rewards.items(), reverse=True)])
+    return shares
 
 
-class History:
-    """What was done in every copy along the path from the first step; undone on the way back."""
-
-    def __init__(self) -> None:
-        self._actions: dict[tuple[int, str], int] = {}
-        self._transitions: dict[tuple[int, str, str], int] = {}
-        self._last: dict[int, list[str]] = {}
-
-    def last(self, copy: int) -> str | None:
-        """The copy's latest action."""
-        return self._last[copy][-1] if self._last.get(copy) else None
-
-    def actions(self, copy: int, action: str) -> int:
-        """How often the copy has done this."""
-        return self._actions.get((copy, action), 0)
-
-    def transitions(self, copy: int, action: str, before: str | None) -> int:
-        """How often it did so from the same state (release: after the same action)."""
-        return 0 if before is None else self._transitions.get((copy, before, action), 0)
-
-    def enter(self, acts: Sequence[Act]) -> None:
-        for copy, action, before in acts:
-            self._actions[copy, action] = self._actions.get((copy, action), 0) + 1
-            self._last.setdefault(copy, []).append(action)
-            if before is not None:
-                transition = (copy, before, action)
-                self._transitions[transition] = self._transitions.get(transition, 0) + 1
-
-    def leave(self, acts: Sequence[Act]) -> None:
-        for copy, action, before in acts:
-            self._actions[copy, action] -= 1
-            self._last[copy].pop()
-            if before is not None:
-                self._transitions[copy, before, action] -= 1
-
-
-def step_rewards(tree: Tree, seen: Survey, settings: DpepoSettings) -> list[float]:
+def step_rewards(tree: Tree, survey: Survey, settings: DpepoSettings) -> list[float]:
     """R_step, or the release's W, of every step that counts."""
-    release, steps = settings.form == "release", tree.steps
     if not (settings.action_reward or settings.transition_reward):
-        return [PLAIN] * len(steps)
+        return [PLAIN] * len(tree.steps)
     states = standing_states(tree, settings.state)
-    history, found = History(), [NO_ACTION] * len(steps)
-    done: list[list[Act]] = [[] for _ in steps]
-    for visit in visits(seen):
-        if visit < 0:
-            history.leave(done[~visit])
-            continue
-        acts, c_width, refused = _acts(steps[visit], states[visit], history, release)
-        if acts:
-            found[visit] = _weight(acts, c_width, refused, history, settings)
-        done[visit] = acts
-        history.enter(acts)
-    return found
+    return weights(tree.steps, survey, states, _form(settings), settings)
 
 
-def _acts(step: Step, states: dict[int, str], history: History, release: bool) -> tuple[list[Act], int, int]:
-    """What the step did in copies that are there, C_width, and how many were inadmissible. A step in one environment acts in copy
-    1. `states`: where each copy stands."""
+def read(step: Step, states: dict[int, str], history: History) -> Actions:
+    """What the step did; a step in one environment acts in copy 1. `states`: where each copy stands."""
     if not step.moves:
         if step.action is None or step.validity is Validity.MALFORMED:
-            return [], 0, 0
-        before = history.last(1) if release else states[1]
-        return [(1, step.action, before)], 0, int(step.validity is Validity.INADMISSIBLE)
+            return Actions([], 0, 0)
+        return Actions([(1, step.action, states[1])], 0, int(step.validity is Validity.INADMISSIBLE))
     there = [move for move in step.moves if move.validity is not Validity.MALFORMED]
+    acts: list[Act] = [(move.copy, move.action, states[move.copy]) for move in there]
     refused = sum([move.validity is Validity.INADMISSIBLE for move in there])
-    if release:
-        named = [move.action for move in step.moves if move.action.strip() != "look"]
-        acts: list[Act] = [(move.copy, move.action, history.last(move.copy)) for move in there]
-    else:
-        named = [move.action for move in there]
-        acts = [(move.copy, move.action, states[move.copy]) for move in there]
-    return acts, len(named) - len(set(named)), refused
+    return Actions(acts, len(there) - len({move.action for move in there}), refused)
 
 
-def _m_width(act: Act, acts: Sequence[Act], history: History, release: bool) -> int:
-    """M_width of one act of a step."""
+def width(act: Act, acts: Sequence[Act], history: History) -> int:
+    """M_width: the other selected copies that have seen the transition, earlier or in this same step."""
     copy, action, before = act
-    found = 0
-    if before is not None and len(acts) > 1:
-        for other, *same in acts:
-            if other != copy:
-                times = history.transitions(other, action, before) + (same == [action, before])
-                found += times if release else times > 0
-    return found
+    copies = 0
+    for other, other_action, other_before in acts:
+        if other != copy:
+            same = (other_action, other_before) == (action, before)
+            copies += same or history.transitions(other, action, before) > 0
+    return copies
 
 
-def _weight(acts: Sequence[Act], c_width: int, refused: int, history: History, settings: DpepoSettings) -> float:
-    """Eq. 3-5, or W, from the counts before this step."""
-    release, omega = settings.form == "release", settings.omega or 1.0
-    depth = transitions = width = 0.0
-    for act in acts:
-        copy, action, before = act
-        depth += settings.alpha ** history.actions(copy, action)
-        transitions += settings.gamma ** history.transitions(copy, action, before)
-        width += settings.beta ** _m_width(act, acts, history, release)
-    count, factor = len(acts), settings.invalid_factor
-    charged = 1.0 if factor is None else factor**refused
-    if release:
-        terms = [omega**c_width, (depth + transitions + width) / 3 / count]
-        terms += [] if factor is None else [charged]
-        return sum(terms) / len(terms)
-    r_action = depth / count + omega**c_width
-    r_transition = (transitions + width) / count
+def weigh(actions: Actions, history: History, settings: DpepoSettings) -> float:
+    """Eq. 3-5, from the counts before this step."""
+    omega = settings.omega or 1.0
+    count = len(actions.acts)
+    depth, transitions, widths = factors(actions.acts, width, history, settings)
+    charged = 1.0
+    if settings.invalid_factor is not None:
+        charged = settings.invalid_factor**actions.refused
+    r_action = depth / count + omega**actions.repeated
+    r_transition = (transitions + widths) / count
     if not settings.transition_reward:
         return charged * r_action
     if not settings.action_reward:
@@ -254,81 +189,84 @@ def _weight(acts: Sequence[Act], c_width: int, refused: int, history: History, s
     return charged * (r_action + r_transition) / 2
 
 
-def explain(tree: Tree, settings: DpepoSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    about, scale = told(seen, settings.prefix, row), scale_for(seen, settings, settings.normalise)
-    _explain_repeats(sheet, tree, seen, settings, about.step)
-    row_outcome(sheet, tree, seen, about, settings)
-    group = leaf_group(sheet, seen, about, settings.form, settings.over, settings.prefix)
+def equations(settings: DpepoSettings) -> tuple[Equation, ...]:
+    """From the counts to R_step."""
+    table = []
+    if settings.action_reward:
+        table.append(Equation("R_action", "mean_depth + omega ** C_width", "new actions", "004 eq. 3"))
+    if settings.transition_reward:
+        table.append(Equation("R_transition", "mean_transitions + mean_width", "new transitions", "004 eq. 4"))
+    both = "(R_action + R_transition) / 2" if len(table) == 2 else table[0].name
+    charged = both if settings.invalid_factor is None else f"invalid_factor ** refused * {both}"
+    what = "R_step, in (0, 2]" if len(table) == 2 else "R_step, in (0, 2]: the other reward is off"
+    return (*table, Equation("step", charged, what, "004 eq. 5"))
+
+
+FORM = Form(read, width, weigh, equations)
+
+
+def _form(settings: DpepoSettings) -> Form:
+    return release.FORM if settings.form == "release" else FORM
+
+
+def evidence(tree: Tree, settings: DpepoSettings, row: int) -> Evidence:
+    """The numbers of one row, and its equations: one Phi_traj for every outcome reward among its leaves."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, settings.prefix, row)
+    scale = scale_for(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, step, ends, scale, settings.normalise)
+    table = [*EQUATIONS, *_add_repeats(evidence, tree, survey, settings, step)]
     summands = []
-    for name, reward in _kinds(sheet, seen, about, settings):
-        sheet.line(f"x_{name}", f"{reward} - p", f"score of those that {name}")
-        how, source = settings.normalise, f"004 eq. 7, {GRPO}"
-        value = sheet.compare(f"phi_{name}", f"x_{name}", group, scale, how, "their Phi_traj", source)
-        factor, what = ("R_step", "more gain") if value > 0 else ("2 - R_step", "less loss")
-        sheet.line(f"factor_{name}", factor, f"{what} for what is new", "004 eq. 8")
-        summands.append(f"{name} / leaves * factor_{name} * phi_{name}")
-    sheet.line(end_line(seen), " + ".join(summands), "mean over its leaves", "004 eq. 9")
-    return charge(sheet, seen, about.step)
+    counts = Counter(survey.rewards[end] for end in ends)
+    for number, (reward, count) in enumerate(sorted(counts.items(), reverse=True), 1):
+        evidence.add(f"leaves_{number}", count, "of its leaves with one outcome reward")
+        evidence.add(f"reward_{number}", reward, "outcome reward of these")
+        gains = scale(reward - survey.penalties[step]) > 0
+        source = f"004 eq. 7, {GRPO}"
+        score = f"reward_{number} - penalty"
+        table.append(Equation(f"phi_{number}", score, "Phi_traj of these", source, among="leaves"))
+        factor = "step" if gains else "2 - step"
+        what = "more gain for what is new" if gains else "less loss for what is new"
+        table.append(Equation(f"factor_{number}", factor, what, "004 eq. 8"))
+        summands.append(f"leaves_{number} / leaves * factor_{number} * phi_{number}")
+    table.append(Equation(ADVANTAGE, " + ".join(summands), "mean over its leaves", "004 eq. 9"))
+    evidence.equations = table
+    return evidence
 
 
-def _kinds(sheet: Sheet, seen: Survey, about: Told, settings: DpepoSettings) -> list[tuple[str, str]]:
-    """What kinds of leaves the row has, each a number that counts them, and the formula of their outcome reward."""
-    if settings.outcome == "success":
-        lost = sheet.line("lost", "leaves - won", "of its leaves that did not succeed")
-        kinds = [("won", "success_reward", lost < len(about.ends)), ("lost", "0", lost > 0)]
-        return [(name, reward) for name, reward, some in kinds if some]
-    counts = Counter(seen.rewards[end] for end in about.ends)
-    found = []
-    for number, reward in enumerate(sorted(counts, reverse=True), 1):
-        sheet.given(f"scored_{number}", counts[reward], "of its leaves with one score")
-        sheet.given(f"R_{number}", reward, "outcome reward of these: success_reward times their score")
-        found.append((f"scored_{number}", f"R_{number}"))
-    return found
-
-
-def _explain_repeats(sheet: Sheet, tree: Tree, seen: Survey, settings: DpepoSettings, step: int) -> None:
-    """The number R_step (W in the release), from the counts along the path."""
+def _add_repeats(
+    evidence: Evidence, tree: Tree, survey: Survey, settings: DpepoSettings, step: int
+) -> tuple[Equation, ...]:
+    """The counts along the path to the step, and the equations that make R_step of them."""
     if not (settings.action_reward or settings.transition_reward):
-        sheet.given("R_step", PLAIN, "neither reward is part of it (action_reward, transition_reward)")
-        return
-    release, history = settings.form == "release", History()
+        evidence.add("step", PLAIN, "neither reward is part of it (action_reward, transition_reward)")
+        return ()
+    form = _form(settings)
+    history = History()
     states = standing_states(tree, settings.state)
-    *before, last = seen.path(step)
+    *before, last = survey.path(step)
     for earlier in before:
-        history.enter(_acts(tree.steps[earlier], states[earlier], history, release)[0])
-    acts, c_width, refused = _acts(tree.steps[last], states[last], history, release)
+        history.enter(form.read(tree.steps[earlier], states[earlier], history).acts)
+    actions = form.read(tree.steps[last], states[last], history)
+    acts = actions.acts
     if not acts:
-        sheet.given("R_step", NO_ACTION, "a step without a readable action")
-        return
+        evidence.add("step", NO_ACTION, "a step without a readable action")
+        return ()
     depth = [history.actions(copy, action) for copy, action, _ in acts]
     transitions = [history.transitions(*act) for act in acts]
-    width = [_m_width(act, acts, history, release) for act in acts]
-    for name, base, counts, what in (
-        ("depth", settings.alpha, depth, "alpha ** C_depth of every copy, C_depth being earlier identical actions"),
-        ("transitions", settings.gamma, transitions, "gamma ** M_depth, M_depth being earlier identical transitions"),
-        ("width", settings.beta, width, "beta ** M_width, M_width being other copies that have seen the transition"),
-    ):
-        members = [(act[0], base**count, 1.0) for act, count in zip(acts, counts, strict=True)]
-        listed = ", ".join(map(str, counts[:8])) + (", ..." if len(counts) > 8 else "")
-        sheet.group(name, members, set(), f"{what}: {listed}", of="copy")
-    sheet.given("omega", settings.omega or 1.0, "setting")
-    sheet.given("C_width", c_width, "actions of this step that repeat another of it")
-    charged = settings.invalid_factor is not None
-    if settings.invalid_factor is not None:
-        sheet.given("invalid_factor", settings.invalid_factor, "setting")
-        sheet.given("refused", refused, "inadmissible moves")
-        sheet.line("charge", "invalid_factor ** refused", "for inadmissible moves")
-    if release:
-        terms = "omega ** C_width + (mean_depth + mean_transitions + mean_width) / 3"
-        sheet.line("R_step", f"({terms} + charge) / 3" if charged else f"({terms}) / 2", "W of the release")
-        return
-    sheet.line("R_action", "mean_depth + omega ** C_width", "new actions", "004 eq. 3")
-    sheet.line("R_transition", "mean_transitions + mean_width", "new transitions", "004 eq. 4")
-    part, what = "(R_action + R_transition) / 2", "in (0, 2]: both"
-    if not settings.transition_reward:
-        part, what = "R_action", "in (0, 2]: new actions alone (transition_reward is off)"
-    elif not settings.action_reward:
-        part, what = "R_transition", "in (0, 2]: new transitions alone (action_reward is off)"
-    sheet.line("R_step", f"charge * {part}" if charged else part, what, "004 eq. 5")
+    widths = [form.width(act, acts, history) for act in acts]
+    _add_copies(evidence, "depth", acts, settings.alpha, depth, "alpha ** earlier identical actions, by copy")
+    _add_copies(evidence, "transitions", acts, settings.gamma, transitions, "gamma ** earlier identical transitions")
+    _add_copies(evidence, "width", acts, settings.beta, widths, "beta ** other copies that have seen the transition")
+    evidence.add("C_width", actions.repeated)
+    evidence.add("refused", actions.refused)
+    return form.equations(settings)
+
+
+def _add_copies(
+    evidence: Evidence, name: str, acts: Sequence[Act], base: float, counts: Sequence[int], what: str
+) -> None:
+    """One group of the copies, each with its factor base ** count."""
+    members = [(act[0], base**count, 1.0) for act, count in zip(acts, counts, strict=True)]
+    listed = ", ".join(map(str, counts[:8])) + (", ..." if len(counts) > 8 else "")
+    evidence.group(name, f"{what}: {listed}", members, set(), of="copy")

@@ -1,21 +1,19 @@
 """Why a step has the advantage it has: the step itself, its rows, and the method's account of one of them.
 
-The account is the method's own (`explain` in its module, account.py); here it is held against the advantage that `assign` gave, and
-a row without an advantage is told why. A method without `explain` (an installed one may have none) is shown with its parts.
+The account evaluates the method's EQUATIONS (equations.py), and is held against the advantage and the parts that `assign` gave. A
+row without an advantage comes with the reason. A method without EQUATIONS (an installed one may have none) is shown with its parts.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from agentcli.credit.account import Group, Line, Sheet
 from agentcli.credit.common import ERRORED, FIRST_PHASE, ONLY_CHILD
-from agentcli.credit.registry import changed
+from agentcli.credit.equations import Account, Evidence, Group, Line
+from agentcli.credit.registry import Explainer, changed
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Validity
 
-Explain = Callable[[Tree, Any, int], Sheet]
 PRECISION = 1e-9
 """Relative to the largest number of the account."""
 REASONS = {
@@ -74,15 +72,15 @@ class Explanation(msgspec.Struct, kw_only=True):
     """The steps of its groups, by id."""
 
 
-def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, account: Explain | None) -> Explanation:
+def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, explainer: Explainer | None) -> Explanation:
     """What `credit.steps[row]` comes from; `credit` is what the method gave `tree` with these `settings`.
 
     Raises AgentCliError when the account does not come to the advantage.
     """
-    told = credit.steps[row]
-    step = tree.steps[told.step]
-    entries = _account(tree, settings, row, told, account)
-    own = [position for position, entry in enumerate(credit.steps) if entry.step == told.step]
+    entry = credit.steps[row]
+    step = tree.steps[entry.step]
+    account = _account(tree, settings, row, entry, explainer)
+    positions = [position for position, other in enumerate(credit.steps) if other.step == step.id]
     return Explanation(
         task=tree.task.id,
         kind=tree.task.kind,
@@ -100,40 +98,58 @@ def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, acco
         validity=step.validity,
         outcome=step.outcome,
         next_observation=step.next_observation,
-        advantage=told.advantage,
-        masked=told.masked,
-        why_masked=_reason(told, step),
-        weight=told.weight,
-        parts=told.parts,
-        row=own.index(row),
-        rows=[credit.steps[position].advantage for position in own],
-        account=entries,
-        peers={
-            member.step: Peer(tree.steps[member.step].action, tree.steps[member.step].outcome)
-            for entry in entries
-            if isinstance(entry, Group) and entry.of == "step"
-            for member in entry.members
-        },
+        advantage=entry.advantage,
+        masked=entry.masked,
+        why_masked=_reason(entry, step),
+        weight=entry.weight,
+        parts=entry.parts,
+        row=positions.index(row),
+        rows=[credit.steps[position].advantage for position in positions],
+        account=account,
+        peers=_peers(tree, account),
     )
 
 
 def _account(
-    tree: Tree, settings: msgspec.Struct, row: int, told: StepCredit, account: Explain | None
+    tree: Tree, settings: msgspec.Struct, row: int, entry: StepCredit, explainer: Explainer | None
 ) -> list[Line | Group]:
-    if account is None or told.advantage is None:
+    if explainer is None or entry.advantage is None:
         return []
-    sheet = account(tree, settings, row)
-    if not abs(sheet.advantage - told.advantage) <= PRECISION * sheet.magnitude:
+    evidence = explainer.evidence(tree, settings, row) if explainer.evidence else Evidence()
+    equations = explainer.equations if evidence.equations is None else evidence.equations
+    account = Account(equations, evidence, entry.parts, msgspec.to_builtins(settings))
+    if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(
-            f"step {told.step}: the account comes to {sheet.advantage!r}, the advantage is {told.advantage!r}; "
-            "the method's explain() and assign() do not agree"
+            f"step {entry.step}: the account comes to {account.advantage!r}, the advantage is {entry.advantage!r}; "
+            "the method's EQUATIONS and assign() do not agree"
         )
-    return sheet.entries
+    part = account.differing(PRECISION)
+    if part is not None:
+        raise AgentCliError(
+            f"step {entry.step}: the account of its part {part} does not come to {entry.parts[part]!r}; "
+            "the method's EQUATIONS and assign() do not agree"
+        )
+    return account.entries
 
 
-def _reason(told: StepCredit, step: Step) -> str | None:
-    if told.masked is None or told.masked in REASONS:
-        return REASONS.get(told.masked or "")
-    if told.masked == step.mask:
+def _peers(tree: Tree, account: list[Line | Group]) -> dict[int, Peer]:
+    """The steps of all groups, by id."""
+    peers: dict[int, Peer] = {}
+    for group in account:
+        if not isinstance(group, Group) or group.of != "step":
+            continue
+        for member in group.members:
+            step = tree.steps[member.step]
+            peers[member.step] = Peer(step.action, step.outcome)
+    return peers
+
+
+def _reason(entry: StepCredit, step: Step) -> str | None:
+    """Why the row has no advantage, in words."""
+    if entry.masked is None:
+        return None
+    if entry.masked in REASONS:
+        return REASONS[entry.masked]
+    if entry.masked == step.mask:
         return "it must not be imitated, and is marked so in the tree"
     return None

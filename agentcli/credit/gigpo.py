@@ -11,18 +11,27 @@ The penalty is charged to its own step, after discounting. States are as `state`
 `form: release` is the same arithmetic over step rows with prefixes repeated.
 """
 
-from collections.abc import Hashable
 from typing import Literal
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import StateSwitches, in_range, unassigned
-from agentcli.credit.group import SMALLEST_STD, Scale, Survey, scale_for, scales_within, survey
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import SMALLEST_STD, Grouping, Survey, scale_for, survey_of
+from agentcli.credit.release.group import smallest_std
 from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.terms import alike, among_leaves, charge, end_line, following, told
+from agentcli.credit.terms import add_group, following, outcome_among_leaves, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"distance": "it knows no graph", "pruning": "it groups every step by its state"}
+PAPER = "Feng et al. 2025, section 4"
+EQUATIONS = (
+    *outcome_among_leaves("trajectory"),
+    Equation("step_reward", None, "reward of the step (credit.rewards)"),
+    Equation("return_", "step_reward + gamma * next_return", "discounted return", PAPER),
+    Equation("compared", "return_ - penalty", "how its return compares in its state", PAPER, among="state"),
+    Equation("step", "w * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "trajectory + step", "both parts", PAPER),
+)
 
 
 class GigpoSettings(StateSwitches, kw_only=True):
@@ -48,23 +57,24 @@ class GigpoSettings(StateSwitches, kw_only=True):
 def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     """One StepCredit per row. parts: trajectory and step (the summands, w included), return (R_t), group (the mean that is taken
     from the step's score). Raises DataError for a tree without state keys."""
-    seen = survey(tree, settings)
-    require_states(tree, seen, "gigpo")
+    survey = survey_of(tree, settings)
+    require_states(tree, survey, "gigpo")
     keys = state_keys(tree, settings)
-    trajectory_scale = scale_for(seen, settings, settings.normalise)
-    rows = _rows(tree, seen, settings)
-    scales = _scales(rows, keys, seen, settings)
+    trajectory_scale = scale_for(survey, settings, settings.normalise)
+    rows = _rows(tree, survey, settings)
+    scales = _grouping(rows, keys, survey, settings).scales
     credits = []
     for step, reward, value, advantage in rows:
-        reason = seen.masked[step]
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
-        penalty, scale = seen.penalties[step], scales[keys[step]]
+        penalty = survey.penalties[step]
+        scale = scales[keys[step]]
         trajectory = trajectory_scale(reward - penalty)
         action = settings.w * scale(value + advantage - penalty)
         parts = {"trajectory": trajectory, "step": action, "return": value + advantage, "group": scale.center}
-        credits.append(seen.credited(step, trajectory + action, parts))
+        credits.append(survey.credited(step, trajectory + action, parts))
     return Credit(task=tree.task.id, method="gigpo", steps=credits)
 
 
@@ -72,42 +82,38 @@ Row = tuple[int, float, float, float]
 """As returns.estimated_rows yields it: the return is the sum of its last two."""
 
 
-def _rows(tree: Tree, seen: Survey, settings: GigpoSettings) -> list[Row]:
-    rewards = step_rewards(tree, seen, settings.rewards)
-    return list(estimated_rows(seen, settings.prefix, rewards, [0.0] * len(rewards), settings.gamma, 1.0))
+def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[Row]:
+    rewards = step_rewards(tree, survey, settings.rewards)
+    values = [0.0] * len(rewards)
+    return list(estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, 1.0))
 
 
-def _scales(rows: list[Row], keys: list[str], seen: Survey, settings: GigpoSettings) -> dict[Hashable, Scale]:
-    """How returns compare, by state."""
-    plain_difference = settings.form == "release" and settings.scale == "none"
-    return scales_within(
-        [keys[row[0]] for row in rows],
-        [row[2] + row[3] - seen.penalties[row[0]] for row in rows],
-        [float(seen.masked[row[0]] is None) for row in rows],
-        "std" if settings.scale == "std" else "mean",
-        0.0 if plain_difference else SMALLEST_STD,
-    )
+def _grouping(rows: list[Row], keys: list[str], survey: Survey, settings: GigpoSettings) -> Grouping:
+    """The rows that leave one state, scored by their returns."""
+    entries = []
+    for step, _, value, advantage in rows:
+        weight = float(survey.masked[step] is None)
+        entries.append((step, value + advantage - survey.penalties[step], weight))
+    how = _how(settings)
+    smallest = smallest_std(how) if settings.form == "release" else SMALLEST_STD
+    return Grouping([keys[row[0]] for row in rows], entries, how, smallest)
 
 
-def explain(tree: Tree, settings: GigpoSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    keys, about, rows = state_keys(tree, settings), told(seen, settings.prefix, row), _rows(tree, seen, settings)
-    outcomes = scale_for(seen, settings, settings.normalise)
-    among_leaves(sheet, tree, seen, about, settings, outcomes, settings.normalise)
-    value, advantage, what = following(tree, seen, settings.prefix, rows, row)
-    step, paper = about.step, "Feng et al. 2025, section 4"
-    sheet.given("r", step_rewards(tree, seen, settings.rewards)[step], f"reward of the step ({settings.rewards})")
-    sheet.given("gamma", settings.gamma, "setting")
-    sheet.given("return_next", value + advantage, f"return of what follows: {what}")
-    sheet.line("G", "r + gamma * return_next", "discounted return", paper)
-    sheet.line("y", "G - p", "score of the step")
-    scored = [(n, v + a - seen.penalties[n], 1.0) for n, _, v, a in rows]
-    what = "scores G - p of the steps that leave the same state"
-    state = alike(sheet, "state", what, seen, scored, [keys[n] for n, *_ in rows], row)
-    sheet.given("w", settings.w, "setting")
-    scale, how = _scales(rows, keys, seen, settings)[keys[step]], "std" if settings.scale == "std" else "mean"
-    sheet.compare("compared", "y", state, scale, how, "how its return compares with theirs", paper)
-    sheet.line("step", "w * compared", "its part of the advantage")
-    sheet.line(end_line(seen), "trajectory + step", "both parts", paper)
-    return charge(sheet, seen, step)
+def _how(settings: GigpoSettings) -> str:
+    return "std" if settings.scale == "std" else "mean"
+
+
+def evidence(tree: Tree, settings: GigpoSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, settings.prefix, row)
+    outcomes = scale_for(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, step, ends, outcomes, settings.normalise)
+    rows = _rows(tree, survey, settings)
+    value, advantage, what = following(tree, survey, settings.prefix, rows, row)
+    evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
+    evidence.add("next_return", value + advantage, f"return of what follows: {what}")
+    grouping = _grouping(rows, state_keys(tree, settings), survey, settings)
+    what = "scores return - penalty of the steps that leave the same state"
+    add_group(evidence, "state", what, grouping, row, _how(settings))
+    return evidence

@@ -3,7 +3,7 @@
 RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it, `assign-credit --graph` draws it. Nodes are states as
 `credit.state` says (states.py). A trajectory that succeeded ends in a node of kind success, one that failed in a node of kind
 failure, one that was truncated in an ordinary state. Steps that change nothing are pruned: malformed and inadmissible ones,
-those the engine answers with "Nothing happens", self-loops, and pure looking. After a pruned step the walk goes on from the
+self-loops, and those of which the world says that they only looked (Step.looked). After a pruned step the walk goes on from the
 state before it. Steps that lead only to errored leaves are left out.
 
 Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`: times the number of success nodes), no
@@ -12,22 +12,16 @@ networkx, no recursion.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentcli.credit.common import Switches
-from agentcli.credit.group import ROOT, Survey, survey
+from agentcli.credit.group import ROOT, Survey, survey_of
 from agentcli.credit.states import States, states_of
 from agentcli.records.types import GraphSize, Outcome, StopReason, Tree
 
-NOISE_ACTIONS = ("look", "inventory", "examine *")
-"""Actions that only look (ALFWorld, ScienceWorld). A trailing * stands for any ending."""
-NOISE_OBSERVATIONS = ("Nothing happens*",)
-"""Answers that say the state did not change (ALFWorld)."""
-
 SUCCESS, FAILURE, STATE = "success", "failure", "state"
-KINDS: dict[Outcome | None, str] = {
-    None: STATE,
+KINDS = {
     Outcome.TRUNCATED: STATE,
     Outcome.ERRORED: STATE,
     Outcome.SUCCESS: SUCCESS,
@@ -95,24 +89,22 @@ class StateGraph:
         ]
 
 
-class Patterns:
-    """Texts, or beginnings of texts where a pattern ends with *; case and outer blanks do not matter."""
+@dataclass(slots=True)
+class Moves:
+    """What every step did, by step id, in either form."""
 
-    def __init__(self, patterns: Iterable[str]) -> None:
-        lowered = [pattern.lower() for pattern in patterns]
-        self._exact = {pattern for pattern in lowered if not pattern.endswith("*")}
-        self._starts = tuple(pattern[:-1] for pattern in lowered if pattern.endswith("*"))
-        self._enough = max(map(len, lowered), default=0) + 1
-        self._any = "" in self._exact or "" in self._starts
-        self._first = {letter for pattern in lowered for letter in (pattern[:1], pattern[:1].upper())}
-
-    def match(self, text: str | None) -> bool:
-        if not text:
-            return self._any
-        if text[0] not in self._first and not text[0].isspace() and not self._any:
-            return False
-        plain = text.strip()[: self._enough].lower()
-        return plain in self._exact or plain.startswith(self._starts)
+    states: Sequence[Hashable]
+    """The state it leaves."""
+    values: list[float]
+    """R(s)."""
+    next_values: list[float]
+    """R(s')."""
+    idle: list[bool]
+    """Valid, and nothing changed."""
+    informed: bool
+    """Whether there is an action term at all."""
+    size: GraphSize
+    """Of the state graph."""
 
 
 def build(
@@ -121,51 +113,67 @@ def build(
     gamma: float = 0.9,
     distance: str = "min",
     pruning: bool = True,
-    noise_actions: Sequence[str] = NOISE_ACTIONS,
-    noise_observations: Sequence[str] = NOISE_OBSERVATIONS,
     states: States | None = None,
     clusters: Mapping[str, str] | None = None,
     pool: str = "max",
-    seen: Survey | None = None,
+    survey: Survey | None = None,
 ) -> StateGraph:
     """The state graph of `tree` with values in [0, 1]. A step that ends in success or failure is never pruned: the terminal
     node comes from the last step's result. Only validated trees (parents before children).
 
     `states` are those of the steps by id, the papers' where it is left out. `clusters` maps a state to its cluster's
     representative: one node per cluster, whose value is that of its best member (`pool` max: the search on the merged graph) or
-    the mean over its members, each by its own transitions. `seen`: the tree's survey, where there is one.
+    the mean over its members, each by its own transitions. `survey`: the tree's, where there is one.
     """
-    seen = seen or survey(tree, Switches())
+    survey = survey or survey_of(tree, Switches())
     states = states or states_of(tree.steps, "paper")
-    names = states if clusters is None else States(*([clusters[state] for state in side] for side in states))
     graph = StateGraph(tree.task.id)
-    looks, nothing = Patterns(noise_actions).match, Patterns(noise_observations).match
-    nodes, counts, sources, targets = graph.nodes, graph.counts, graph.sources, graph.targets
-    pruned_steps = graph.pruned
+    named = _walk(graph, tree, survey, states, clusters, pruning)
+    _set_values(graph.nodes, graph.counts, gamma, distance)
+    if pool == "mean":
+        _pool(graph, _exits(graph, survey, states, named), gamma)
+    return graph
+
+
+def _walk(
+    graph: StateGraph,
+    tree: Tree,
+    survey: Survey,
+    states: States,
+    clusters: Mapping[str, str] | None,
+    pruning: bool,
+) -> list[bool]:
+    """Fill the graph step by step. Returns by step id whether the state it leads to was looked up, hence stands in the graph."""
+    nodes, counts, sources, targets, pruned_steps = (
+        graph.nodes,
+        graph.counts,
+        graph.sources,
+        graph.targets,
+        graph.pruned,
+    )
+    keys = states if clusters is None else States(*([clusters[state] for state in side] for side in states))
     numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
-    ordinary = numbers[STATE]
-    asked = [False] * len(tree.steps)
-    columns = (*states, *names, seen.parents, seen.live, seen.invalid)
-    for step, before, after, name_before, name_after, parent, alive, invalid in zip(tree.steps, *columns, strict=False):
-        if not alive:
+    named = [False] * len(tree.steps)
+    columns = (*states, *keys, survey.parents, survey.live, survey.invalid)
+    for step, before, after, key_before, key_after, parent, leaves, invalid in zip(tree.steps, *columns, strict=False):
+        if not leaves:
             sources.append(-1)
             targets.append(-1)
             pruned_steps.append(False)
             continue
         if parent == ROOT:
-            source = _number(nodes, ordinary, name_before, STATE)
+            source = _number(nodes, numbers[STATE], key_before, STATE)
             nodes[source].visits += 1
         else:
             source = targets[parent]
-        pruned, kind = False, STATE
+        kind = STATE
         if step.outcome is not None and step.stop is not StopReason.OVERLONG:
             kind = KINDS[step.outcome]
-        if pruning and kind == STATE:
-            pruned = invalid or before == after or looks(step.action) or nothing(step.next_observation)
         target = source
+        pruned = pruning and kind == STATE and (invalid or step.looked or before == after)
         if not pruned:
-            asked[step.id] = True
-            target = _number(nodes, numbers[kind], name_after, kind)
+            named[step.id] = True
+            target = _number(nodes, numbers[kind], key_after, kind)
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
@@ -174,10 +182,7 @@ def build(
         sources.append(source)
         targets.append(target)
         pruned_steps.append(pruned)
-    _set_values(nodes, counts, gamma, distance)
-    if pool == "mean":
-        _pool(graph, _exits(graph, seen, states, asked), gamma)
-    return graph
+    return named
 
 
 def _number(nodes: list[Node], numbers: dict[str, int], key: str, kind: str) -> int:
@@ -189,19 +194,18 @@ def _number(nodes: list[Node], numbers: dict[str, int], key: str, kind: str) -> 
     return number
 
 
-def _exits(graph: StateGraph, seen: Survey, states: States, named: list[bool]) -> dict[tuple[int, str], set[int]]:
-    """For every member (node, state) of a cluster the nodes that its own transitions lead to. `named`: the steps whose next state
-    was looked up, hence is a member."""
+def _exits(graph: StateGraph, survey: Survey, states: States, named: list[bool]) -> dict[tuple[int, str], set[int]]:
+    """For every member (node, state) of a cluster the nodes that its own transitions lead to. `named` is what _walk returns."""
     exits: dict[tuple[int, str], set[int]] = {}
     standing: list[str] = []
-    for place, (before, after, parent) in enumerate(zip(*states, seen.parents, strict=True)):
+    for step, (before, after, parent) in enumerate(zip(*states, survey.parents, strict=True)):
         here = before if parent == ROOT else standing[parent]
-        source, target, pruned = graph.sources[place], graph.targets[place], graph.pruned[place]
+        source, target = graph.sources[step], graph.targets[step]
         if source >= 0:
             exits.setdefault((source, here), set())
-        if named[place]:
+        if named[step]:
             exits.setdefault((target, after), set())
-        if source >= 0 and not pruned:
+        if source >= 0 and not graph.pruned[step]:
             exits[source, here].add(target)
             here = after
         standing.append(here)
@@ -247,12 +251,16 @@ def _set_values(nodes: list[Node], edges: Iterable[tuple[int, int, str]], gamma:
 def _pool(graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float) -> None:
     """A cluster's value as the mean over its members, each 1 where it is a success, else gamma ** (1 + hops of the nearest node
     that a transition of its own leads to), 0 where none leads to a success."""
-    values: dict[int, list[float]] = {}
     nodes = graph.nodes
-    for (number, _), following in exits.items():
-        hops = [nodes[target].hops for target in following]
-        near = min([far for far in hops if far is not None], default=None)
-        own = 1.0 if nodes[number].kind == SUCCESS else 0.0 if near is None else gamma ** (1 + near)
-        values.setdefault(number, []).append(own)
+    values: dict[int, list[float]] = {}
+    for (number, _), targets in exits.items():
+        hops = [nodes[target].hops for target in targets]
+        nearest = min([far for far in hops if far is not None], default=None)
+        value = 0.0
+        if nodes[number].kind == SUCCESS:
+            value = 1.0
+        elif nearest is not None:
+            value = gamma ** (1 + nearest)
+        values.setdefault(number, []).append(value)
     for number, pooled in values.items():
         nodes[number].value = math.fsum(pooled) / len(pooled)

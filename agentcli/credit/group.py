@@ -1,9 +1,9 @@
-"""What a method sees of a tree: its leaves as a GRPO group, their normalisation, and the training rows.
+"""What a method sees of a tree: its leaves as a GRPO group, how a group is normalised, and the training rows.
 
-One pass over the steps, in order of their ids, where a parent comes before its children: no recursion, so depth is no limit.
-Everything is float64, sums are integers or math.fsum, hence independent of the order of siblings. The group of a tree is its
-leaves; errored ones are left out of every statistic. Lists are indexed by step id; those that also speak of the root, the state
-every tree starts from, have it as their last element, which is what the parent id -1 of a first step finds.
+One pass over the steps in the order of their ids, where a parent comes before its children: no recursion, so depth is no limit.
+Everything is float64, and sums are integers or math.fsum, hence independent of the order of siblings. The group of a tree is its
+leaves; errored ones are left out of every statistic. Lists are indexed by step id. Those that also speak of the root, the state
+that every tree starts from, have it as their last element, which is what the parent id -1 of a first step finds.
 """
 
 import math
@@ -22,6 +22,8 @@ SMALLEST_STD = 1e-4
 """A group that spreads less gets advantage 0: what is left of it is float noise."""
 ROOT = -1
 """Parent of the first steps."""
+Entry = tuple[int, float, float]
+"""One member of a group: id of its step or leaf, score, weight."""
 
 
 @dataclass(slots=True)
@@ -36,15 +38,15 @@ class Scale:
         return (score - self.center) * self.factor + 0.0
 
 
-def scale_of(entries: Iterable[tuple[float, float]], normalise: str, smallest_std: float = SMALLEST_STD) -> Scale:
-    """Normalisation of a group given as (score, weight) entries, with W the sum of the weights:
+def scale_of(entries: Iterable[Entry], normalise: str, smallest_std: float = SMALLEST_STD) -> Scale:
+    """How the scores of a group are normalised. With W the sum of the weights:
 
         mean = sum(w x) / W        std = sqrt(sum(w (x - mean)^2) / (W - 1))
 
     Integer weights are repetitions and give the usual ddof-1 estimate. A group of weight 1 or less, or with a std below
     `smallest_std`, gets factor 0.
     """
-    group = [entry for entry in entries if entry[1] > 0]
+    group = [(score, weight) for _, score, weight in entries if weight > 0]
     if not group:
         return Scale(0.0, 0.0, 0.0)
     if len(group) == 1 and group[0][1] == 1:
@@ -57,6 +59,36 @@ def scale_of(entries: Iterable[tuple[float, float]], normalise: str, smallest_st
     if std < smallest_std:
         return Scale(mean, 0.0, total)
     return Scale(mean, 1.0 / (std + EPSILON) if normalise == "std" else 1.0, total)
+
+
+class Grouping:
+    """Entries that are compared with those of an equal key, one entry per row: a group and its scale for every key."""
+
+    def __init__(
+        self,
+        keys: Sequence[Hashable],
+        entries: Sequence[Entry],
+        normalise: str,
+        smallest_std: float = SMALLEST_STD,
+    ) -> None:
+        self.entries = entries
+        self._keys = keys
+        members: dict[Hashable, list[Entry]] = {}
+        for key, entry in zip(keys, entries, strict=True):
+            if key in members:
+                members[key].append(entry)
+            else:
+                members[key] = [entry]
+        self._members = members
+        self.scales = {key: scale_of(group, normalise, smallest_std) for key, group in members.items()}
+
+    def among(self, place: int) -> tuple[list[Entry], int, Scale]:
+        """The group of the entry at `place` without the members of weight 0, the entry's position in it, and the group's scale."""
+        key = self._keys[place]
+        group = self._members[key]
+        index = sum([other == key for other in self._keys[:place]])
+        position = sum([weight > 0 for _, _, weight in group[:index]])
+        return [entry for entry in group if entry[2] > 0], position, self.scales[key]
 
 
 @dataclass(slots=True)
@@ -91,11 +123,11 @@ class Survey:
 
     def children(self) -> list[list[int]]:
         """Per step, and the root as last element, the children that count: those with a live leaf."""
-        found: list[list[int]] = [[] for _ in self.live]
+        children: list[list[int]] = [[] for _ in self.live]
         for step, parent in enumerate(self.parents):
             if self.live[step]:
-                found[parent].append(step)
-        return found
+                children[parent].append(step)
+        return children
 
     def path(self, end: int) -> list[int]:
         """Ids from the first step to `end`."""
@@ -104,13 +136,20 @@ class Survey:
             walk.append(parent)
         return walk[::-1]
 
+    def live_ends(self) -> list[int]:
+        """Ids of the leaves that did not error."""
+        return [end for end in self.ends if self.live[end]]
 
-def survey(tree: Tree, switches: Switches) -> Survey:
+
+def survey_of(tree: Tree, switches: Switches) -> Survey:
     """Count a tree once; every method starts with this."""
     size = len(tree.steps)
-    parents, live, won = [ROOT] * size, [0] * (size + 1), [0] * (size + 1)
-    invalid, ends = [False] * size, []
+    parents = [ROOT] * size
+    live = [0] * (size + 1)
+    won = [0] * (size + 1)
+    invalid = [False] * size
     masked: list[str | None] = [None] * size
+    ends = []
     for number, step in enumerate(tree.steps):
         if step.parent is not None:
             parents[number] = step.parent
@@ -130,31 +169,33 @@ def survey(tree: Tree, switches: Switches) -> Survey:
     reward = switches.success_reward
     if switches.outcome == "score":
         totals = _totals(tree, parents, live)
-        rewards = [reward * float(total) / (all_ or 1) for total, all_ in zip(totals, live, strict=True)]
-        _bounded(tree, ends, live, rewards)
+        rewards = [reward * float(total) / (leaves or 1) for total, leaves in zip(totals, live, strict=True)]
+        _refuse_unbounded(tree, ends, live, rewards)
     else:
-        rewards = [reward * good / (all_ or 1) for good, all_ in zip(won, live, strict=True)]
+        rewards = [reward * good / (leaves or 1) for good, leaves in zip(won, live, strict=True)]
     penalties = [switches.invalid_penalty * bad for bad in invalid]
+    charges = None
     if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
-        return Survey(parents, ends, live, won, rewards, invalid, [0.0] * size, masked, penalties)
-    return Survey(parents, ends, live, won, rewards, invalid, penalties, masked)
+        charges = penalties
+        penalties = [0.0] * size
+    return Survey(parents, ends, live, won, rewards, invalid, penalties, masked, charges)
 
 
 def _totals(tree: Tree, parents: list[int], live: list[int]) -> list[Fraction]:
     """Sum of the scores of the live leaves below every step, and the root as last element. Exact, so that no order of the
     siblings changes the last bit."""
     reached = scores(tree)
-    found = [Fraction(0)] * len(live)
+    totals = [Fraction(0)] * len(live)
     for number in range(len(parents) - 1, -1, -1):
         if live[number]:
             if tree.steps[number].outcome is not None:
-                found[number] = reached[number]
-            found[parents[number]] += found[number]
-    return found
+                totals[number] = reached[number]
+            totals[parents[number]] += totals[number]
+    return totals
 
 
-def _bounded(tree: Tree, ends: list[int], live: list[int], rewards: list[float]) -> None:
-    """Raise DataError for a score that makes no reward."""
+def _refuse_unbounded(tree: Tree, ends: list[int], live: list[int], rewards: list[float]) -> None:
+    """Raise DataError for a score that is too large for a reward."""
     for end in ends:
         if live[end] and not abs(rewards[end]) <= LARGEST:
             raise DataError(
@@ -164,12 +205,7 @@ def _bounded(tree: Tree, ends: list[int], live: list[int], rewards: list[float])
 
 
 def outcome_scale(
-    seen: Survey,
-    *,
-    normalise: str = "std",
-    form: str = "paper",
-    over: str | None = "trajectories",
-    prefix: str | None = "merge",
+    survey: Survey, *, normalise: str = "std", over: str | None = "trajectories", prefix: str | None = "merge"
 ) -> Scale:
     """Mean and std of the group of leaves, with the penalty inside the baseline.
 
@@ -183,57 +219,54 @@ def outcome_scale(
 
     so the weighted sum of all advantages is 0 even where nobody succeeded, and without invalid steps over = trajectories is
     GRPO (002 eq. 8) to the letter. A merged step has the mean of its leaves' A_it. One trajectory alone: 0.
-    The release takes R_i less the penalty of the *first* step once per trajectory (over = trajectories), and leaves a group of
-    one row as it is (mean 0, std 1). It counts rows: over steps a single trajectory of T steps is a group of T rows.
     With `penalty: outside` p is 0 here, and Survey.credited takes it from the advantage.
     """
-    found = entries(seen, form, over, prefix)
-    if form == "release" and sum(weight for _, weight in found) == 1:
-        # Here weights are whole rows. Several rows of one trajectory are a group: they lose their mean.
-        return Scale(0.0, 1.0 / (1.0 + EPSILON) if normalise == "std" else 1.0)
-    if form == "paper" and seen.live[ROOT] <= 1:
+    if survey.live[ROOT] <= 1:
         return Scale(0.0, 0.0)
-    plain_difference = form == "release" and normalise == "mean"
-    return scale_of(found, normalise, 0.0 if plain_difference else SMALLEST_STD)
+    return scale_of(outcome_entries(survey, over, prefix), normalise)
 
 
-def scale_for(seen: Survey, switches: RowSwitches, normalise: str) -> Scale:
-    """`outcome_scale` with a method's switches."""
-    return outcome_scale(seen, normalise=normalise, form=switches.form, over=switches.over, prefix=switches.prefix)
+def scale_for(survey: Survey, switches: RowSwitches, normalise: str) -> Scale:
+    """`outcome_scale` in the form, and with the rows, that a method's switches ask for."""
+    if switches.form == "release":
+        from agentcli.credit.release.group import outcome_scale as release_scale
+
+        return release_scale(survey, normalise=normalise, over=switches.over, prefix=switches.prefix)
+    return outcome_scale(survey, normalise=normalise, over=switches.over, prefix=switches.prefix)
 
 
-def entries(seen: Survey, form: str, over: str | None, prefix: str | None) -> list[tuple[float, float]]:
-    """The group as (score, weight) pairs; see outcome_scale."""
-    rewards, penalties, live = seen.rewards, seen.penalties, seen.live
+def outcome_entries(survey: Survey, over: str | None, prefix: str | None) -> list[Entry]:
+    """The group of `outcome_scale`: one entry per leaf for its valid rows and one for its invalid ones, or one per step."""
+    rewards, penalties, live = survey.rewards, survey.penalties, survey.live
     if over == "steps" and prefix == "merge":
-        return [(rewards[n] - penalties[n], 1.0) for n in range(len(penalties)) if live[n]]
-    first, length, wrong = path_counts(seen)
-    alive = [end for end in seen.ends if live[end]]
-    if over == "trajectories" and form == "release":
-        return [(rewards[end] - penalties[first[end]], 1.0) for end in alive]
+        return [(step, rewards[step] - penalties[step], 1.0) for step in range(len(penalties)) if live[step]]
+    _, length, wrong = path_counts(survey)
     penalty = max(penalties, default=0.0)
-    found = []
-    for end in alive:
+    entries = []
+    for end in survey.live_ends():
         unit = 1.0 / length[end] if over == "trajectories" else 1.0
-        found.append((rewards[end], unit * (length[end] - wrong[end])))
+        entries.append((end, rewards[end], unit * (length[end] - wrong[end])))
         if wrong[end]:
-            found.append((rewards[end] - penalty, unit * wrong[end]))
-    return found
+            entries.append((end, rewards[end] - penalty, unit * wrong[end]))
+    return entries
 
 
-def mean_penalty(seen: Survey) -> float:
+def mean_penalty(survey: Survey) -> float:
     """Mean over the trajectories that count of the mean penalty of their steps; 0 where there is none."""
-    penalty, live = max(seen.penalties, default=0.0), seen.live
-    if not penalty or not live[ROOT]:
+    penalty = max(survey.penalties, default=0.0)
+    trajectories = survey.live[ROOT]
+    if not penalty or not trajectories:
         return 0.0
-    _, length, wrong = path_counts(seen)
-    return penalty * math.fsum([wrong[end] / length[end] for end in seen.ends if live[end]]) / live[ROOT]
+    _, length, wrong = path_counts(survey)
+    return penalty * math.fsum([wrong[end] / length[end] for end in survey.live_ends()]) / trajectories
 
 
-def path_counts(seen: Survey) -> tuple[list[int], list[int], list[int]]:
+def path_counts(survey: Survey) -> tuple[list[int], list[int], list[int]]:
     """Of the path to every step its first step, its length and its invalid steps."""
-    first, length, wrong = list(range(len(seen.parents))), [1] * len(seen.parents), list(map(int, seen.invalid))
-    for number, parent in enumerate(seen.parents):
+    first = list(range(len(survey.parents)))
+    length = [1] * len(survey.parents)
+    wrong = list(map(int, survey.invalid))
+    for number, parent in enumerate(survey.parents):
         if parent != ROOT:
             first[number] = first[parent]
             length[number] += length[parent]
@@ -241,48 +274,31 @@ def path_counts(seen: Survey) -> tuple[list[int], list[int], list[int]]:
     return first, length, wrong
 
 
-def rows(seen: Survey, prefix: str | None, values: Sequence[float] | None = None) -> Iterator[tuple[int, float]]:
+def rows(survey: Survey, prefix: str | None, values: Sequence[float] | None = None) -> Iterator[tuple[int, float]]:
     """The training rows as (step id, outcome reward); those of masked steps have no advantage, whatever the reward.
     `values`, by step id, stand in the place of the rewards where they are given.
 
     merge: every step once, in order of ids, with the mean over its leaves. duplicate: leaf by leaf, root first; a step that leads
     only to errored leaves once, with the first of them.
     """
-    values = seen.rewards if values is None else values
+    values = survey.rewards if values is None else values
     if prefix == "merge":
-        yield from zip(range(len(seen.parents)), values, strict=False)
+        yield from zip(range(len(survey.parents)), values, strict=False)
         return
-    told: set[int] = set()
-    for end in seen.ends:
-        for step in seen.path(end):
-            if seen.live[end]:
+    lost: set[int] = set()
+    for end in survey.ends:
+        for step in survey.path(end):
+            if survey.live[end]:
                 yield step, values[end]
-            elif not seen.live[step] and step not in told:
-                told.add(step)
+            elif not survey.live[step] and step not in lost:
+                lost.add(step)
                 yield step, 0.0
 
 
-def scales_within(
-    keys: Iterable[Hashable],
-    scores: Iterable[float],
-    weights: Iterable[float],
-    normalise: str,
-    smallest_std: float = SMALLEST_STD,
-) -> dict[Hashable, Scale]:
-    """Normalisation of every group of rows with equal keys: one entry of score and weight per row (`scale_of`)."""
-    members: dict[Hashable, list[tuple[float, float]]] = {}
-    for key, score, weight in zip(keys, scores, weights, strict=True):
-        if key in members:
-            members[key].append((score, weight))
-        else:
-            members[key] = [(score, weight)]
-    return {key: scale_of(entries, normalise, smallest_std) for key, entries in members.items()}
-
-
-def visits(seen: Survey) -> Iterator[int]:
+def visits(survey: Survey) -> Iterator[int]:
     """Depth first through the steps that count: n when step n is entered, ~n (below 0) when everything under it was seen, so
     that whoever keeps a history of the path can undo it. Siblings in order of their ids; each step twice, any depth."""
-    children = seen.children()
+    children = survey.children()
     ahead = children[ROOT][::-1]
     while ahead:
         step = ahead.pop()

@@ -8,11 +8,12 @@ step has the mean over its leaves (`prefix: merge`) or one row per leaf. The pen
 `return` a critic is to learn, which so becomes part of the baseline.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
-from agentcli.credit.account import ADVANTAGE, Sheet
 from agentcli.credit.common import Switches, in_range, require, unassigned
-from agentcli.credit.group import Survey, survey
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import Survey, survey_of
 from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
 from agentcli.credit.terms import following
 from agentcli.errors import DataError
@@ -26,6 +27,15 @@ WITHOUT = {
     "form": "there is one form",
     "similarity": "it groups no states",
 }
+SCHULMAN = "Schulman et al. 2016, eq. "
+EQUATIONS = (
+    Equation("step_reward", None, "reward of the step (credit.rewards)"),
+    Equation("value", None, "the critic's value of the state it leaves"),
+    Equation("penalty", None, "penalty, of an invalid step only"),
+    Equation("delta", "step_reward + gamma * next_value - value", "one step ahead", SCHULMAN + "11"),
+    Equation("estimate", "delta + gamma * gae_lambda * next_advantage", "generalised advantage", SCHULMAN + "16"),
+    Equation(ADVANTAGE, "estimate - penalty", "the penalty is charged to its own step"),
+)
 
 
 class PpoSettings(Switches, kw_only=True):
@@ -44,69 +54,61 @@ class PpoSettings(Switches, kw_only=True):
         super().__post_init__()
         in_range(self, "gamma", above=0, most=1)
         in_range(self, "gae_lambda", least=0, most=1)
-        own = self.rewards == "environment" and self.success_reward != 1.0
-        require(not own, "success_reward", self.success_reward, "left at 1.0 where rewards is environment")
-        graded = self.rewards == "environment" and self.outcome == "score"
-        require(
-            not graded,
-            "outcome",
-            self.outcome,
-            "left at 'success' where rewards is environment: no outcome is rewarded",
-        )
+        if self.rewards == "environment":
+            # The world's own rewards are taken: outcomes are not rewarded.
+            plain = self.success_reward == 1.0
+            require(plain, "success_reward", self.success_reward, "left at 1.0 where rewards is environment")
+            what = "left at 'success' where rewards is environment: no outcome is rewarded"
+            require(self.outcome == "success", "outcome", self.outcome, what)
 
 
 def assign(tree: Tree, settings: PpoSettings) -> Credit:
     """One StepCredit per row. parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty. Raises DataError for a
     step without a value."""
-    seen = survey(tree, settings)
-    values = _values(tree, seen)
-    rewards = step_rewards(tree, seen, settings.rewards)
+    survey = survey_of(tree, settings)
     credits = []
-    for step, _, value, estimate in estimated_rows(
-        seen, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda
-    ):
-        reason = seen.masked[step]
+    for step, _, value, estimate in _estimated(tree, survey, settings):
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
-        penalty = seen.penalties[step]
+        penalty = survey.penalties[step]
         advantage = estimate - penalty + 0.0
         parts = {"value": value, "return": value + advantage, "penalty": penalty}
         credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
     return Credit(task=tree.task.id, method="ppo", steps=credits)
 
 
-def _values(tree: Tree, seen: Survey) -> list[float]:
+def _estimated(tree: Tree, survey: Survey, settings: PpoSettings) -> Iterator[tuple[int, float, float, float]]:
+    """The rows as returns.estimated_rows gives them: step, outcome reward, V and A before the penalty."""
+    rewards = step_rewards(tree, survey, settings.rewards)
+    values = _values(tree, survey)
+    return estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda)
+
+
+def _values(tree: Tree, survey: Survey) -> list[float]:
     """V of every step; 0 where the step is masked and needs none."""
-    found = []
+    values = []
     for step in tree.steps:
-        if step.value is None and seen.masked[step.id] is None:
+        if step.value is None and survey.masked[step.id] is None:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].value: there is none; ppo needs a critic's value on every step, "
                 "take --method grpo or gigpo for trees that were sampled without a critic"
             )
         if step.value is not None and not -1e9 < step.value < 1e9:
             raise DataError(f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is not finite")
-        found.append(step.value or 0.0)
-    return found
+        values.append(step.value or 0.0)
+    return values
 
 
-def explain(tree: Tree, settings: PpoSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    rewards, values = step_rewards(tree, seen, settings.rewards), _values(tree, seen)
-    found = list(estimated_rows(seen, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda))
-    step = found[row][0]
-    next_value, next_advantage, what = following(tree, seen, settings.prefix, found, row)
-    sheet.given("r", rewards[step], f"reward of the step ({settings.rewards})")
-    sheet.given("V", values[step], "the critic's value of the state it leaves")
-    sheet.given("V_next", next_value, f"and of the one after it: {what}")
-    sheet.given("A_next", next_advantage, f"advantage of what follows, without penalties: {what}")
-    sheet.given("gamma", settings.gamma, "setting")
-    sheet.given("gae_lambda", settings.gae_lambda, "setting")
-    sheet.given("p", seen.penalties[step], "penalty, of an invalid step only")
-    sheet.line("delta", "r + gamma * V_next - V", "one step ahead", "Schulman et al. 2016, eq. 11")
-    source = "Schulman et al. 2016, eq. 16"
-    sheet.line("estimate", "delta + gamma * gae_lambda * A_next", "generalised advantage estimate", source)
-    sheet.line(ADVANTAGE, "estimate - p", "the penalty is charged to its own step")
-    return sheet
+def evidence(tree: Tree, settings: PpoSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    estimated = list(_estimated(tree, survey, settings))
+    step = estimated[row][0]
+    next_value, next_advantage, what = following(tree, survey, settings.prefix, estimated, row)
+    evidence = Evidence()
+    evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
+    evidence.add("next_value", next_value, f"the critic's value of the state after it: {what}")
+    evidence.add("next_advantage", next_advantage, f"advantage of what follows, without penalties: {what}")
+    return evidence

@@ -2,23 +2,23 @@
 
 A method is a module with `assign(tree, settings) -> Credit`; the class its `settings` is annotated with is the method's
 settings: exactly the switches that can matter for it. What its name alone says stands in METHODS. `WITHOUT`, where a module has
-it, says of switches that other methods have why this one does not; `explain(tree, settings, row) -> Sheet`, where it has one,
-accounts for an advantage (account.py). An installed package adds such modules under the entry-point group `agentcli.credit`.
+it, says of switches that other methods have why this one does not. `EQUATIONS`, where it has them, say how the parts of a row make
+its advantage, and `evidence(tree, settings, row) -> Evidence` what they need besides (equations.py). An installed package adds
+such modules under the entry-point group `agentcli.credit`.
 """
 
-import difflib
-from collections.abc import Callable, Iterable
-from importlib import import_module, metadata
-from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.records.settings import Aggregate
 from agentcli.records.types import Credit, Tree
+from agentcli.registry import Registry, closest, nearest
 
 if TYPE_CHECKING:
-    from agentcli.credit.account import Sheet
+    from agentcli.credit.equations import Equation, Evidence
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +47,26 @@ METHODS = {
     "ppo": Method(module="agentcli.credit.ppo", needs_values=True),
 }
 
+REGISTRY = Registry(
+    "agentcli.credit",
+    {name: method.module for name, method in METHODS.items()},
+    key="credit.method",
+    what="credit method",
+)
+
 Assign = Callable[[Tree, Any], Credit]
+
+
+class Explainer(NamedTuple):
+    """How a method's advantages are explained."""
+
+    equations: "Sequence[Equation]"
+    evidence: "Callable[[Tree, Any, int], Evidence] | None"
 
 
 def method_names() -> list[str]:
     """Names of the built-in and installed methods, sorted."""
-    return sorted({*METHODS, *(point.name for point in metadata.entry_points(group="agentcli.credit"))})
+    return REGISTRY.names()
 
 
 def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
@@ -62,7 +76,7 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
     name = switches.pop("method", None)
     if not isinstance(name, str):
         raise UsageError(f"credit.method: names no method; there are {', '.join(method_names())}")
-    module = _load(name)
+    module = REGISTRY.load(name)
     assign = module.assign
     kind = get_type_hints(assign)["settings"]
     fields = switches_of(name)
@@ -70,7 +84,9 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         if switch not in fields:
             reason = getattr(module, "WITHOUT", {}).get(switch)
             because = f": {reason}" if reason else ""
-            raise UsageError(f"credit.{switch}: {name} has no such switch{because}; {_hint(switch, fields, 'it has')}")
+            raise UsageError(
+                f"credit.{switch}: {name} has no such switch{because}; {nearest(switch, fields, 'it has')}"
+            )
     try:
         return name, assign, msgspec.convert(switches, kind)
     except msgspec.ValidationError as error:
@@ -84,7 +100,7 @@ def known(name: str) -> Method:
 
 def switches_of(name: str) -> list[str]:
     """The switches of a method, in their order. Raises UsageError for an unknown method."""
-    return [field.name for field in msgspec.structs.fields(get_type_hints(_load(name).assign)["settings"])]
+    return [field.name for field in msgspec.structs.fields(get_type_hints(REGISTRY.load(name).assign)["settings"])]
 
 
 def shared_switches() -> set[str]:
@@ -104,23 +120,11 @@ def changed(own: msgspec.Struct) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value != usual[name]}
 
 
-def explainer(name: str) -> "Callable[[Tree, Any, int], Sheet] | None":
-    """The method's account of one row of its credit (account.py), None for a method that gives none. Raises UsageError for an
-    unknown method."""
-    return getattr(_load(name), "explain", None)
-
-
-def _load(name: str) -> Any:
-    if name in METHODS:
-        return import_module(METHODS[name].module)
-    for point in metadata.entry_points(group="agentcli.credit", name=name):
-        return point.load()
-    raise UsageError(f"credit.method: no credit method {name!r}; {_hint(name, method_names())}")
-
-
-def _hint(name: str, names: Iterable[str], otherwise: str = "there are") -> str:
-    near = difflib.get_close_matches(name, list(names), 1)
-    return f"did you mean {near[0]}?" if near else f"{otherwise} {', '.join(names)}"
+def explainer(name: str) -> Explainer | None:
+    """How the method's advantages are explained; None for a method without EQUATIONS. Raises UsageError for an unknown method."""
+    module = REGISTRY.load(name)
+    equations = getattr(module, "EQUATIONS", None)
+    return None if equations is None else Explainer(equations, getattr(module, "evidence", None))
 
 
 def _fault(error: msgspec.ValidationError, kind: type[msgspec.Struct], switches: dict[str, Any]) -> str:
@@ -135,8 +139,8 @@ def _fault(error: msgspec.ValidationError, kind: type[msgspec.Struct], switches:
     choices = _choices(kind, name)
     if not choices:
         return f"{name}: {what[0].lower()}{what[1:]}"
-    near = difflib.get_close_matches(str(switches[name]), choices, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    close = closest(str(switches[name]), choices)
+    hint = f"; did you mean {close}?" if close else ""
     return f"{name}: must be one of {', '.join(choices)}, is {switches[name]!r}{hint}"
 
 

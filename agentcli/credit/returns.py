@@ -14,13 +14,13 @@ from agentcli.records.types import Tree
 Rewards = Literal["outcome", "environment"]
 
 
-def step_rewards(tree: Tree, seen: Survey, rewards: Rewards) -> list[float]:
+def step_rewards(tree: Tree, survey: Survey, rewards: Rewards) -> list[float]:
     """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the record's own (Step.reward)."""
     if rewards == "environment":
         return [step.reward for step in tree.steps]
     found = [0.0] * len(tree.steps)
-    for end in seen.ends:
-        found[end] = seen.rewards[end]
+    for end in survey.ends:
+        found[end] = survey.rewards[end]
     return found
 
 
@@ -72,19 +72,24 @@ def path_estimates(
 
 
 def estimated_rows(
-    seen: Survey, prefix: str | None, rewards: Sequence[float], values: Sequence[float], gamma: float, gae_lambda: float
+    survey: Survey,
+    prefix: str | None,
+    rewards: Sequence[float],
+    values: Sequence[float],
+    gamma: float,
+    gae_lambda: float,
 ) -> Iterator[tuple[int, float, float, float]]:
     """The training rows, in the order of group.rows, as (step id, outcome reward, V, A)."""
-    chosen = [reason is None for reason in seen.masked]
+    chosen = [reason is None for reason in survey.masked]
     if prefix == "merge":
-        found = estimates(rewards, values, chosen, seen.children(), seen.live, gamma, gae_lambda)
-        yield from zip(range(len(seen.parents)), seen.rewards, *found, strict=False)
+        found = estimates(rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda)
+        yield from zip(range(len(survey.parents)), survey.rewards, *found, strict=False)
         return
     told: set[int] = set()
-    for end in seen.ends:
-        path = seen.path(end)
-        if not seen.live[end]:
-            lost = [step for step in path if not seen.live[step] and step not in told]
+    for end in survey.ends:
+        path = survey.path(end)
+        if not survey.live[end]:
+            lost = [step for step in path if not survey.live[step] and step not in told]
             told.update(lost)
             yield from ((step, 0.0, 0.0, 0.0) for step in lost)
             continue
@@ -96,4 +101,4 @@ def estimated_rows(
             gae_lambda,
         )
         for step, value, advantage in zip(path, *found, strict=True):
-            yield step, seen.rewards[end], value, advantage
+            yield step, survey.rewards[end], value, advantage

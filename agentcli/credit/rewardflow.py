@@ -6,25 +6,42 @@
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8; group.outcome_scale).
 
 Where nobody succeeded every R is 0 and A_action is 0. The release is another algorithm in several small ways:
-rewardflow_release.py.
+release/rewardflow.py.
 """
 
 from typing import Literal
 
 import msgspec
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import StateSwitches, in_range, require, unassigned
-from agentcli.credit.graph import NOISE_ACTIONS, NOISE_OBSERVATIONS, SUCCESS, StateGraph, build
-from agentcli.credit.group import Survey, rows, scale_for, scales_within, survey
-from agentcli.credit.rewardflow_release import Moves, release_moves
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.graph import SUCCESS, Moves, StateGraph, build
+from agentcli.credit.group import Grouping, Survey, rows, scale_for, survey_of
+from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
-from agentcli.credit.terms import alike, among_leaves, charge, end_line, told
+from agentcli.credit.terms import add_group, outcome_among_leaves, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"rewards": "its rewards are differences of state values", "w": "its weights are alpha_action and alpha_traj"}
-NOISE = ("noise_actions", "noise_observations")
+EQUATIONS = (
+    *outcome_among_leaves("compared"),
+    Equation("hops", None, "from the state it leaves to a success (credit.distance)"),
+    Equation("value", "gamma ** hops", "value of the state it leaves", "002 eq. 3"),
+    Equation("next_hops", None, "from the state it leads to to a success (credit.distance)"),
+    Equation("next_value", "gamma ** next_hops", "value of the state it leads to", "002 eq. 3"),
+    Equation("gain", "discount * next_value - value", "what the step gains", "002 eq. 4"),
+    Equation(
+        "closer",
+        "gain - penalty - no_op_penalty * idle",
+        "how the gain, less penalties, compares in its state",
+        "002 eq. 5-7",
+        among="state",
+    ),
+    Equation("action", "alpha_action * closer", "its part of the advantage"),
+    Equation("trajectory", "alpha_traj * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "action + trajectory", "both parts", "002 eq. 9"),
+)
 
 
 class RewardFlowSettings(StateSwitches, kw_only=True):
@@ -43,11 +60,7 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     no_op_penalty: float = 0.0
     """Taken from the gain of a valid step that changed nothing: gain 0 otherwise beats every move away from success."""
     pruning: bool = True
-    """Leave out steps that change nothing: invalid ones, self-loops and the noise below (App. B.2)."""
-    noise_actions: tuple[str, ...] = NOISE_ACTIONS
-    """Actions of this world that only look and are pruned; a trailing * stands for any ending."""
-    noise_observations: tuple[str, ...] = NOISE_OBSERVATIONS
-    """Answers of this world that say nothing happened; such steps are pruned."""
+    """Leave out steps that change nothing: invalid ones, self-loops, and those that only looked (Step.looked; App. B.2)."""
     pool: Literal["max", "mean"] | None = None
     """Value of a cluster of similar states: its best member's, or the mean over its members (App. C.4). Unset: max."""
     loop_steps: int | None = None
@@ -72,45 +85,42 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         for name, only in plain.items():
             value = getattr(self, name)
             require(not release or value == only, name, value, f"{only!r} where form is release")
-        noise = (self.noise_actions, self.noise_observations)
-        for name, given, usual in zip(NOISE, noise, (NOISE_ACTIONS, NOISE_OBSERVATIONS), strict=True):
-            require(self.pruning or given == usual, name, given, "left alone where pruning is off")
 
 
 def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     """One StepCredit per row. parts: action and trajectory (the summands, weights included), value and next_value (R(s) and
     R(s'); in the release form times success_reward), gain (r before penalties)."""
-    seen = survey(tree, settings)
-    require_states(tree, seen, "rewardflow")
-    moves = _moves(tree, seen, settings)
-    gains, charged = _gains(moves, seen, settings)
-    trajectory_scale = scale_for(seen, settings, settings.normalise)
-    scales = scales_within(moves.states, charged, _weights(seen, settings), _how(settings)) if moves.informed else {}
-    alpha_action, alpha_traj, action = settings.alpha_action, settings.alpha_traj, 0.0
-    penalties, values, next_values = seen.penalties, moves.values, moves.next_values
+    survey = survey_of(tree, settings)
+    require_states(tree, survey, "rewardflow")
+    moves = _moves(tree, survey, settings)
+    gains, grouping = _gains(moves, survey, settings)
+    trajectory_scale = scale_for(survey, settings, settings.normalise)
+    action = 0.0
     credits = []
-    for step, reward in rows(seen, settings.prefix):
-        reason = seen.masked[step]
+    for step, reward in rows(survey, settings.prefix):
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
-        if moves.informed:
-            action = alpha_action * scales[moves.states[step]](charged[step])
-        trajectory = alpha_traj * trajectory_scale(reward - penalties[step])
+        if grouping is not None:
+            _, score, _ = grouping.entries[step]
+            action = settings.alpha_action * grouping.scales[moves.states[step]](score)
+        trajectory = settings.alpha_traj * trajectory_scale(reward - survey.penalties[step])
         parts = {
             "action": action,
             "trajectory": trajectory,
             "gain": gains[step],
-            "value": values[step],
-            "next_value": next_values[step],
+            "value": moves.values[step],
+            "next_value": moves.next_values[step],
         }
-        credits.append(seen.credited(step, action + trajectory, parts))
+        credits.append(survey.credited(step, action + trajectory, parts))
     return Credit(task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size)
 
 
-def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> StateGraph:
+def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> StateGraph:
     """The graph whose values the paper's form takes."""
-    states, clusters = states_of(tree.steps, settings.state), None
+    states = states_of(tree.steps, settings.state)
+    clusters = None
     if settings.similarity != "exact":
         clusters = representatives(states.texts, settings)
     return build(
@@ -118,115 +128,96 @@ def state_graph(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> State
         gamma=settings.gamma,
         distance=settings.distance,
         pruning=settings.pruning,
-        noise_actions=settings.noise_actions,
-        noise_observations=settings.noise_observations,
         states=states,
         clusters=clusters,
         pool=settings.pool or "max",
-        seen=seen,
+        survey=survey,
     )
 
 
 def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
     """`state_graph` with the settings of rewardflow's paper form, with its defaults for those of anything else."""
-    own = settings if isinstance(settings, RewardFlowSettings) and settings.form == "paper" else RewardFlowSettings()
-    return state_graph(tree, survey(tree, own), own)
+    if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
+        settings = RewardFlowSettings()
+    return state_graph(tree, survey_of(tree, settings), settings)
 
 
-def _moves(tree: Tree, seen: Survey, settings: RewardFlowSettings) -> Moves:
+def _moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
     if settings.form == "release":
-        return release_moves(tree, seen, settings)
-    graph = state_graph(tree, seen, settings)
+        return release_moves(tree, survey, settings)
+    graph = state_graph(tree, survey, settings)
+    # One more value for the node -1 of a step that leads only to errored leaves.
     values = [node.value for node in graph.nodes] + [0.0]
     return Moves(
         states=graph.sources,
         values=[values[source] for source in graph.sources],
         next_values=[values[target] for target in graph.targets],
-        idle=[pruned and not bad for pruned, bad in zip(graph.pruned, seen.invalid, strict=True)],
+        idle=[pruned and not invalid for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True)],
         informed=any(node.kind == SUCCESS for node in graph.nodes),
         size=graph.size,
     )
 
 
-def _gains(moves: Moves, seen: Survey, settings: RewardFlowSettings) -> tuple[list[float], list[float]]:
-    """Per step r, and r less the step's penalties."""
-    factor = settings.gamma if settings.gain == "discounted" else 1.0
-    gains = [factor * after - before for before, after in zip(moves.values, moves.next_values, strict=True)]
-    charged = [gain - penalty for gain, penalty in zip(gains, seen.penalties, strict=True)]
-    if settings.no_op_penalty:
-        charged = [score - settings.no_op_penalty * idle for score, idle in zip(charged, moves.idle, strict=True)]
-    return gains, charged
+def _gains(moves: Moves, survey: Survey, settings: RewardFlowSettings) -> tuple[list[float], Grouping | None]:
+    """Per step r, and Group(s) of r less the step's penalties; None where no state is worth more than another."""
+    discount = _discount(settings)
+    gains = [discount * after - before for before, after in zip(moves.values, moves.next_values, strict=True)]
+    if not moves.informed:
+        return gains, None
+    duplicated = settings.prefix == "duplicate"
+    entries = []
+    for step, (gain, penalty, idle) in enumerate(zip(gains, survey.penalties, moves.idle, strict=True)):
+        score = gain - penalty
+        if settings.no_op_penalty:
+            score -= settings.no_op_penalty * idle
+        # A merged step counts once in its group, a duplicated one once per leaf.
+        weight = float(survey.live[step]) if duplicated else 1.0
+        entries.append((step, score, weight if survey.masked[step] is None else 0.0))
+    return gains, Grouping(moves.states, entries, _how(settings))
+
+
+def _discount(settings: RewardFlowSettings) -> float:
+    return settings.gamma if settings.gain == "discounted" else 1.0
 
 
 def _how(settings: RewardFlowSettings) -> str:
     return "std" if settings.scale == "std" else "mean"
 
 
-def _weights(seen: Survey, settings: RewardFlowSettings) -> list[float]:
-    """Of every step in its Group(s): a merged step counts once, a duplicated one once per leaf."""
-    each = settings.prefix == "duplicate"
-    return [
-        0.0 if reason is not None else float(leaves) if each else 1.0
-        for reason, leaves in zip(seen.masked, seen.live, strict=False)
-    ]
-
-
-def explain(tree: Tree, settings: RewardFlowSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    moves, about = _moves(tree, seen, settings), told(seen, settings.prefix, row)
-    outcomes = scale_for(seen, settings, settings.normalise)
-    among_leaves(sheet, tree, seen, about, settings, outcomes, settings.normalise, "compared")
-    _explain_values(sheet, tree, seen, moves, settings, about.step)
-    _explain_gain(sheet, moves, settings, about.step)
-    _, charged = _gains(moves, seen, settings)
-    members = list(zip(range(len(charged)), charged, _weights(seen, settings), strict=True))
-    what = "gains, less penalties, of the steps that leave the same state"
-    group = alike(sheet, "state", what, seen, members, moves.states, about.step)
-    if moves.informed:
-        scale = scales_within(moves.states, charged, _weights(seen, settings), _how(settings))[moves.states[about.step]]
-        what = "how the gain compares among them"
-        sheet.compare("closer", "y", group, scale, _how(settings), what, "002 eq. 5-7")
+def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, settings.prefix, row)
+    outcomes = scale_for(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, step, ends, outcomes, settings.normalise)
+    moves = _moves(tree, survey, settings)
+    _add_values(evidence, tree, survey, moves, settings, step)
+    words = "1: gain is difference" if settings.gain == "difference" else "gamma: gain is discounted"
+    evidence.add("discount", _discount(settings), words)
+    stays = "; the step stays where it is (it is pruned)" if moves.idle[step] else ""
+    evidence.add("idle", moves.idle[step], f"1 for a valid step that changed nothing{stays}")
+    _, grouping = _gains(moves, survey, settings)
+    if grouping is None:
+        evidence.add("closer", 0.0, "nobody succeeded: no state is worth more than another")
     else:
-        sheet.line("closer", "0", "nobody succeeded: no state is worth more than another", "002 eq. 5-7")
-    sheet.given("alpha_action", settings.alpha_action, "setting")
-    sheet.given("alpha_traj", settings.alpha_traj, "setting")
-    sheet.line("action", "alpha_action * closer", "its part of the advantage")
-    sheet.line("trajectory", "alpha_traj * compared", "its part of the advantage")
-    sheet.line(end_line(seen), "action + trajectory", "both parts", "002 eq. 9")
-    return charge(sheet, seen, about.step)
+        what = "gains, less penalties, of the steps that leave the same state"
+        add_group(evidence, "state", what, grouping, step, _how(settings))
+    return evidence
 
 
-def _explain_values(
-    sheet: Sheet, tree: Tree, seen: Survey, moves: Moves, settings: RewardFlowSettings, step: int
+def _add_values(
+    evidence: Evidence, tree: Tree, survey: Survey, moves: Moves, settings: RewardFlowSettings, step: int
 ) -> None:
-    """R(s) and R(s'), by their hops where these alone decide."""
-    sheet.given("gamma", settings.gamma, "setting")
-    plain = settings.form == "paper" and settings.pool != "mean"
-    graph = state_graph(tree, seen, settings) if plain else None
-    for name, value, nodes, where in (
-        ("R_s", moves.values[step], graph and graph.sources, "the state it leaves"),
-        ("R_next", moves.next_values[step], graph and graph.targets, "the state it leads to"),
-    ):
-        hops = graph.nodes[nodes[step]].hops if graph and nodes else None
+    """The values of both states, by their hops where these alone decide."""
+    by_hops = settings.form == "paper" and settings.pool != "mean"
+    graph = state_graph(tree, survey, settings) if by_hops else None
+    for prefix, values, where in (("", moves.values, "leaves"), ("next_", moves.next_values, "leads to")):
+        hops = None
+        if graph is not None:
+            nodes = graph.targets if prefix else graph.sources
+            hops = graph.nodes[nodes[step]].hops
         if hops is not None:
-            sheet.given(f"hops_{name}", hops, f"from {where} to a success ({settings.distance})")
-            sheet.line(name, f"gamma ** hops_{name}", f"value of {where}", "002 eq. 3")
+            evidence.add(f"{prefix}hops", hops)
         else:
-            lost = ": no success can be reached from there" if value == 0 else ""
-            sheet.given(name, value, f"value of {where}{lost}")
-
-
-def _explain_gain(sheet: Sheet, moves: Moves, settings: RewardFlowSettings, step: int) -> None:
-    """r, and its score y: less the penalties."""
-    stays = ", which is where the step stays (it is pruned)" if moves.idle[step] else ""
-    discounted = settings.gain == "discounted"
-    sheet.line(
-        "gain", "gamma * R_next - R_s" if discounted else "R_next - R_s", f"what the step gains{stays}", "002 eq. 4"
-    )
-    if settings.no_op_penalty:
-        sheet.given("idle", moves.idle[step], "1 for a valid step that changed nothing")
-        sheet.given("no_op_penalty", settings.no_op_penalty, "setting")
-        sheet.line("y", "gain - p - no_op_penalty * idle", "score of the step")
-    else:
-        sheet.line("y", "gain - p", "score of the step")
+            lost = ": no success can be reached from there" if values[step] == 0 else ""
+            evidence.add(f"{prefix}value", values[step], f"value of the state it {where}{lost}")

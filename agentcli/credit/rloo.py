@@ -9,14 +9,17 @@ group's weight: G over trajectories, the number of rows over steps (what the rel
 leaves it its score.
 """
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import RowSwitches
-from agentcli.credit.group import Scale, Survey, scale_for, survey
+from agentcli.credit.equations import Evidence
+from agentcli.credit.group import Scale, Survey, scale_for, survey_of
 from agentcli.credit.grpo import terminal_credit
-from agentcli.credit.terms import among_leaves, charge, end_line, told
+from agentcli.credit.terms import outcome_among_leaves, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"normalise": "it leaves one out instead of dividing by a std"}
+EQUATIONS = outcome_among_leaves(
+    meaning="the outcome less the mean of the other trajectories' outcomes", source="Kool et al. 2019"
+)
 
 
 class RlooSettings(RowSwitches, kw_only=True):
@@ -25,21 +28,19 @@ class RlooSettings(RowSwitches, kw_only=True):
 
 def assign(tree: Tree, settings: RlooSettings) -> Credit:
     """One StepCredit per row; parts as in grpo, `baseline` being the mean with the row's own trajectory in it."""
-    seen = survey(tree, settings)
-    return terminal_credit(tree, seen, _scale(seen, settings), settings.prefix, "rloo")
+    survey = survey_of(tree, settings)
+    return terminal_credit(tree, survey, _scale(survey, settings), settings.prefix, "rloo")
 
 
-def _scale(seen: Survey, settings: RlooSettings) -> Scale:
-    scale = scale_for(seen, settings, "mean")
+def _scale(survey: Survey, settings: RlooSettings) -> Scale:
+    scale = scale_for(survey, settings, "mean")
     if scale.factor and scale.weight > 1:
         scale = Scale(scale.center, scale.weight / (scale.weight - 1), scale.weight)
     return scale
 
 
-def explain(tree: Tree, settings: RlooSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    about, what = told(seen, settings.prefix, row), "the outcome less the mean of the other trajectories' outcomes"
-    how, source = "leave-one-out", "Kool et al. 2019"
-    among_leaves(sheet, tree, seen, about, settings, _scale(seen, settings), how, end_line(seen), what, source)
-    return charge(sheet, seen, about.step)
+def evidence(tree: Tree, settings: RlooSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, settings.prefix, row)
+    return outcome_evidence(tree, survey, settings, step, ends, _scale(survey, settings), "leave-one-out")

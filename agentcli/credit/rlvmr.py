@@ -10,31 +10,30 @@ Tencent/digitalhuman).
 
 A step alone with its tag gets 0. A planning step shared by several leaves takes the share that succeeded; m knows successes only,
 whatever `outcome` rewards.
-`form: release`: step rows with prefixes repeated; only malformed steps are invalid, they lose their tag, and only they are
-penalised; a first step counts as following an invalid one; a tag's only row keeps its reward.
+`form: release` is in release/rlvmr.py.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches, in_range, unassigned
-from agentcli.credit.group import (
-    EPSILON,
-    ROOT,
-    SMALLEST_STD,
-    Scale,
-    Survey,
-    rows,
-    scale_for,
-    scales_within,
-    survey,
-    visits,
-)
-from agentcli.credit.terms import alike, among_leaves, charge, end_line, told
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import ROOT, Grouping, Survey, rows, scale_for, survey_of, visits
+from agentcli.credit.release import rlvmr as release
+from agentcli.credit.terms import add_group, outcome_among_leaves, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {"gamma": "a tag's reward is not discounted", "similarity": "it groups by tag, not by state"}
 TAGS = ("planning", "explore", "reflection")
+PAPER = "Zhang et al. 2025, section 3"
+EQUATIONS = (
+    *outcome_among_leaves("trajectory"),
+    Equation("tag_reward", "won / leaves", "planning: the share of its leaves that succeeded", PAPER),
+    Equation("compared", "tag_reward", "how it compares among the steps with its tag", PAPER, among="tag"),
+    Equation("tag", "w * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "trajectory + tag", "both parts", PAPER),
+)
+EARNS = {"explore": "1 if the action is new in this trajectory", "reflection": "1 if it mends an invalid step"}
 
 
 class RlvmrSettings(GroupSwitches, kw_only=True):
@@ -51,71 +50,80 @@ class RlvmrSettings(GroupSwitches, kw_only=True):
         in_range(self, "w", least=0)
 
 
+TagRow = tuple[int, float, float]
+"""Step, outcome reward, and the reward m of its tag."""
+
+
 def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
     """One StepCredit per row. parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (what is taken from
     it)."""
-    seen = _survey(tree, settings)
-    trajectory_scale = scale_for(seen, settings, settings.normalise)
-    tags, found = _found(tree, seen, settings)
-    scales = _tag_scales(found, tags, seen, settings)
+    survey = _survey(tree, settings)
+    trajectory_scale = scale_for(survey, settings, settings.normalise)
+    tags = _tags(tree, survey)
+    tag_rows = _tag_rows(tree, survey, tags, settings)
+    scales = _grouping(tag_rows, tags, survey, settings).scales
     credits = []
-    for step, reward, meant in found:
-        reason = seen.masked[step]
+    for step, reward, earned in tag_rows:
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
         scale = scales[tags[step]]
-        trajectory = trajectory_scale(reward - seen.penalties[step])
-        tag = settings.w * scale(meant)
-        parts = {"trajectory": trajectory, "tag": tag, "tag_reward": meant, "tag_mean": scale.center}
-        credits.append(seen.credited(step, trajectory + tag, parts))
+        trajectory = trajectory_scale(reward - survey.penalties[step])
+        tag = settings.w * scale(earned)
+        parts = {"trajectory": trajectory, "tag": tag, "tag_reward": earned, "tag_mean": scale.center}
+        credits.append(survey.credited(step, trajectory + tag, parts))
     return Credit(task=tree.task.id, method="rlvmr", steps=credits)
 
 
 def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
-    seen = survey(tree, settings)
+    survey = survey_of(tree, settings)
     if settings.form == "release":
-        seen.invalid = [step.validity is Validity.MALFORMED for step in tree.steps]
-        seen.penalties = [settings.invalid_penalty * bad for bad in seen.invalid]
-    return seen
+        release.forgive_inadmissible(survey, tree, settings.invalid_penalty)
+    return survey
 
 
-def _found(
-    tree: Tree, seen: Survey, settings: RlvmrSettings
-) -> tuple[list[str | None], list[tuple[int, float, float]]]:
-    """The tag of every step, and every row as (step, outcome reward, m)."""
-    tags = [
-        step.tag if step.tag in TAGS and not bad else None for step, bad in zip(tree.steps, seen.invalid, strict=True)
-    ]
-    earned = _earned(tree, seen, tags, settings.form == "release")
-    found = []
-    successes = [good / (all_ or 1) for good, all_ in zip(seen.won, seen.live, strict=True)]
-    for (step, reward), (_, share) in zip(
-        rows(seen, settings.prefix), rows(seen, settings.prefix, successes), strict=True
-    ):
-        meant = share if tags[step] == "planning" else earned[step]
-        found.append((step, reward, meant))
-    return tags, found
+def _tags(tree: Tree, survey: Survey) -> list[str | None]:
+    """Per step its tag, None for an invalid step and for one without one of TAGS."""
+    tags: list[str | None] = []
+    for step, invalid in zip(tree.steps, survey.invalid, strict=True):
+        tags.append(step.tag if step.tag in TAGS and not invalid else None)
+    return tags
 
 
-def _earned(tree: Tree, seen: Survey, tags: list[str | None], release: bool) -> list[float]:
+def _tag_rows(tree: Tree, survey: Survey, tags: Sequence[str | None], settings: RlvmrSettings) -> list[TagRow]:
+    """Every row with m: of planning the share of its leaves that succeeded."""
+    earned = _earned(tree, survey, tags, settings.form == "release")
+    successes = [won / (leaves or 1) for won, leaves in zip(survey.won, survey.live, strict=True)]
+    rewarded = rows(survey, settings.prefix)
+    succeeded = rows(survey, settings.prefix, successes)
+    tag_rows = []
+    for (step, reward), (_, share) in zip(rewarded, succeeded, strict=True):
+        tag_rows.append((step, reward, share if tags[step] == "planning" else earned[step]))
+    return tag_rows
+
+
+def _earned(tree: Tree, survey: Survey, tags: Sequence[str | None], release_form: bool) -> list[float]:
     """m of explore and reflection steps, which depends on the steps before them only."""
-    steps, parents = tree.steps, seen.parents
+    steps = tree.steps
     actions = [step.action if step.validity is not Validity.MALFORMED else None for step in steps]
     tried: dict[str | None, int] = {}
-    found = [0.0] * len(steps)
-    for visit in visits(seen):
+    earned = [0.0] * len(steps)
+    for visit in visits(survey):
         if visit < 0:
             tried[actions[~visit]] -= 1
             continue
-        action, tag, parent = actions[visit], tags[visit], parents[visit]
+        action = actions[visit]
         times = tried.get(action, 0)
         tried[action] = times + 1
-        if tag == "explore":
-            found[visit] = float(action is not None and times == 0)
-        elif tag == "reflection":
-            found[visit] = float(release if parent == ROOT else _mended(steps[parent], steps[visit]))
-    return found
+        if tags[visit] == "explore":
+            earned[visit] = float(action is not None and times == 0)
+        elif tags[visit] == "reflection":
+            parent = survey.parents[visit]
+            # The release takes a first step for one that follows an invalid one.
+            mended = release_form if parent == ROOT else _mended(steps[parent], steps[visit])
+            earned[visit] = float(mended)
+    return earned
 
 
 def _mended(before: Step, step: Step) -> bool:
@@ -123,45 +131,33 @@ def _mended(before: Step, step: Step) -> bool:
     return before.validity is not Validity.VALID and before.action != step.action
 
 
-def _tag_scales(
-    found: list[tuple[int, float, float]], tags: list[str | None], seen: Survey, settings: RlvmrSettings
-) -> dict[object, Scale]:
-    release, divides = settings.form == "release", settings.scale == "std"
-    names = [tags[step] for step, _, _ in found]
-    scales: dict[object, Scale] = dict(
-        scales_within(
-            names,
-            [meant for _, _, meant in found],
-            [float(seen.masked[step] is None) for step, _, _ in found],
-            "std" if divides else "mean",
-            0.0 if release and not divides else SMALLEST_STD,
-        )
-    )
-    if release:
-        for name, scale in scales.items():
-            if scale.weight == 1:
-                scales[name] = Scale(0.0, 1.0 / (1.0 + EPSILON) if divides else 1.0)
-    return scales
+def _grouping(
+    tag_rows: Sequence[TagRow], tags: Sequence[str | None], survey: Survey, settings: RlvmrSettings
+) -> Grouping:
+    """The rows with one tag, scored by m."""
+    keys = [tags[step] for step, _, _ in tag_rows]
+    entries = [(step, earned, float(survey.masked[step] is None)) for step, _, earned in tag_rows]
+    if settings.form == "release":
+        return release.grouping(keys, entries, _how(settings))
+    return Grouping(keys, entries, _how(settings))
 
 
-def explain(tree: Tree, settings: RlvmrSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), _survey(tree, settings)
-    (tags, found), about = _found(tree, seen, settings), told(seen, settings.prefix, row)
-    outcomes, source = scale_for(seen, settings, settings.normalise), "Zhang et al. 2025, section 3"
-    among_leaves(sheet, tree, seen, about, settings, outcomes, settings.normalise)
-    tag, scales = tags[about.step], _tag_scales(found, tags, seen, settings)
-    if tag == "planning":
-        sheet.line("m", "won / leaves", "planning: the share of its leaves that succeeded", source)
-    else:
-        earns = {"explore": "1 if the action is new in this trajectory", "reflection": "1 if it mends an invalid step"}
-        what = earns.get(tag or "", "a step without one of the tags, or an invalid one, earns nothing")
-        sheet.given("m", found[row][2], f"{tag or 'no tag'}: {what}")
-    names, what = [tags[step] for step, _, _ in found], f"rewards m of the steps tagged {tag or 'otherwise'}"
-    group = alike(sheet, "tag", what, seen, [(step, meant, 1.0) for step, _, meant in found], names, row)
-    sheet.given("w", settings.w, "setting")
-    how = "std" if settings.scale == "std" else "mean"
-    sheet.compare("compared", "m", group, scales[tag], how, "how it compares among the steps with its tag", source)
-    sheet.line("tag", "w * compared", "its part of the advantage")
-    sheet.line(end_line(seen), "trajectory + tag", "both parts", source)
-    return charge(sheet, seen, about.step)
+def _how(settings: RlvmrSettings) -> str:
+    return "std" if settings.scale == "std" else "mean"
+
+
+def evidence(tree: Tree, settings: RlvmrSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = _survey(tree, settings)
+    step, ends = row_leaves(survey, settings.prefix, row)
+    outcomes = scale_for(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, step, ends, outcomes, settings.normalise)
+    tags = _tags(tree, survey)
+    tag_rows = _tag_rows(tree, survey, tags, settings)
+    tag = tags[step]
+    if tag != "planning":
+        what = EARNS.get(tag or "", "a step without one of the tags, or an invalid one, earns nothing")
+        evidence.add("tag_reward", tag_rows[row][2], f"{tag or 'no tag'}: {what}")
+    what = f"rewards of the steps tagged {tag or 'otherwise'}"
+    add_group(evidence, "tag", what, _grouping(tag_rows, tags, survey, settings), row, _how(settings))
+    return evidence

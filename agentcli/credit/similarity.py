@@ -32,10 +32,10 @@ TOLERANCE = 1e-6
 """Of a cosine in float32: equal keys have one of 1 up to this."""
 
 
-def require_states(tree: Tree, seen: Survey, method: str) -> None:
+def require_states(tree: Tree, survey: Survey, method: str) -> None:
     """Raise DataError for a tree without state keys."""
     for step in tree.steps:
-        if not step.state and seen.live[step.id]:
+        if not step.state and survey.live[step.id]:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].state: is empty; {method} compares steps from the same state, take "
                 "a world that records states, or --method grpo"

@@ -6,10 +6,12 @@ a shared prefix is one row. That is grpo on a tree, so only the defaults differ:
 """
 
 from agentcli.credit import grpo
-from agentcli.credit.account import Sheet
 from agentcli.credit.common import GroupSwitches
-from agentcli.credit.grpo import group_credit
+from agentcli.credit.equations import Evidence
+from agentcli.credit.terms import outcome_among_leaves
 from agentcli.records.types import Credit, Tree
+
+EQUATIONS = outcome_among_leaves(source="000 section 2.2, stage 4 (grpo: 002 eq. 8)")
 
 
 class SparkSettings(GroupSwitches, kw_only=True):
@@ -20,9 +22,9 @@ class SparkSettings(GroupSwitches, kw_only=True):
 
 def assign(tree: Tree, settings: SparkSettings) -> Credit:
     """One StepCredit per row; parts as in grpo."""
-    return group_credit(tree, settings, "spark")
+    return grpo.group_credit(tree, settings, "spark")
 
 
-def explain(tree: Tree, settings: SparkSettings, row: int) -> Sheet:
-    """The account of one row: grpo's."""
-    return grpo.explain(tree, settings, row, "000 section 2.2, stage 4 (grpo: 002 eq. 8)")
+def evidence(tree: Tree, settings: SparkSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row: grpo's."""
+    return grpo.evidence(tree, settings, row)

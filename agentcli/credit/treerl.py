@@ -8,10 +8,10 @@ group's mean of group.outcome_scale, V(parent) the mean of the siblings' scores,
 that is eq. 27. Values are means over leaves, hence biased where forking is uneven (003 App. A.1): carl's are not.
 """
 
-from agentcli.credit.account import ADVANTAGE, Sheet
 from agentcli.credit.common import Switches, unassigned
-from agentcli.credit.group import ROOT, mean_penalty, survey
-from agentcli.credit.terms import leaf_group, row_outcome, told
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import ROOT, Scale, mean_penalty, survey_of
+from agentcli.credit.terms import outcome_evidence, row_leaves
 from agentcli.records.types import Credit, StepCredit, Tree
 
 WITHOUT = {
@@ -21,6 +21,15 @@ WITHOUT = {
     "prefix": "a shared step has one value",
     "form": "there is one form",
 }
+EQUATIONS = (
+    Equation("earned", None, "of its leaves that succeeded"),
+    Equation("leaves", None, "leaves below it that did not error"),
+    Equation("value", "success_reward * earned / leaves", "V(s): mean outcome reward over them"),
+    Equation("penalty", None, "penalty, of an invalid step only"),
+    Equation("global_", "value - penalty", "against the mean over all leaves", "003 eq. 26-27", among="leaves"),
+    Equation("local", "value - penalty - mean_parent", "against the mean over its parent's leaves", "003 eq. 26-27"),
+    Equation(ADVANTAGE, "(global_ + local) * leaves ** -0.5", "weighed by how many leaves share it", "003 eq. 27"),
+)
 
 
 class TreerlSettings(Switches, kw_only=True):
@@ -29,52 +38,43 @@ class TreerlSettings(Switches, kw_only=True):
 
 def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     """One StepCredit per step. parts: value (V(s)), penalty, global and local (the two differences), leaves (|L(s)|)."""
-    seen = survey(tree, settings)
-    whole = seen.rewards[ROOT] - mean_penalty(seen)
-    alone = seen.live[ROOT] == 1
-    charged = [0] * (len(tree.steps) + 1)
-    for step, parent in enumerate(seen.parents):
-        charged[parent] += seen.live[step] * seen.invalid[step]
+    survey = survey_of(tree, settings)
+    whole = survey.rewards[ROOT] - mean_penalty(survey)
+    alone = survey.live[ROOT] == 1
+    # Per state the leaves below its invalid children, which hold a penalty each.
+    penalised = [0] * (len(tree.steps) + 1)
+    for step, parent in enumerate(survey.parents):
+        penalised[parent] += survey.live[step] * survey.invalid[step]
     credits = []
-    for step, parent in enumerate(seen.parents):
-        reason = seen.masked[step]
+    for step, parent in enumerate(survey.parents):
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
-        leaves = seen.live[step]
-        score = seen.rewards[step] - seen.penalties[step]
-        above = seen.rewards[parent] - settings.invalid_penalty * charged[parent] / seen.live[parent]
+        leaves = survey.live[step]
+        score = survey.rewards[step] - survey.penalties[step]
+        above = survey.rewards[parent] - settings.invalid_penalty * penalised[parent] / survey.live[parent]
         parts = {
-            "value": seen.rewards[step],
-            "penalty": seen.penalties[step],
+            "value": survey.rewards[step],
+            "penalty": survey.penalties[step],
             "global": 0.0 if alone else score - whole,
             "local": score - above,
             "leaves": float(leaves),
         }
-        credits.append(StepCredit(step=step, advantage=(parts["global"] + parts["local"]) * leaves**-0.5, parts=parts))
+        advantage = (parts["global"] + parts["local"]) * leaves**-0.5
+        credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
     return Credit(task=tree.task.id, method="treerl", steps=credits)
 
 
-def explain(tree: Tree, settings: TreerlSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    about, parent = told(seen, "merge", row), seen.parents[row]
-    row_outcome(sheet, tree, seen, about, settings)
-    sheet.line("x", "R - p", "score of the step: V(s) less its penalty")
-    leaf_group(sheet, seen, about, "paper", "trajectories", "merge")
-    if seen.live[ROOT] == 1:
-        sheet.line("against_root", "0", "a single trajectory has nobody to be compared with", "003 eq. 26-27")
-    else:
-        sheet.line("against_root", "x - mean_leaves", "the mean over all leaves", "003 eq. 26-27")
-    siblings = seen.children()[parent]
-    members = [(step, seen.rewards[step] - seen.penalties[step], float(seen.live[step])) for step in siblings]
-    what = "scores of the steps sampled from the same state, by their leaves"
-    sheet.group("parent", members, {siblings.index(row)}, what)
-    sheet.line("against_parent", "x - mean_parent", "the mean over the leaves below it", "003 eq. 26-27")
-    sheet.line(
-        ADVANTAGE,
-        "(against_root + against_parent) * leaves ** -0.5",
-        "weighed by how many leaves share it",
-        "003 eq. 27",
-    )
-    return sheet
+def evidence(tree: Tree, settings: TreerlSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    step, ends = row_leaves(survey, "merge", row)
+    # A single trajectory is compared with nobody.
+    factor = 0.0 if survey.live[ROOT] == 1 else 1.0
+    evidence = outcome_evidence(tree, survey, settings, step, ends, Scale(0.0, factor), "mean")
+    siblings = survey.children()[survey.parents[step]]
+    entries = [(n, survey.rewards[n] - survey.penalties[n], float(survey.live[n])) for n in siblings]
+    what = "scores of the steps that were sampled from the same state, by their leaves"
+    evidence.group("parent", what, entries, {siblings.index(step)})
+    return evidence

@@ -6,11 +6,11 @@ Steps with one parent were sampled from one state and are the group; an only chi
 penalty of an invalid step lowers its own score and no expectation. Errored children are left out.
 """
 
-from agentcli.credit.account import Sheet
 from agentcli.credit.carl import expected_rewards
 from agentcli.credit.common import Normalise, PenaltySwitches, unassigned
-from agentcli.credit.group import scale_of, survey
-from agentcli.credit.terms import charge, end_line, penalty_of
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import Entry, Survey, scale_of, survey_of
+from agentcli.credit.terms import add_penalty
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
@@ -18,6 +18,17 @@ WITHOUT = {
     "prefix": "a shared step has one expectation",
     "form": "there is one form",
 }
+EQUATIONS = (
+    Equation("expected", None, "expected reward after the step: mean over its children, up to the leaves"),
+    Equation("penalty", None, "penalty, of an invalid step only"),
+    Equation(
+        ADVANTAGE,
+        "expected - penalty",
+        "how its expected reward compares among its siblings",
+        "003 App. C.5",
+        among="siblings",
+    ),
+)
 
 
 class TreerpoSettings(PenaltySwitches, kw_only=True):
@@ -29,36 +40,37 @@ class TreerpoSettings(PenaltySwitches, kw_only=True):
 
 def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
     """One StepCredit per step. parts: expected (E[R(v)]), penalty, baseline (mean score of the siblings)."""
-    seen = survey(tree, settings)
-    children = seen.children()
-    expected = expected_rewards(seen, children)
-    scores = [value - penalty for value, penalty in zip(expected, seen.penalties, strict=False)]
-    scales = [scale_of([(scores[n], 1.0) for n in siblings], settings.normalise) for siblings in children]
+    survey = survey_of(tree, settings)
+    children = survey.children()
+    expected = expected_rewards(survey, children)
+    scales = [scale_of(_entries(survey, siblings, expected), settings.normalise) for siblings in children]
     credits = []
-    for step, parent in enumerate(seen.parents):
-        reason = seen.masked[step]
+    for step, parent in enumerate(survey.parents):
+        reason = survey.masked[step]
         if reason is not None:
             credits.append(unassigned(step, reason))
             continue
         scale = scales[parent]
-        parts = {"expected": expected[step], "penalty": seen.penalties[step], "baseline": scale.center}
-        credits.append(seen.credited(step, scale(scores[step]), parts))
+        penalty = survey.penalties[step]
+        parts = {"expected": expected[step], "penalty": penalty, "baseline": scale.center}
+        credits.append(survey.credited(step, scale(expected[step] - penalty), parts))
     return Credit(task=tree.task.id, method="treerpo", steps=credits)
 
 
-def explain(tree: Tree, settings: TreerpoSettings, row: int) -> Sheet:
-    """The account of one row."""
-    sheet, seen = Sheet(), survey(tree, settings)
-    children = seen.children()
-    siblings, expected = children[seen.parents[row]], expected_rewards(seen, children)
-    sheet.given("E", expected[row], "expected reward after the step: mean over its children, up to the leaves")
-    sheet.given("p", seen.penalties[row], penalty_of(seen))
-    sheet.line("x", "E - p", "score of the step", "003 eq. 10")
-    members = [(step, expected[step] - seen.penalties[step], 1.0) for step in siblings]
-    group = sheet.group(
-        "siblings", members, {siblings.index(row)}, "scores E - p of the steps sampled from the same state"
-    )
-    scale = scale_of([entry[1:] for entry in members], settings.normalise)
-    what = "how its expected reward compares among its siblings"
-    sheet.compare(end_line(seen), "x", group, scale, settings.normalise, what, "003 App. C.5")
-    return charge(sheet, seen, row)
+def _entries(survey: Survey, siblings: list[int], expected: list[float]) -> list[Entry]:
+    """The group of siblings: every child counts once."""
+    return [(step, expected[step] - survey.penalties[step], 1.0) for step in siblings]
+
+
+def evidence(tree: Tree, settings: TreerpoSettings, row: int) -> Evidence:
+    """What EQUATIONS need for one row."""
+    survey = survey_of(tree, settings)
+    children = survey.children()
+    siblings = children[survey.parents[row]]
+    entries = _entries(survey, siblings, expected_rewards(survey, children))
+    scale = scale_of(entries, settings.normalise)
+    evidence = Evidence()
+    add_penalty(evidence, survey, row)
+    what = "scores expected - penalty of the steps that were sampled from the same state"
+    evidence.group("siblings", what, entries, {siblings.index(row)}, scale, settings.normalise)
+    return evidence

@@ -10,8 +10,8 @@ from credit_trees import FAILURE, SUCCESS, TRUNCATED, advantages, chains, golden
 from agentcli.credit import grpo, rewardflow, spark
 from agentcli.credit.common import Switches
 from agentcli.credit.graph import build
-from agentcli.credit.group import survey
-from agentcli.credit.rewardflow_release import propagated, release_walk
+from agentcli.credit.group import survey_of
+from agentcli.credit.release.rewardflow import only_looks, propagated, release_walk
 from agentcli.records.types import Tree, Validity
 
 VALUE, STD = 1e-5, 5e-5
@@ -201,8 +201,10 @@ def test_propagation_is_the_release_fixed_point() -> None:
 
 @pytest.mark.parametrize("form", ["paper", "release"])
 def test_walk_is_the_release_cleaning(form: str) -> None:
-    """Both walks keep the transitions that clean_trajectory of the release keeps, trajectory by trajectory. Not asked of the paper
-    form: steps from a state to itself, which it always prunes and the release keeps when they come after noise."""
+    """Both walks keep the transitions that clean_trajectory of the release keeps, trajectory by trajectory.
+
+    The paper form is that of a world which says `looked` of what the release finds by its words. It is not asked about steps from
+    a state to itself, which it always prunes and the release keeps when they come after noise."""
     compared = 0
     for case in golden("units.json", "clean_alfworld"):
         states = case["idx_to_state"]
@@ -215,6 +217,7 @@ def test_walk_is_the_release_cleaning(form: str) -> None:
                     "next_state": states[str(b)],
                     "action": act,
                     "next_observation": states[str(b)],
+                    "looked": only_looks(act) or states[str(b)].startswith("Nothing happens"),
                 }
                 for a, act, b, *_ in raw
             ]
@@ -224,7 +227,7 @@ def test_walk_is_the_release_cleaning(form: str) -> None:
                 walked = [
                     pair[:2]
                     for pair in release_walk(
-                        grown, survey(grown, Switches()), rewardflow.RewardFlowSettings(form="release")
+                        grown, survey_of(grown, Switches()), rewardflow.RewardFlowSettings(form="release")
                     )[1]
                 ]
             else:

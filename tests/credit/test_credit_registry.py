@@ -35,7 +35,7 @@ VOCABULARY = {
     "rloo": "form over prefix penalty",
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",
     "rewardflow": "form over prefix penalty normalise state similarity embedding_model scale gamma distance "
-    "alpha_action alpha_traj gain no_op_penalty pruning noise_actions noise_observations pool loop_steps",
+    "alpha_action alpha_traj gain no_op_penalty pruning pool loop_steps",
     "carl": "update first_phase",
     "treerl": "",
     "treerpo": "penalty normalise",
@@ -115,10 +115,6 @@ def test_the_settings_given_are_not_changed() -> None:
         (
             {"method": "rewardflow", "pool": "mean", "similarity": "difflib:0.9", "distance": "mean"},
             ["credit.pool", "max where distance is mean"],
-        ),
-        (
-            {"method": "rewardflow", "pruning": False, "noise_actions": ["look"]},
-            ["credit.noise_actions", "pruning is off"],
         ),
         ({"method": "rewardflow", "form": "release", "pruning": False}, ["credit.pruning", "form is release"]),
         (
@@ -201,7 +197,7 @@ def test_ranges_hold_without_the_registry() -> None:
 
 PACKAGE = """
 from agentcli.credit.common import Switches, unassigned
-from agentcli.credit.group import survey
+from agentcli.credit.group import survey_of
 from agentcli.records.types import Credit, StepCredit
 
 
@@ -210,10 +206,10 @@ class LastStepSettings(Switches, kw_only=True):
 
 
 def assign(tree, settings: LastStepSettings) -> Credit:
-    seen = survey(tree, settings)
+    survey = survey_of(tree, settings)
     rows = [unassigned(n, "not last") for n in range(len(tree.steps))]
-    for end in seen.ends:
-        rows[end] = StepCredit(step=end, advantage=settings.weight * seen.rewards[end])
+    for end in survey.ends:
+        rows[end] = StepCredit(step=end, advantage=settings.weight * survey.rewards[end])
     return Credit(task=tree.task.id, method="last-step", steps=rows)
 """
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_credit_properties import credit_of, every
 
-from agentcli.credit.account import Group, Line, Sheet, evaluate
+from agentcli.credit.equations import Equation, Evidence, Group, Line, evaluate
 from agentcli.credit.explain import Explanation, explain
-from agentcli.credit.registry import METHODS, explainer, make
+from agentcli.credit.registry import METHODS, Explainer, explainer, make
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Tree
 
@@ -131,7 +131,7 @@ def test_a_worked_account() -> None:
     assert (group.mean, group.std) == (pytest.approx(1 / 3), pytest.approx(math.sqrt(1 / 3)))
     last = told.account[-1]
     assert isinstance(last, Line)
-    assert last.formula == "(x - mean_leaves) / (std_leaves + 1e-06)"
+    assert last.formula == "(reward - penalty - mean_leaves) / (std_leaves + 1e-06)"
     assert last.value == pytest.approx(1.154698539)
     assert last.source == "002 eq. 8"
     assert told.peers[0].outcome is SUCCESS
@@ -141,8 +141,8 @@ def test_values_come_from_hops() -> None:
     """a-b-c is two hops from success: R = 0.81 and 0.9, a gain of 0.09."""
     told = explanation(chains([walk("abc", SUCCESS), walk("abd", FAILURE)]), {"method": "rewardflow"}, 0)
     lines = lines_of(told)
-    assert (lines["hops_R_s"].value, lines["hops_R_next"].value) == (2, 1)
-    assert (lines["R_s"].formula, lines["R_s"].source) == ("gamma ** hops_R_s", "002 eq. 3")
+    assert (lines["hops"].value, lines["next_hops"].value) == (2, 1)
+    assert (lines["value"].formula, lines["value"].source) == ("gamma ** hops", "002 eq. 3")
     assert lines["gain"].value == pytest.approx(0.09)
 
 
@@ -152,7 +152,7 @@ def test_every_row_of_a_shared_step_has_its_own_account() -> None:
     rows = [n for n, entry in enumerate(credit_of(shared, switches).steps) if entry.step == 0]
     told = [explanation(shared, switches, row) for row in rows]
     assert [each.row for each in told] == [0, 1]
-    assert [lines_of(each)["R"].value for each in told] == [1.0, 0.0]
+    assert [lines_of(each)["reward"].value for each in told] == [1.0, 0.0]
     assert told[0].rows == told[1].rows == [each.advantage for each in told]
     merged = explanation(shared, {"method": "grpo"}, 0)
     assert (merged.advantage, lines_of(merged)["leaves"].value) == (0.0, 2.0)
@@ -203,19 +203,38 @@ def test_a_deep_tree_is_explained(name: str) -> None:
 
 
 def test_an_account_that_comes_to_another_number_is_refused() -> None:
-    def wrong(grown: Tree, own: Any, row: int) -> Sheet:
-        sheet = Sheet()
-        sheet.given("advantage", 0.5, "made up")
-        return sheet
-
     grown = outcomes([1, 1], [SUCCESS, FAILURE])
     _, assign, own = make({"method": "grpo"})
+
+    def told(*equations: Equation, evidence: Any = None) -> Explanation:
+        return explain(grown, assign(grown, own), 0, own, Explainer(equations, evidence) if equations else None)
+
     with pytest.raises(AgentCliError, match=r"step 0: the account comes to 0\.5, the advantage is 0\.70"):
-        explain(grown, assign(grown, own), 0, own, wrong)
-    with pytest.raises(AgentCliError, match="does not end with a line named advantage"):
-        explain(grown, assign(grown, own), 0, own, lambda *about: Sheet())
-    told = explain(grown, assign(grown, own), 0, own, None)
-    assert (told.account, sorted(told.parts)) == ([], ["baseline", "penalty", "reward"])
+        told(Equation("advantage", "baseline", "made up"))
+    with pytest.raises(AgentCliError, match="do not end with advantage"):
+        told(Equation("value", "reward - penalty", "not the last one"))
+    with pytest.raises(AgentCliError, match=r"step 0: the account of its part baseline does not come to 0\.5"):
+        told(
+            Equation("baseline", "reward", "not what the method has"),
+            Equation("advantage", "(reward - 0.5) / (2 ** -0.5 + 1e-6)", "right"),
+        )
+    with pytest.raises(KeyError, match="nothing"):
+        told(Equation("advantage", "nothing", "a name that nobody gives"))
+    right = told(
+        Equation("spread", "2 ** -0.5 * unit", "spread of 1 0"),
+        Equation("advantage", "(reward - penalty - baseline) / (spread + 1e-6)", "grpo by its parts"),
+        evidence=lambda *row: Evidence(numbers={"unit": 1.0}),
+    )
+    assert [entry.name for entry in right.account] == [
+        "unit",
+        "spread",
+        "reward",
+        "penalty",
+        "baseline",
+        "advantage",
+    ]
+    bare = told()
+    assert (bare.account, sorted(bare.parts)) == ([], ["baseline", "penalty", "reward"])
 
 
 @pytest.mark.parametrize("formula", ["abs(x)", "x if x else 0", "'x'", "x @ x", "[x]"])

@@ -6,6 +6,8 @@ import pytest
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 
 from agentcli.credit.graph import StateGraph, build
+from agentcli.credit.group import survey_of
+from agentcli.credit.release.rewardflow import TERMINAL, only_looks, release_walk
 from agentcli.credit.rewardflow import RewardFlowSettings, assign
 from agentcli.records.types import Credit, Validity
 
@@ -80,17 +82,17 @@ def test_pruned_steps_carry_their_state_over() -> None:
     assert part(credit, "action") == pytest.approx([0, -0.1 - 1 / 30, 0.1 - 1 / 30, 0, 0.1 - 1 / 30])
 
 
-def test_looking_is_noise_and_the_walk_goes_on_from_before_it() -> None:
+def test_looking_is_pruned_and_the_walk_goes_on_from_before_it() -> None:
     fields = walk("abzc", SUCCESS)
-    fields[1]["action"] = "look"
+    fields[1]["looked"] = True
     grown = chains([fields, walk("abc", SUCCESS)])
     graph = build(grown)
     assert [graph.nodes[n].key for n in graph.sources] == ["a", "b", "b", "a", "b"]
     assert graph.pruned == [False, True, False, False, False]
     assert "z" not in {node.key for node in graph.nodes}
     assert part(assign(grown, PLAIN), "gain") == pytest.approx([0.09, 0.0, 0.1, 0.09, 0.1])
-    seen = build(grown, noise_actions=())
-    assert "z" in {node.key for node in seen.nodes}
+    whole = build(grown, pruning=False)
+    assert "z" in {node.key for node in whole.nodes}
 
 
 def test_an_invalid_step_is_pruned_even_where_the_key_changed() -> None:
@@ -100,33 +102,40 @@ def test_an_invalid_step_is_pruned_even_where_the_key_changed() -> None:
     assert {node.key: node.hops for node in graph.nodes} == {"a": 2, "b": 1, "c": 0}
 
 
-@pytest.mark.parametrize("action", ["look", " LOOK ", "inventory", "examine desk 1"])
-def test_noise_actions(action: str) -> None:
+@pytest.mark.parametrize("action", ["look", "inventory", "examine desk 1", "Nothing happens."])
+def test_the_world_says_what_only_looked_and_no_word_does(action: str) -> None:
     fields = walk("abc", TRUNCATED)
-    fields[0]["action"] = action
+    fields[0].update(action=action, next_observation=action)
+    assert build(chains([fields])).pruned == [False, False]
+    fields[0]["looked"] = True
     assert build(chains([fields])).pruned == [True, False]
 
 
-@pytest.mark.parametrize("action", ["look at lamp", "examined", "go inventory", None])
-def test_other_actions_are_not_noise(action: str | None) -> None:
-    fields = walk("abc", TRUNCATED)
-    fields[0]["action"] = action
-    assert build(chains([fields])).pruned == [False, False]
+@pytest.mark.parametrize("action", ["look", " LOOK ", "inventory", "examine desk 1"])
+def test_the_release_prunes_by_its_words(action: str) -> None:
+    assert only_looks(action)
 
 
-def test_nothing_happens_is_noise_even_when_called_valid() -> None:
+@pytest.mark.parametrize("action", ["look at lamp", "examined", "go inventory", "", None])
+def test_other_actions_are_not_among_them(action: str | None) -> None:
+    assert not only_looks(action)
+
+
+def test_the_release_prunes_what_nothing_happened_to() -> None:
     fields = walk("abc", SUCCESS)
-    fields[0]["next_observation"] = "Nothing happens."
-    graph = build(chains([fields]))
-    assert graph.pruned == [True, False]
-    assert {node.key for node in graph.nodes} == {"a", "c"}
+    fields[0]["next_observation"] = " Nothing happens."
+    grown = chains([fields])
+    settings = RewardFlowSettings(form="release")
+    targets, transitions = release_walk(grown, survey_of(grown, settings), settings)
+    assert targets == ["b", TERMINAL]
+    assert transitions == [("a", TERMINAL, 1.0)]
 
 
-@pytest.mark.parametrize("action", ["look", "to c"])
+@pytest.mark.parametrize("looked", [True, False])
 @pytest.mark.parametrize("validity", list(Validity))
-def test_the_step_that_ends_the_episode_is_never_pruned(action: str, validity: Validity) -> None:
+def test_the_step_that_ends_the_episode_is_never_pruned(looked: bool, validity: Validity) -> None:
     fields = walk("abc", SUCCESS)
-    fields[-1].update(action=action, validity=validity, next_observation="Nothing happens.", next_state="b")
+    fields[-1].update(looked=looked, validity=validity, next_observation="Nothing happens.", next_state="b")
     graph = build(chains([fields]))
     assert graph.pruned == [False, False]
     assert values(graph) == {

@@ -47,7 +47,7 @@ def test_grpo_by_hand() -> None:
     # The release over steps: rows .5 .5 .8 .2 .2, mean .44.
     release = advantages(credit_of(answers(), {**plain, "form": "release", "normalise": "mean"}))
     assert release[:5] == pytest.approx([0.06, 0.06, 0.36, -0.24, -0.24], abs=1e-12)
-    assert lines_of(explanation(answers(), plain, 0))["R"].formula == "success_reward * scores / leaves"
+    assert lines_of(explanation(answers(), plain, 0))["reward"].formula == "success_reward * earned / leaves"
 
 
 def test_carl_by_hand() -> None:

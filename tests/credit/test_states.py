@@ -10,7 +10,7 @@ from agentcli.credit import dpepo, gigpo, rewardflow
 from agentcli.credit.common import Switches
 from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.gigpo import GigpoSettings
-from agentcli.credit.group import survey
+from agentcli.credit.group import survey_of
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.states import StateForm, States, standing_states, states_of
 from agentcli.records.types import Outcome, Tree, Validity
@@ -61,7 +61,7 @@ def test_states_that_look_alike_are_one_node_in_the_papers_form(form: StateForm,
     # paper: S, M, G, B with S-M (twice), M-G, M-B. exact: m1 and m2 apart, S-m1, m1-G, S-m2, m2-B.
     settings = RewardFlowSettings(state=form)
     grown = meeting()
-    graph = state_graph(grown, survey(grown, settings), settings)
+    graph = state_graph(grown, survey_of(grown, settings), settings)
     assert (len(graph.nodes), len(graph.counts)) == (nodes, edges)
 
 
@@ -118,7 +118,7 @@ def test_dpepo_sees_the_first_repeat_after_an_answer_that_nothing_happened() -> 
         [[{**refused, "canonical": "room"}, {**refused, "canonical": "nothing happens", "outcome": FAILURE}]]
     )
     settings = DpepoSettings(alpha=1.0, omega=1.0, gamma=0.5, beta=1.0)
-    assert dpepo.step_rewards(grown, survey(grown, Switches()), settings) == pytest.approx([2.0, 1.75])
+    assert dpepo.step_rewards(grown, survey_of(grown, Switches()), settings) == pytest.approx([2.0, 1.75])
 
 
 def test_dpepo_compares_transitions_across_copies_by_what_they_look_like() -> None:
@@ -126,9 +126,9 @@ def test_dpepo_compares_transitions_across_copies_by_what_they_look_like() -> No
     both = [move(1, "x", "e1", canonical="room"), move(2, "x", "e2", canonical="room")]
     grown = tree(step(0, None, moves=both, outcome=FAILURE))
     plain = {"alpha": 1.0, "omega": 1.0, "gamma": 1.0, "beta": 0.5}
-    seen = survey(grown, Switches())
-    assert dpepo.step_rewards(grown, seen, DpepoSettings(**plain)) == pytest.approx([1.75])
-    assert dpepo.step_rewards(grown, seen, DpepoSettings(state="exact", **plain)) == pytest.approx([2.0])
+    survey = survey_of(grown, Switches())
+    assert dpepo.step_rewards(grown, survey, DpepoSettings(**plain)) == pytest.approx([1.75])
+    assert dpepo.step_rewards(grown, survey, DpepoSettings(state="exact", **plain)) == pytest.approx([2.0])
 
 
 def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None:
@@ -138,7 +138,7 @@ def test_after_an_unreadable_response_every_copy_stands_where_it_stood() -> None
     grown = tree(step(0, None, **unreadable), step(1, 0, moves=both, outcome=FAILURE))
     assert standing_states(grown, "paper") == [{}, {1: "room", 2: "room"}]
     plain = DpepoSettings(alpha=1.0, omega=1.0, gamma=1.0, beta=0.5)
-    assert dpepo.step_rewards(grown, survey(grown, Switches()), plain)[1] == pytest.approx(1.75)
+    assert dpepo.step_rewards(grown, survey_of(grown, Switches()), plain)[1] == pytest.approx(1.75)
 
 
 def test_the_graph_counts_all_successes_as_one_node() -> None:
@@ -152,6 +152,6 @@ def test_the_graph_counts_all_successes_as_one_node() -> None:
         ]
     )
     settings = RewardFlowSettings()
-    graph = state_graph(grown, survey(grown, settings), settings)
+    graph = state_graph(grown, survey_of(grown, settings), settings)
     assert len(graph.nodes) == 4
     assert (graph.size.nodes, graph.size.edges) == (3, 3)

@@ -1,20 +1,18 @@
-"""What RewardFlow's released code computes where it is not what the paper defines (tmlr-group/RewardFlow, commit 1cdead8).
+"""rewardflow as its release computes it (tmlr-group/RewardFlow, commit 1cdead8).
 
 - All trajectories that ended before the batch's longest one share one terminal state, failures too; one as long as the
   longest (a truncated one always is) has none, and the gain of its last step is the environment's raw reward.
 - A state's own reward is the one at its first mention, so a failure mentioned first silences the terminal for the whole group.
 - Gains and groups are those of the raw states: a step into noise loses all value and the step out of it wins it back.
-- Malformed actions are pruned only where the observation says that nothing happened.
+- What is pruned is found by words, the release's own (LOOKS, NOTHING_HAPPENS), not by what the world says: malformed actions only
+  where the observation says that nothing happened.
 - Values are success_reward * gamma ** hops.
-
-Only for comparison with published numbers; the walk, the search and the normalisation are ours.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from agentcli.credit.graph import Patterns, hops_to
+from agentcli.credit.graph import Moves, hops_to
 from agentcli.credit.group import Survey
 from agentcli.credit.states import states_of
 from agentcli.records.types import GraphSize, Outcome, Tree
@@ -22,31 +20,30 @@ from agentcli.records.types import GraphSize, Outcome, Tree
 if TYPE_CHECKING:
     from agentcli.credit.rewardflow import RewardFlowSettings
 
+LOOKS = ("look", "inventory")
+"""Actions that the release prunes."""
+LOOKS_AT = "examine "
+"""How further actions begin that it prunes."""
+NOTHING_HAPPENS = "nothing happens"
+"""How an observation begins that says so."""
 TERMINAL = "\0terminal"
 """The one terminal state's key; no environment's text."""
 
 
-@dataclass(slots=True)
-class Moves:
-    """What every step did, by step id, in either form."""
-
-    states: Sequence[Hashable]
-    """The state it leaves."""
-    values: list[float]
-    """R(s)."""
-    next_values: list[float]
-    """R(s')."""
-    idle: list[bool]
-    """Valid, and nothing changed."""
-    informed: bool
-    """Whether there is an action term at all."""
-    size: GraphSize
-    """Of the state graph."""
+def only_looks(action: str | None) -> bool:
+    """Whether the release prunes this action."""
+    plain = (action or "").strip().lower()
+    return plain in LOOKS or plain.startswith(LOOKS_AT)
 
 
-def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> Moves:
+def nothing_happened(observation: str) -> bool:
+    """Whether the release prunes an action that was answered with this."""
+    return observation.strip()[: len(NOTHING_HAPPENS)].lower() == NOTHING_HAPPENS
+
+
+def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") -> Moves:
     """By raw state keys."""
-    targets, transitions = release_walk(tree, seen, settings)
+    targets, transitions = release_walk(tree, survey, settings)
     known = propagated(transitions, settings.gamma)
     states = states_of(tree.steps, settings.state).before
     values, next_values = [], []
@@ -60,26 +57,27 @@ def release_moves(tree: Tree, seen: Survey, settings: "RewardFlowSettings") -> M
 
 
 def release_walk(
-    tree: Tree, seen: Survey, settings: "RewardFlowSettings"
+    tree: Tree, survey: Survey, settings: "RewardFlowSettings"
 ) -> tuple[list[str | None], list[tuple[str, str, float]]]:
     """Per step the raw state it leads to (None: a last step without a terminal), and the cleaned transitions
     (source, target, reward of the target). Steps that lead only to errored leaves add no transition."""
-    actions, observations = Patterns(settings.noise_actions), Patterns(settings.noise_observations)
     depth: list[int] = []
     reached: list[str] = []
     targets: list[str | None] = []
     transitions: list[tuple[str, str, float]] = []
     states = states_of(tree.steps, settings.state)
-    for step, before, after, alive in zip(tree.steps, *states, seen.live, strict=False):
+    for step, before, after, leaves in zip(tree.steps, *states, survey.live, strict=False):
         above = step.parent
         depth.append(1 if above is None else depth[above] + 1)
         reached.append(before if above is None else reached[above])
-        lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
-        last = step.outcome is not None
-        target = None if last and lost else TERMINAL if last else after
+        target: str | None = after
+        if step.outcome is not None:
+            lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
+            target = None if lost else TERMINAL
         targets.append(target)
-        nothing = target != TERMINAL and observations.match(step.next_observation)
-        if not alive or target is None or nothing or actions.match(step.action) or target == reached[-1]:
+        if not leaves or target is None or target == reached[-1] or only_looks(step.action):
+            continue
+        if target != TERMINAL and nothing_happened(step.next_observation):
             continue
         transitions.append((reached[-1], target, settings.success_reward * (step.outcome is Outcome.SUCCESS)))
         reached[-1] = target

@@ -1,0 +1,281 @@
+"""How a method's parts make an advantage: equations beside the method, which --explain evaluates and shows line by line.
+
+A method has a table `EQUATIONS`, from what the tree says down to a last one named "advantage". A formula is arithmetic (+ - * / **
+and brackets) over names. A name is a part of the row (StepCredit.parts), a numeric setting, a number of the row's Evidence, or
+what an earlier equation defines. A part that is a Python keyword is written with an underscore behind it (`return_`).
+
+An equation that names a part must come to the value of that part, and the last one to the advantage that the method assigned;
+explain.py holds them to it. So the table cannot say one thing while the method computes another. Nothing here prints.
+"""
+
+import ast
+import keyword
+import math
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from agentcli.credit.group import EPSILON, SMALLEST_STD, Entry, Scale, scale_of
+from agentcli.errors import AgentCliError
+
+ADVANTAGE = "advantage"
+"""Name of the last equation."""
+UNCHARGED = "uncharged"
+"""Name it takes where a penalty is charged after it."""
+STATISTICS = {"mean": "mean", "std": "std", "W": "weight"}
+"""The numbers of a group NAME are called mean_NAME, std_NAME and W_NAME in formulas."""
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.Pow: operator.pow,
+}
+
+
+@dataclass(frozen=True)
+class Equation:
+    """One line of a method's table.
+
+    Without a formula it only says what a number is that the tree or the settings give. `among` names a group: the formula is then
+    a score, and the line is how that score compares within the group.
+    """
+
+    name: str
+    formula: str | None
+    meaning: str
+    source: str | None = None
+    """Paper and number: "002 eq. 9"."""
+    among: str | None = None
+
+
+class Line(msgspec.Struct, kw_only=True, tag_field="entry", tag="number"):
+    """One number of an account: given (no formula), or computed from numbers above it."""
+
+    name: str
+    value: float
+    formula: str | None = None
+    what: str
+    """What it is, or why it is 0."""
+    source: str | None = None
+
+
+class Member(msgspec.Struct):
+    """One entry of a group."""
+
+    step: int
+    """Id of the step, or of the leaf, that it stands for."""
+    score: float
+    weight: float
+    own: bool
+    """Whether the explained row is (part of) it."""
+
+
+class Group(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
+    """What a score is compared with. With W the sum of the weights: mean = sum(w x) / W, std^2 = sum(w (x - mean)^2) / (W - 1)."""
+
+    name: str
+    what: str
+    of: str = "step"
+    """What Member.step counts: step, or copy (of the environment)."""
+    how: str = "mean"
+    """How scores are compared: std, mean (no division), leave-one-out, or zero (nobody differs from another)."""
+    members: list[Member]
+    mean: float
+    std: float | None
+    """None where W is at most 1."""
+    weight: float
+
+
+@dataclass
+class Evidence:
+    """What the equations of one row need beside its parts and the settings."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    """By name. A number that an equation defines too stands in the place of that equation."""
+    words: dict[str, str] = field(default_factory=dict)
+    """What a number or a line is, where that differs from row to row."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    equations: Sequence[Equation] | None = None
+    """The table of this row, where it is not the method's EQUATIONS."""
+
+    def add(self, name: str, value: float, words: str | None = None) -> None:
+        """One number, with what it is."""
+        self.numbers[name] = float(value)
+        if words is not None:
+            self.words[name] = words
+
+    def group(
+        self,
+        name: str,
+        what: str,
+        entries: Sequence[Entry],
+        own: set[int],
+        scale: Scale | None = None,
+        how: str = "mean",
+        of: str = "step",
+    ) -> None:
+        """A group of entries; `own` holds the positions of the row's. `scale` is what the method made of the group."""
+        live = [entry for entry in entries if entry[2] > 0]
+        plain = scale_of(live, "mean", 0.0)
+        std = None
+        if plain.weight > 1 + 1e-9:
+            squares = math.fsum([weight * (score - plain.center) ** 2 for _, score, weight in live])
+            std = math.sqrt(squares / (plain.weight - 1))
+        self.groups[name] = Group(
+            name=name,
+            what=what,
+            of=of,
+            how="zero" if scale is not None and scale.factor == 0 else how,
+            members=[Member(*entry, own=place in own) for place, entry in enumerate(entries)],
+            mean=plain.center,
+            std=std,
+            weight=plain.weight,
+        )
+
+
+class Account:
+    """The lines and groups of one row, in the order in which they are needed."""
+
+    def __init__(
+        self,
+        equations: Sequence[Equation],
+        evidence: Evidence,
+        parts: Mapping[str, float],
+        settings: Mapping[str, object],
+    ) -> None:
+        self.entries: list[Line | Group] = []
+        self.numbers: dict[str, float] = {}
+        """Those that are shown."""
+        self._evidence = evidence
+        self._parts = {_spelled(name): value for name, value in parts.items()}
+        self._settings = {name: value for name, value in settings.items() if isinstance(value, int | float)}
+        self._meanings = {equation.name: equation.meaning for equation in equations}
+        for equation in _with_charge(equations, parts):
+            if equation.formula is not None and equation.name not in evidence.numbers:
+                self._define(equation, equation.formula)
+
+    @property
+    def advantage(self) -> float:
+        """The value of the last line. Raises AgentCliError where that is not the advantage."""
+        last = self.entries[-1] if self.entries else None
+        if not isinstance(last, Line) or last.name != ADVANTAGE:
+            raise AgentCliError(f"the method's EQUATIONS do not end with {ADVANTAGE}")
+        return last.value
+
+    @property
+    def magnitude(self) -> float:
+        """The largest number, at least 1: rounding errors are measured by it."""
+        return max([1.0, *(abs(value) for value in self.numbers.values())])
+
+    def differing(self, precision: float) -> str | None:
+        """The name of a part that its equation does not come to."""
+        for name, value in self._parts.items():
+            shown = self.numbers.get(name, value)
+            if not abs(shown - value) <= precision * self.magnitude:
+                return name.removesuffix("_")
+        return None
+
+    def _define(self, equation: Equation, formula: str) -> None:
+        """One equation as a line, after the numbers and groups that it needs."""
+        meaning = self._evidence.words.get(equation.name, equation.meaning)
+        for name in names_in(formula):
+            self._show(name)
+        if equation.among is not None:
+            group = self._evidence.groups[equation.among]
+            self._show(f"mean_{equation.among}")
+            formula, meaning = compared(formula, meaning, group)
+        value = evaluate(formula, self.numbers)
+        line = Line(name=equation.name, value=value, formula=formula, what=meaning, source=equation.source)
+        self.entries.append(line)
+        self.numbers[equation.name] = value
+
+    def _show(self, name: str) -> None:
+        """Show a number that is not shown yet. Raises KeyError for a name that nothing gives."""
+        if name in self.numbers:
+            return
+        statistic, _, group_name = name.partition("_")
+        if statistic in STATISTICS and group_name in self._evidence.groups:
+            group = self._evidence.groups[group_name]
+            self.entries.append(group)
+            for key, attribute in STATISTICS.items():
+                value = getattr(group, attribute)
+                if value is not None:
+                    self.numbers[f"{key}_{group_name}"] = value
+            return
+        for source in (self._evidence.numbers, self._parts, self._settings):
+            if name in source:
+                value = float(source[name])
+                break
+        else:
+            raise KeyError(name)
+        meaning = self._evidence.words.get(name) or self._meanings.get(name, "setting")
+        self.entries.append(Line(name=name, value=value, what=meaning))
+        self.numbers[name] = value
+
+
+def compared(score: str, meaning: str, group: Group) -> tuple[str, str]:
+    """Formula and meaning of a score's comparison within a group."""
+    mean, std, weight = (f"{statistic}_{group.name}" for statistic in STATISTICS)
+    difference = f"({score} - {mean})"
+    if group.how == "zero":
+        return "0", f"{meaning}: 0, {why_zero(group)}"
+    if group.std is None:
+        alone = f"({score}) / (1 + {EPSILON:g})" if group.how == "std" else score
+        return alone, f"{meaning}; alone in its group, the release takes no mean from it"
+    if group.how == "std":
+        return f"{difference} / ({std} + {EPSILON:g})", meaning
+    if group.how == "leave-one-out":
+        return f"{difference} * {weight} / ({weight} - 1)", meaning
+    return f"{score} - {mean}", meaning
+
+
+def why_zero(group: Group) -> str:
+    """Why nobody in the group differs from another."""
+    if group.std is None:
+        return "it has nobody to be compared with"
+    if len(group.members) == 1:
+        return "all rows of the group are its own, and score the same"
+    if group.std < SMALLEST_STD:
+        return f"all of its group score the same (std below {SMALLEST_STD:g})"
+    return "a single trajectory has nobody to be compared with"
+
+
+def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
+    """The value of arithmetic over named numbers. Raises KeyError for an unknown name, AgentCliError for anything else."""
+    return _value(ast.parse(formula, mode="eval").body, numbers)
+
+
+def names_in(formula: str) -> Iterator[str]:
+    """The names of a formula, from left to right."""
+    names = (node for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name))
+    for node in sorted(names, key=lambda node: node.col_offset):
+        yield node.id
+
+
+def _with_charge(equations: Sequence[Equation], parts: Mapping[str, float]) -> list[Equation]:
+    """The table, ended by the charge where penalties stand outside the comparison (Survey.credited)."""
+    if "charge" not in parts or not equations:
+        return list(equations)
+    *before, last = equations
+    uncharged = Equation(UNCHARGED, last.formula, last.meaning, last.source, last.among)
+    words = "the penalty outside the comparison is charged to its own step, once"
+    return [*before, uncharged, Equation(ADVANTAGE, f"{UNCHARGED} - charge", words)]
+
+
+def _spelled(part: str) -> str:
+    return f"{part}_" if keyword.iskeyword(part) else part
+
+
+def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        return float(_OPERATORS[type(node.op)](_value(node.left, numbers), _value(node.right, numbers)))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, numbers)
+    if isinstance(node, ast.Name):
+        return numbers[node.id]
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return float(node.value)
+    raise AgentCliError(f"no arithmetic: {ast.unparse(node)}")
