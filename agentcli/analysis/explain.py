@@ -35,7 +35,7 @@ class Written(msgspec.Struct, kw_only=True):
     """Switches that differ: name -> [in the file, here]."""
 
 
-class Told(msgspec.Struct, kw_only=True):
+class ExplainedStep(msgspec.Struct, kw_only=True):
     """The answer to --explain."""
 
     trees: str
@@ -57,7 +57,7 @@ class Place(NamedTuple):
     row: int
 
 
-def explain_step(settings: Settings, run: Path, wanted: str) -> Told:
+def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     """The account of the step `wanted` (STEP). A task id may hold colons and slashes: what follows the last colon is the step.
 
     A number before it is the id of a task if there is such a task, else a line of the file. Of a step with several rows the first
@@ -72,7 +72,7 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> Told:
         told = explain(place.tree, place.credit, place.row, own, explainer(name))
     except DataError as error:
         raise DataError(f"{trees}:{place.line}: {error}") from error
-    return Told(
+    return ExplainedStep(
         trees=str(trees), line=place.line, explanation=told, written=_written(directory, name, place, told.settings)
     )
 

@@ -67,8 +67,11 @@ class CarlSettings(Switches, kw_only=True):
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
-    """One StepCredit per step. parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands); of an only
-    child that gets no advantage: inherited."""
+    """One StepCredit per step.
+
+    parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands). An only child that gets no advantage has
+    the part inherited.
+    """
     survey = survey_of(tree, settings)
     children = survey.children()
     expected = expected_rewards(survey, children)
@@ -120,8 +123,10 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
 
 
 def first_phase(parents: list[int], roots: int) -> set[int]:
-    """The steps of the first `roots` trajectories: the first children of the initial state, and from there the first child of
-    each, in the order of their ids."""
+    """The steps of the first `roots` trajectories.
+
+    They are the first children of the initial state, and from there the first child of each, in the order of their ids.
+    """
     first: set[int] = set()
     begun = 0
     continued: set[int] = set()

@@ -38,7 +38,7 @@ class Switches(Section, kw_only=True):
     """Outcome reward R of a success, or of a score of 1; see `outcome`."""
     outcome: Literal["success", "score"] = "success"
     """What R is. success: success_reward for a success, else 0. score: success_reward times the sum of the world's own rewards over
-    the trajectory, however it ended (F1, ScienceWorld's score); nothing is clipped."""
+    the trajectory, however it ended (F1, or a score in [0, 1]); nothing is clipped."""
     invalid_penalty: float = 0.1
     """Taken from a malformed or inadmissible step's own score, inside the baseline where the method has one (unless `penalty` is
     outside)."""
@@ -49,7 +49,7 @@ class Switches(Section, kw_only=True):
 
 
 class PenaltySwitches(Switches, kw_only=True):
-    """Of methods whose scores are compared within a group, where a penalty can stand before or after the comparison."""
+    """Switches of methods that compare scores within a group: a penalty can stand before or after the comparison."""
 
     penalty: Literal["inside", "outside"] = "inside"
     """inside: invalid_penalty lowers the score before it is normalised (the releases). A group of equal outcomes then has the
@@ -58,7 +58,10 @@ class PenaltySwitches(Switches, kw_only=True):
 
 
 class RowSwitches(PenaltySwitches, kw_only=True):
-    """Of methods whose authors' code is another algorithm than their paper. `over` and `prefix` follow `form` unless set."""
+    """Switches of methods whose authors' code is another algorithm than their paper.
+
+    `over` and `prefix` follow `form` unless they are set.
+    """
 
     form: Literal["paper", "release"] = "paper"
     """paper: the paper's definition. release: what the authors' code computes."""
@@ -76,14 +79,14 @@ class RowSwitches(PenaltySwitches, kw_only=True):
 
 
 class GroupSwitches(RowSwitches, kw_only=True):
-    """Of methods that normalise the outcomes of a group."""
+    """Switches of methods that normalise the outcomes of a group."""
 
     normalise: Normalise = "std"
     """std: (x - mean) / (std + 1e-6), ddof 1. mean: x - mean."""
 
 
 class StateSwitches(GroupSwitches, kw_only=True):
-    """Of methods that also compare the steps which leave one state."""
+    """Switches of methods that also compare the steps which leave one state."""
 
     state: StateForm = "paper"
     """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text that was read (observation)."""
@@ -143,11 +146,13 @@ def in_range(
 
 def scores(tree: Tree) -> list[Fraction]:
     """Per step the exact sum of the world's own rewards from the initial state to it, the step included."""
-    found: list[Fraction] = []
+    totals: list[Fraction] = []
     for step in tree.steps:
-        before = found[step.parent] if step.parent is not None else NO_SCORE
-        found.append(before + Fraction(step.reward) if step.reward else before)
-    return found
+        total = totals[step.parent] if step.parent is not None else NO_SCORE
+        if step.reward:
+            total += Fraction(step.reward)
+        totals.append(total)
+    return totals
 
 
 def unassigned(step: int, reason: str, parts: dict[str, float] | None = None) -> StepCredit:
@@ -183,8 +188,10 @@ class GraphSizes:
 
 
 class CreditStatistics:
-    """Running summary of the credit of many trees (Welford), for the manifest, and what is wrong with it. `outcome`: what the
-    method's outcome rewards are (Switches.outcome)."""
+    """A running summary of the credit of many trees (Welford) for the manifest, with warnings.
+
+    `outcome`: what the method's outcome rewards are (Switches.outcome).
+    """
 
     def __init__(self, outcome: str = "success") -> None:
         self._outcome = outcome
@@ -207,11 +214,10 @@ class CreditStatistics:
             self._all_equal += successes in (0, len(ends))
         if credit.graph is not None:
             self._sizes.add(credit.graph)
-        found = [row.advantage for row in credit.steps]
-        given = [advantage for advantage in found if advantage is not None]
+        given = [row.advantage for row in credit.steps if row.advantage is not None]
         before = self._rows - self._masked
-        self._rows += len(found)
-        self._masked += len(found) - len(given)
+        self._rows += len(credit.steps)
+        self._masked += len(credit.steps) - len(given)
         self._zero += given.count(0.0)
         for name in SUMMANDS:
             parts = [row.parts[name] for row in credit.steps if row.advantage is not None and name in row.parts]
@@ -226,10 +232,13 @@ class CreditStatistics:
             self._mean += shift * len(given) / total
 
     def summary(self) -> dict[str, Any]:
-        """Mean and spread (std, ddof 1) of the advantages, their drift |mean| / spread (a baselined method has little), share of
-        exact zeros, and by summand the share where it is not zero (`nonzero`), all over assigned rows; share of masked rows over
-        all rows; trees in which nobody succeeded; trees whose outcome rewards are all equal. Null where there is nothing to
-        average. `graphs`: sizes of the state graphs (002 Table 9), where the method builds any."""
+        """The figures over all trees; null where there is nothing to average.
+
+        Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift |mean| / spread (a baselined method has
+        little), the share of exact zeros, and by summand the share where it is not zero (`nonzero`). Over all rows the share of
+        masked ones. Trees in which nobody succeeded; trees whose outcome rewards are all equal. `graphs`: sizes of the state
+        graphs (002 Table 9), where the method builds any.
+        """
         assigned = self._rows - self._masked
         spread = math.sqrt(self._squares / (assigned - 1)) if assigned > 1 else None
         sizes = self._sizes.summary()

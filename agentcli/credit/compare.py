@@ -22,12 +22,12 @@ RESOLUTION = 1e-9
 
 
 class Comparison:
-    """Collects, then answers. `names`: of the methods, in the order of the credits given to `add`."""
+    """Collects trees with their credit, then answers. `names`: of the methods, in the order of the credits given to `add`."""
 
     def __init__(self, names: Sequence[str], sample: int = SAMPLE, seed: int = 0) -> None:
         self.names = list(names)
         self.steps = 0
-        """Steps seen."""
+        """Steps that were added."""
         self._sample, self._draw = sample, random.Random(seed)
         self._columns = [array("d") for _ in (*names, "line", "step", "kind")]
         self._kinds: dict[str, int] = {}
@@ -35,8 +35,8 @@ class Comparison:
     def add(self, line: int, tree: Tree, credits: Sequence[Credit]) -> None:
         """One tree (`line` of its file) and what each method gave it."""
         kind = self._kinds.setdefault(tree.task.kind, len(self._kinds))
-        found = [by_step(credit, len(tree.steps)) for credit in credits]
-        for step, advantages in enumerate(zip(*found, strict=True)):
+        columns = [by_step(credit, len(tree.steps)) for credit in credits]
+        for step, advantages in enumerate(zip(*columns, strict=True)):
             self.steps += 1
             row = (*advantages, line, step, kind)
             if self.steps <= self._sample:
@@ -72,9 +72,11 @@ class Comparison:
         return found
 
     def agreement(self) -> list[dict[str, Any]]:
-        """Per pair of methods, by task kind and over all of them (kind None): the steps to which both give an advantage, Pearson's
-        and Spearman's correlation there (None where one of them is constant), the share of opposite signs, and of zeros in one
-        method only."""
+        """Rows per pair of methods, by task kind and over all of them (kind None).
+
+        A row has the steps to which both give an advantage, Pearson's and Spearman's correlation there (None where one of them is
+        constant), the share of opposite signs, and that of zeros in one method only.
+        """
         values, kinds = dict(zip(self.names, self._values(), strict=True)), np.asarray(self._columns[-1])
         found = []
         for one, other in combinations(self.names, 2):
@@ -87,13 +89,16 @@ class Comparison:
         return found
 
     def disagreements(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` steps where the methods differ most: line, step, advantages by method, and the distance between the
-        largest and the smallest of them, each in units of its method's root mean square; largest first, then file order."""
+        """Up to `most` steps where the methods differ most; largest distance first, then file order.
+
+        A row has line, step, the advantages by method, and the distance between the largest and the smallest of them, each in
+        units of its method's root mean square.
+        """
         scaled = np.vstack([values / _root_mean_square(values) for values in self._values()])
-        seen = ~np.isnan(scaled)
-        high = np.where(seen, scaled, -np.inf).max(axis=0, initial=-np.inf)
-        low = np.where(seen, scaled, np.inf).min(axis=0, initial=np.inf)
-        distance = np.where(seen.sum(axis=0) > 1, high - low, 0.0)
+        given = ~np.isnan(scaled)
+        high = np.where(given, scaled, -np.inf).max(axis=0, initial=-np.inf)
+        low = np.where(given, scaled, np.inf).min(axis=0, initial=np.inf)
+        distance = np.where(given.sum(axis=0) > 1, high - low, 0.0)
         lines, steps = (np.asarray(column) for column in self._columns[-3:-1])
         order = np.lexsort((steps, lines, -distance))[:most]
         return [

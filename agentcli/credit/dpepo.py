@@ -11,7 +11,7 @@ One response acts in several copies of the environment (Step.moves). E' are the 
     A = R_step * Phi_traj if Phi_traj > 0 else (2 - R_step) * Phi_traj        (eq. 8-9)
 
 Phi_traj is grpo's advantage (eq. 7), the outcome being a success as soon as any copy's is. A shared step takes the mean of A
-over its leaves. `invalid_factor` f multiplies R_step by f^(inadmissible moves) (ScienceWorld: 0.5). A step in one environment is
+over its leaves. `invalid_factor` f multiplies R_step by f^(inadmissible moves) (004 App. B.2). A step in one environment is
 one move.
 
 The ablations of 004 Tables 2 and 4 leave a reward out: R_step is then the other one, still in (0, 2]; without both, A = Phi_traj.
@@ -27,7 +27,7 @@ from agentcli.credit.common import GroupSwitches, in_range, require, unassigned
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import Survey, rows, scale_for, survey_of
 from agentcli.credit.release import dpepo as release
-from agentcli.credit.repeats import NO_ACTION, Act, Actions, Form, History, factors, weights
+from agentcli.credit.repeats import NO_ACTION, Act, Actions, Form, PastActs, factors, weights
 from agentcli.credit.states import StateForm, standing_states
 from agentcli.credit.terms import GRPO, outcome_evidence, row_leaves
 from agentcli.records.types import Credit, Step, Tree, Validity
@@ -61,7 +61,7 @@ class DpepoSettings(GroupSwitches, kw_only=True):
     beta: float = 0.95
     """Factor per other selected copy that has seen the transition."""
     invalid_factor: float | None = None
-    """Factor per inadmissible move; unset: none (ALFWorld). ScienceWorld: 0.5."""
+    """Factor per inadmissible move; unset: none. 004 takes 0.5 in one of its two worlds (App. B.2)."""
     action_reward: bool = True
     """Whether R_action is part of R_step (DAR of 004 Tables 2 and 4). Coefficients of 1 do not leave it out: see above."""
     transition_reward: bool = True
@@ -149,7 +149,7 @@ def step_rewards(tree: Tree, survey: Survey, settings: DpepoSettings) -> list[fl
     return weights(tree.steps, survey, states, _form(settings), settings)
 
 
-def read(step: Step, states: dict[int, str], history: History) -> Actions:
+def read(step: Step, states: dict[int, str], history: PastActs) -> Actions:
     """What the step did; a step in one environment acts in copy 1. `states`: where each copy stands."""
     if not step.moves:
         if step.action is None or step.validity is Validity.MALFORMED:
@@ -161,7 +161,7 @@ def read(step: Step, states: dict[int, str], history: History) -> Actions:
     return Actions(acts, len(there) - len({move.action for move in there}), refused)
 
 
-def width(act: Act, acts: Sequence[Act], history: History) -> int:
+def width(act: Act, acts: Sequence[Act], history: PastActs) -> int:
     """M_width: the other selected copies that have seen the transition, earlier or in this same step."""
     copy, action, before = act
     copies = 0
@@ -172,7 +172,7 @@ def width(act: Act, acts: Sequence[Act], history: History) -> int:
     return copies
 
 
-def weigh(actions: Actions, history: History, settings: DpepoSettings) -> float:
+def weigh(actions: Actions, history: PastActs, settings: DpepoSettings) -> float:
     """Eq. 3-5, from the counts before this step."""
     omega = settings.omega or 1.0
     count = len(actions.acts)
@@ -242,7 +242,7 @@ def _add_repeats(
         evidence.add("step", PLAIN, "neither reward is part of it (action_reward, transition_reward)")
         return ()
     form = _form(settings)
-    history = History()
+    history = PastActs()
     states = standing_states(tree, settings.state)
     *before, last = survey.path(step)
     for earlier in before:

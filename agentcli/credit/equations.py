@@ -73,7 +73,7 @@ class Member(msgspec.Struct):
     """Whether the explained row is (part of) it."""
 
 
-class Group(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
+class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
     """What a score is compared with. With W the sum of the weights: mean = sum(w x) / W, std^2 = sum(w (x - mean)^2) / (W - 1)."""
 
     name: str
@@ -97,7 +97,7 @@ class Evidence:
     """By name. A number that an equation defines too stands in the place of that equation."""
     words: dict[str, str] = field(default_factory=dict)
     """What a number or a line is, where that differs from row to row."""
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, ScoreGroup] = field(default_factory=dict)
     equations: Sequence[Equation] | None = None
     """The table of this row, where it is not the method's EQUATIONS."""
 
@@ -124,7 +124,7 @@ class Evidence:
         if plain.weight > 1 + 1e-9:
             squares = math.fsum([weight * (score - plain.center) ** 2 for _, score, weight in live])
             std = math.sqrt(squares / (plain.weight - 1))
-        self.groups[name] = Group(
+        self.groups[name] = ScoreGroup(
             name=name,
             what=what,
             of=of,
@@ -146,7 +146,7 @@ class Account:
         parts: Mapping[str, float],
         settings: Mapping[str, object],
     ) -> None:
-        self.entries: list[Line | Group] = []
+        self.entries: list[Line | ScoreGroup] = []
         self.numbers: dict[str, float] = {}
         """Those that are shown."""
         self._evidence = evidence
@@ -216,7 +216,7 @@ class Account:
         self.numbers[name] = value
 
 
-def compared(score: str, meaning: str, group: Group) -> tuple[str, str]:
+def compared(score: str, meaning: str, group: ScoreGroup) -> tuple[str, str]:
     """Formula and meaning of a score's comparison within a group."""
     mean, std, weight = (f"{statistic}_{group.name}" for statistic in STATISTICS)
     difference = f"({score} - {mean})"
@@ -232,7 +232,7 @@ def compared(score: str, meaning: str, group: Group) -> tuple[str, str]:
     return f"{score} - {mean}", meaning
 
 
-def why_zero(group: Group) -> str:
+def why_zero(group: ScoreGroup) -> str:
     """Why nobody in the group differs from another."""
     if group.std is None:
         return "it has nobody to be compared with"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentcli.credit.common import ERRORED, FIRST_PHASE, ONLY_CHILD
-from agentcli.credit.equations import Account, Evidence, Group, Line
+from agentcli.credit.equations import Account, Evidence, Line, ScoreGroup
 from agentcli.credit.registry import Explainer, changed
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Validity
@@ -66,7 +66,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     """Which of its rows is told, from 0."""
     rows: list[float | None]
     """The advantages of all rows of this step; several where prefixes are duplicated."""
-    account: list[Line | Group]
+    account: list[Line | ScoreGroup]
     """Empty for a masked row, and for a method that gives no account."""
     peers: dict[int, Peer]
     """The steps of its groups, by id."""
@@ -112,7 +112,7 @@ def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, expl
 
 def _account(
     tree: Tree, settings: msgspec.Struct, row: int, entry: StepCredit, explainer: Explainer | None
-) -> list[Line | Group]:
+) -> list[Line | ScoreGroup]:
     if explainer is None or entry.advantage is None:
         return []
     evidence = explainer.evidence(tree, settings, row) if explainer.evidence else Evidence()
@@ -132,11 +132,11 @@ def _account(
     return account.entries
 
 
-def _peers(tree: Tree, account: list[Line | Group]) -> dict[int, Peer]:
+def _peers(tree: Tree, account: list[Line | ScoreGroup]) -> dict[int, Peer]:
     """The steps of all groups, by id."""
     peers: dict[int, Peer] = {}
     for group in account:
-        if not isinstance(group, Group) or group.of != "step":
+        if not isinstance(group, ScoreGroup) or group.of != "step":
             continue
         for member in group.members:
             step = tree.steps[member.step]

@@ -40,14 +40,14 @@ def to_networkx(graph: StateGraph) -> "networkx.MultiDiGraph[int]":
     """Nodes with label, kind, visits, value and hops (absent where no success is reachable); edges with action, count, gain."""
     import networkx
 
-    found: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(task=printable(graph.task))
+    multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(task=printable(graph.task))
     for number, node in enumerate(graph.nodes):
-        found.add_node(number, label=printable(node.key), kind=node.kind, visits=node.visits, value=node.value)
+        multigraph.add_node(number, label=printable(node.key), kind=node.kind, visits=node.visits, value=node.value)
         if node.hops is not None:
-            found.nodes[number]["hops"] = float(node.hops)
+            multigraph.nodes[number]["hops"] = float(node.hops)
     for edge in graph.edges:
-        found.add_edge(edge.source, edge.target, action=printable(edge.action), count=edge.count, gain=edge.gain)
-    return found
+        multigraph.add_edge(edge.source, edge.target, action=printable(edge.action), count=edge.count, gain=edge.gain)
+    return multigraph
 
 
 def printable(text: str) -> str:

@@ -1,5 +1,6 @@
-"""gigpo: grpo, plus how a step's discounted return compares with those of the other steps from the same state (Feng et al. 2025,
-"Group-in-Group Policy Optimization", section 4; release langfengQ/verl-agent).
+"""gigpo: grpo, plus how a step's discounted return compares with the other steps from the same state.
+
+Feng et al. 2025, "Group-in-Group Policy Optimization", section 4; release langfengQ/verl-agent.
 
     A = A_traj + w * A_step
     R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all steps of the tree that leave the same state
@@ -55,8 +56,10 @@ class GigpoSettings(StateSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: GigpoSettings) -> Credit:
-    """One StepCredit per row. parts: trajectory and step (the summands, w included), return (R_t), group (the mean that is taken
-    from the step's score). Raises DataError for a tree without state keys."""
+    """One StepCredit per row. Raises DataError for a tree without state keys.
+
+    parts: trajectory and step (the summands, w included), return (R_t), group (the mean that is taken from the step's score).
+    """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "gigpo")
     keys = state_keys(tree, settings)

@@ -31,7 +31,7 @@ KINDS = {
 
 
 @dataclass(slots=True)
-class Node:
+class StateNode:
     """A state. `hops` to the nearest success (fractional under distance mean), None when none is reachable."""
 
     key: str
@@ -60,13 +60,13 @@ class StateGraph:
     """Nodes and transitions; the last three lists are indexed by step id (-1: leads only to errored leaves)."""
 
     task: str
-    nodes: list[Node] = field(default_factory=list)
+    nodes: list[StateNode] = field(default_factory=list)
     counts: dict[tuple[int, int, str], int] = field(default_factory=dict)
     """Steps by (source, target, action)."""
     sources: list[int] = field(default_factory=list)
-    """Node a step leaves, noise before it skipped."""
+    """StateNode a step leaves, noise before it skipped."""
     targets: list[int] = field(default_factory=list)
-    """Node after the step; its source when pruned."""
+    """StateNode after the step; its source when pruned."""
     pruned: list[bool] = field(default_factory=list)
 
     @property
@@ -118,8 +118,9 @@ def build(
     pool: str = "max",
     survey: Survey | None = None,
 ) -> StateGraph:
-    """The state graph of `tree` with values in [0, 1]. A step that ends in success or failure is never pruned: the terminal
-    node comes from the last step's result. Only validated trees (parents before children).
+    """The state graph of a valid `tree` (parents before children), with values in [0, 1].
+
+    A step that ends in success or failure is never pruned: the terminal node comes from the last step's result.
 
     `states` are those of the steps by id, the papers' where it is left out. `clusters` maps a state to its cluster's
     representative: one node per cluster, whose value is that of its best member (`pool` max: the search on the merged graph) or
@@ -185,12 +186,12 @@ def _walk(
     return named
 
 
-def _number(nodes: list[Node], numbers: dict[str, int], key: str, kind: str) -> int:
+def _number(nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str) -> int:
     """The number of a node of this kind, which is made when it is first asked for."""
     number = numbers.get(key)
     if number is None:
         number = numbers[key] = len(nodes)
-        nodes.append(Node(key, kind))
+        nodes.append(StateNode(key, kind))
     return number
 
 
@@ -213,8 +214,10 @@ def _exits(graph: StateGraph, survey: Survey, states: States, named: list[bool])
 
 
 def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) -> list[int | None]:
-    """Fewest edges from every node to the nearest goal, None where there is no path: multi-source breadth-first search on
-    the reversed edges, O(nodes + edges)."""
+    """Fewest edges from every node to the nearest goal, None where there is no path.
+
+    One breadth-first search from all goals on the reversed edges, O(nodes + edges).
+    """
     before: list[list[int]] = [[] for _ in range(nodes)]
     for source, target in edges:
         before[target].append(source)
@@ -231,7 +234,7 @@ def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) 
     return hops
 
 
-def _set_values(nodes: list[Node], edges: Iterable[tuple[int, int, str]], gamma: float, distance: str) -> None:
+def _set_values(nodes: list[StateNode], edges: Iterable[tuple[int, int, str]], gamma: float, distance: str) -> None:
     """002 eq. 3; distance mean (App. D.4) averages over the success nodes that can be reached."""
     pairs = list(dict.fromkeys((source, target) for source, target, _ in edges))
     goals = [number for number, node in enumerate(nodes) if node.kind == SUCCESS]

@@ -39,7 +39,7 @@ class Scale:
 
 
 def scale_of(entries: Iterable[Entry], normalise: str, smallest_std: float = SMALLEST_STD) -> Scale:
-    """How the scores of a group are normalised. With W the sum of the weights:
+    """The normalisation of a group's scores, with W the sum of the weights.
 
         mean = sum(w x) / W        std = sqrt(sum(w (x - mean)^2) / (W - 1))
 
@@ -262,7 +262,7 @@ def mean_penalty(survey: Survey) -> float:
 
 
 def path_counts(survey: Survey) -> tuple[list[int], list[int], list[int]]:
-    """Of the path to every step its first step, its length and its invalid steps."""
+    """The first step of the path to every step, the length of that path, and its number of invalid steps."""
     first = list(range(len(survey.parents)))
     length = [1] * len(survey.parents)
     wrong = list(map(int, survey.invalid))
@@ -296,8 +296,11 @@ def rows(survey: Survey, prefix: str | None, values: Sequence[float] | None = No
 
 
 def visits(survey: Survey) -> Iterator[int]:
-    """Depth first through the steps that count: n when step n is entered, ~n (below 0) when everything under it was seen, so
-    that whoever keeps a history of the path can undo it. Siblings in order of their ids; each step twice, any depth."""
+    """Walks depth first through the steps that count, siblings in the order of their ids.
+
+    Yields n when step n is entered, and ~n (below 0) when everything under it was visited: a history of the path can be undone
+    there. Each step comes twice, at any depth.
+    """
     children = survey.children()
     ahead = children[ROOT][::-1]
     while ahead:

@@ -63,8 +63,10 @@ class PpoSettings(Switches, kw_only=True):
 
 
 def assign(tree: Tree, settings: PpoSettings) -> Credit:
-    """One StepCredit per row. parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty. Raises DataError for a
-    step without a value."""
+    """One StepCredit per row. Raises DataError for a step without a value.
+
+    parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty.
+    """
     survey = survey_of(tree, settings)
     credits = []
     for step, _, value, estimate in _estimated(tree, survey, settings):

@@ -70,8 +70,11 @@ def method_names() -> list[str]:
 
 
 def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
-    """Decode `Settings.credit`, {"method": name, switch: value, ...}: the name, the method's assign function and its typed
-    settings, complete. Raises UsageError for an unknown method or switch (with the nearest name) and for a bad value."""
+    """The name, the assign function and the complete typed settings that `Settings.credit` asks for.
+
+    `credit_settings`: {"method": name, switch: value, ...}. Raises UsageError for an unknown method or switch, with the nearest
+    name, and for a bad value.
+    """
     switches = dict(credit_settings)
     name = switches.pop("method", None)
     if not isinstance(name, str):

@@ -28,7 +28,7 @@ class Actions(NamedTuple):
     """Inadmissible moves."""
 
 
-class History:
+class PastActs:
     """What was done in every copy along the path from the first step; undone on the way back."""
 
     def __init__(self) -> None:
@@ -71,11 +71,11 @@ class History:
 class Form:
     """How one form of the method reads a step, counts M_width, and weighs what it has counted."""
 
-    read: Callable[[Step, dict[int, str], History], Actions]
+    read: Callable[[Step, dict[int, str], PastActs], Actions]
     """A step, the state in which each copy stands, and what was done before."""
-    width: Callable[[Act, Sequence[Act], History], int]
+    width: Callable[[Act, Sequence[Act], PastActs], int]
     """M_width of one act of a step."""
-    weigh: Callable[[Actions, History, Any], float]
+    weigh: Callable[[Actions, PastActs, Any], float]
     """R_step, from the counts before the step and the settings."""
     equations: Callable[[Any], tuple[Equation, ...]]
     """From the counts to `step`, by the settings."""
@@ -85,7 +85,7 @@ def weights(
     steps: Sequence[Step], survey: Survey, states: list[dict[int, str]], form: Form, settings: Any
 ) -> list[float]:
     """R_step of every step that counts."""
-    history = History()
+    history = PastActs()
     rewards = [NO_ACTION] * len(steps)
     done: list[list[Act]] = [[] for _ in steps]
     for visit in visits(survey):
@@ -101,7 +101,7 @@ def weights(
 
 
 def factors(
-    acts: Sequence[Act], width: Callable[[Act, Sequence[Act], History], int], history: History, settings: Any
+    acts: Sequence[Act], width: Callable[[Act, Sequence[Act], PastActs], int], history: PastActs, settings: Any
 ) -> tuple[float, float, float]:
     """Sums over the copies of alpha ** C_depth, gamma ** M_depth and beta ** M_width."""
     depth = transitions = widths = 0.0

@@ -18,10 +18,10 @@ def step_rewards(tree: Tree, survey: Survey, rewards: Rewards) -> list[float]:
     """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the record's own (Step.reward)."""
     if rewards == "environment":
         return [step.reward for step in tree.steps]
-    found = [0.0] * len(tree.steps)
+    step_rewards = [0.0] * len(tree.steps)
     for end in survey.ends:
-        found[end] = survey.rewards[end]
-    return found
+        step_rewards[end] = survey.rewards[end]
+    return step_rewards
 
 
 def estimates(
@@ -33,7 +33,7 @@ def estimates(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16), last step first:
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16), last step first.
 
         A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1        after the last step V = A = 0
 
@@ -82,23 +82,25 @@ def estimated_rows(
     """The training rows, in the order of group.rows, as (step id, outcome reward, V, A)."""
     chosen = [reason is None for reason in survey.masked]
     if prefix == "merge":
-        found = estimates(rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda)
-        yield from zip(range(len(survey.parents)), survey.rewards, *found, strict=False)
+        merged = estimates(rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda)
+        yield from zip(range(len(survey.parents)), survey.rewards, *merged, strict=False)
         return
-    told: set[int] = set()
+    # Steps without a live leaf that have had their row.
+    lost: set[int] = set()
     for end in survey.ends:
         path = survey.path(end)
         if not survey.live[end]:
-            lost = [step for step in path if not survey.live[step] and step not in told]
-            told.update(lost)
-            yield from ((step, 0.0, 0.0, 0.0) for step in lost)
+            for step in path:
+                if not survey.live[step] and step not in lost:
+                    lost.add(step)
+                    yield step, 0.0, 0.0, 0.0
             continue
-        found = path_estimates(
+        estimated = path_estimates(
             [rewards[step] for step in path],
             [values[step] for step in path],
             [chosen[step] for step in path],
             gamma,
             gae_lambda,
         )
-        for step, value, advantage in zip(path, *found, strict=True):
+        for step, value, advantage in zip(path, *estimated, strict=True):
             yield step, survey.rewards[end], value, advantage

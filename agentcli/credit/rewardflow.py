@@ -88,8 +88,11 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
-    """One StepCredit per row. parts: action and trajectory (the summands, weights included), value and next_value (R(s) and
-    R(s'); in the release form times success_reward), gain (r before penalties)."""
+    """One StepCredit per row. Raises DataError for a tree without state keys.
+
+    parts: action and trajectory (the summands, weights included), value and next_value (R(s) and R(s'); in the release form times
+    success_reward), gain (r before penalties).
+    """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "rewardflow")
     moves = _moves(tree, survey, settings)

@@ -1,5 +1,6 @@
-"""rloo: the outcome of a trajectory less the mean of the *other* trajectories' outcomes (Kool et al. 2019, "Buy 4 REINFORCE
-samples, get a baseline for free!").
+"""rloo: the outcome of a trajectory less the mean of the *other* trajectories' outcomes.
+
+Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!".
 
     A_i = R_i - 1/(G-1) sum_{j != i} R_j = (R_i - mean R) * G / (G - 1)
 

@@ -1,5 +1,6 @@
-"""rlvmr: grpo, plus a reward for reasoning of the right kind at the right moment (Zhang et al. 2025, "RLVMR", section 3; release
-Tencent/digitalhuman).
+"""rlvmr: grpo, plus a reward for reasoning of the right kind at the right moment.
+
+Zhang et al. 2025, "RLVMR", section 3; release Tencent/digitalhuman.
 
     A = A_traj + w * A_tag        A_tag = (m - mean) / F over all steps of the tree with the same tag
 
@@ -55,8 +56,10 @@ TagRow = tuple[int, float, float]
 
 
 def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
-    """One StepCredit per row. parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (what is taken from
-    it)."""
+    """One StepCredit per row.
+
+    parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (what is taken from it).
+    """
     survey = _survey(tree, settings)
     trajectory_scale = scale_for(survey, settings, settings.normalise)
     tags = _tags(tree, survey)

@@ -68,7 +68,7 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
     The ratio is not symmetric. As in the releases the new key is the first argument and the representative the second, of which
     difflib keeps an index: one matcher per representative builds it once.
     """
-    found: dict[str, str] = {}
+    clusters: dict[str, str] = {}
     matchers: dict[str, difflib.SequenceMatcher[str]] = {}
     for key in keys:
         for first, matcher in matchers.items():
@@ -76,12 +76,12 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
             if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < threshold:
                 continue
             if matcher.ratio() >= threshold:
-                found[key] = first
+                clusters[key] = first
                 break
         else:
-            found[key] = key
+            clusters[key] = key
             matchers[key] = difflib.SequenceMatcher(None, b=key)
-    return found
+    return clusters
 
 
 def embedding_clusters(keys: Sequence[str], threshold: float, model: str) -> dict[str, str]:
@@ -89,16 +89,16 @@ def embedding_clusters(keys: Sequence[str], threshold: float, model: str) -> dic
     import torch
 
     vectors = embed(keys, model)
-    found: dict[str, str] = {}
+    clusters: dict[str, str] = {}
     first: list[int] = []
     for number, key in enumerate(keys):
         near = torch.nonzero(vectors[first] @ vectors[number] >= threshold - TOLERANCE)
         if len(near):
-            found[key] = keys[first[int(near[0])]]
+            clusters[key] = keys[first[int(near[0])]]
         else:
-            found[key] = key
+            clusters[key] = key
             first.append(number)
-    return found
+    return clusters
 
 
 def embed(texts: Sequence[str], model: str) -> "torch.Tensor":

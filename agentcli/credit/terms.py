@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from agentcli.credit.common import NO_SCORE, Switches, scores
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import ROOT, Entry, Grouping, Scale, Survey, outcome_entries, rows
+from agentcli.credit.group import Entry, Grouping, Scale, Survey, outcome_entries, rows
 from agentcli.records.types import Outcome, Tree
 
 GRPO = "002 eq. 8"
@@ -41,7 +41,8 @@ def row_leaves(survey: Survey, prefix: str | None, row: int) -> tuple[int, list[
 
 def ends_below(survey: Survey, step: int) -> list[int]:
     """The leaves below a step, itself included, that did not error."""
-    inside = [False] * len(survey.parents) + [step == ROOT]
+    # The last element is the root's: no step above the first ones is inside.
+    inside = [False] * (len(survey.parents) + 1)
     for number, parent in enumerate(survey.parents):
         inside[number] = number == step or inside[parent]
     return [end for end in survey.live_ends() if inside[end]]
@@ -50,7 +51,7 @@ def ends_below(survey: Survey, step: int) -> list[int]:
 def outcome_evidence(
     tree: Tree, survey: Survey, switches: Switches, step: int, ends: list[int], scale: Scale, how: str
 ) -> Evidence:
-    """Evidence of `outcome_among_leaves`. `how` as in equations.Group; `scale` is what the method made of the group."""
+    """Evidence of `outcome_among_leaves`. `how` as in equations.ScoreGroup; `scale` is what the method made of the group."""
     evidence = Evidence()
     won = sum(tree.steps[end].outcome is Outcome.SUCCESS for end in ends)
     evidence.add("won", won, "of its leaves that succeeded")

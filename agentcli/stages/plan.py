@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from agentcli.errors import DataError, MissingError
-from agentcli.policies.load import check_weights
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
@@ -109,6 +108,8 @@ def check_model(model: str | None) -> None:
         raise MissingError(
             f"policy.model: no directory {model}; make one with agentcli sft, or name another with --model"
         )
+    from agentcli.policies.load import check_weights
+
     check_weights(model)
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from grown_runs import toy
 
-from agentcli.analysis.explain import Told, explain_step
+from agentcli.analysis.explain import ExplainedStep, explain_step
 from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_records
@@ -16,7 +16,7 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
 
 
-def ask(run: Path, wanted: str, **switches: Any) -> Told:
+def ask(run: Path, wanted: str, **switches: Any) -> ExplainedStep:
     settings = toy()
     settings.credit = {"method": "grpo", **switches}
     return explain_step(settings, run, wanted)

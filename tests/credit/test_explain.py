@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_credit_properties import credit_of, every
 
-from agentcli.credit.equations import Equation, Evidence, Group, Line, evaluate
+from agentcli.credit.equations import Equation, Evidence, Line, ScoreGroup, evaluate
 from agentcli.credit.explain import Explanation, explain
 from agentcli.credit.registry import METHODS, Explainer, explainer, make
 from agentcli.errors import AgentCliError
@@ -73,12 +73,12 @@ def _postfix(node: ast.expr) -> list[Any]:
     return [node]
 
 
-def recompute(account: list[Line | Group]) -> float:
+def recompute(account: list[Line | ScoreGroup]) -> float:
     """The last line's value, from the given numbers and the members alone."""
     numbers: dict[str, float] = {}
     value = math.nan
     for entry in account:
-        if isinstance(entry, Group):
+        if isinstance(entry, ScoreGroup):
             weight = math.fsum(member.weight for member in entry.members)
             mean = math.fsum(member.weight * member.score for member in entry.members) / weight
             numbers |= {f"W_{entry.name}": weight, f"mean_{entry.name}": mean}
@@ -122,7 +122,7 @@ def lines_of(told: Explanation) -> dict[str, Line]:
 def test_a_worked_account() -> None:
     """Rewards 1, 0, 0 by hand: mean 1/3, std sqrt(1/3); a success is (1 - 1/3) / (0.57735 + 1e-6) = 1.154699."""
     told = explanation(outcomes([1, 1, 1], [SUCCESS, FAILURE, FAILURE]), {"method": "grpo"}, 0)
-    (group,) = [entry for entry in told.account if isinstance(entry, Group)]
+    (group,) = [entry for entry in told.account if isinstance(entry, ScoreGroup)]
     assert [(member.step, member.score, member.own) for member in group.members] == [
         (0, 1.0, True),
         (1, 0.0, False),
@@ -188,7 +188,7 @@ def test_every_account_names_equations_and_every_group_its_own_entry(name: str) 
     assert any(line.source for line in lines_of(told).values())
     assert told.changed == {}
     for entry in told.account:
-        if isinstance(entry, Group) and entry.of == "step":
+        if isinstance(entry, ScoreGroup) and entry.of == "step":
             assert any(member.own for member in entry.members), entry.name
 
 

@@ -1,4 +1,4 @@
-"""dpepo as its release computes it: in the place of R_step it has
+"""dpepo as its release computes it, with W in the place of R_step.
 
     W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2 in (0, 1]
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agentcli.credit.equations import Equation
-from agentcli.credit.repeats import Act, Actions, Form, History, factors
+from agentcli.credit.repeats import Act, Actions, Form, PastActs, factors
 from agentcli.records.types import Step, Validity
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ LOOK = "look"
 """An action that the release does not count as a repetition within a step."""
 
 
-def read(step: Step, states: dict[int, str], history: History) -> Actions:
+def read(step: Step, states: dict[int, str], history: PastActs) -> Actions:
     """What the step did; a step in one environment acts in copy 1."""
     if not step.moves:
         if step.action is None or step.validity is Validity.MALFORMED:
@@ -33,7 +33,7 @@ def read(step: Step, states: dict[int, str], history: History) -> Actions:
     return Actions(acts, len(named) - len(set(named)), refused)
 
 
-def width(act: Act, acts: Sequence[Act], history: History) -> int:
+def width(act: Act, acts: Sequence[Act], history: PastActs) -> int:
     """How often the other copies made the transition, this step included."""
     copy, action, before = act
     if before is None:
@@ -46,7 +46,7 @@ def width(act: Act, acts: Sequence[Act], history: History) -> int:
     return times
 
 
-def weigh(actions: Actions, history: History, settings: "DpepoSettings") -> float:
+def weigh(actions: Actions, history: PastActs, settings: "DpepoSettings") -> float:
     """W, from the counts before this step."""
     omega = settings.omega or 1.0
     depth, transitions, widths = factors(actions.acts, width, history, settings)

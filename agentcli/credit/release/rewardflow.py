@@ -42,7 +42,7 @@ def nothing_happened(observation: str) -> bool:
 
 
 def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") -> Moves:
-    """By raw state keys."""
+    """What every step did, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
     known = propagated(transitions, settings.gamma)
     states = states_of(tree.steps, settings.state).before
@@ -59,8 +59,10 @@ def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") ->
 def release_walk(
     tree: Tree, survey: Survey, settings: "RewardFlowSettings"
 ) -> tuple[list[str | None], list[tuple[str, str, float]]]:
-    """Per step the raw state it leads to (None: a last step without a terminal), and the cleaned transitions
-    (source, target, reward of the target). Steps that lead only to errored leaves add no transition."""
+    """Per step the raw state it leads to, and the cleaned transitions (source, target, reward of the target).
+
+    A last step without a terminal leads to None. Steps that lead only to errored leaves add no transition.
+    """
     depth: list[int] = []
     reached: list[str] = []
     targets: list[str | None] = []
@@ -85,16 +87,19 @@ def release_walk(
 
 
 def propagated(transitions: Iterable[tuple[str, str, float]], gamma: float) -> dict[str, float]:
-    """Value of every state mentioned in (source, target, reward of the target) triples: the fixed point of
-    V(s) = max(own reward, gamma * V(next)), own rewards fixed at first mention and all either 0 or one common maximum."""
-    own: dict[str, float] = {}
+    """Value of every state that is mentioned in (source, target, reward of the target) triples.
+
+    It is the fixed point of V(s) = max(own reward, gamma * V(next)). Own rewards are fixed at first mention; each is 0 or one
+    common maximum.
+    """
+    rewards: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
     for source, target, reward in transitions:
-        own.setdefault(source, 0.0)
-        own.setdefault(target, reward)
+        rewards.setdefault(source, 0.0)
+        rewards.setdefault(target, reward)
         pairs[source, target] = None
-    index = {state: number for number, state in enumerate(own)}
-    goals = [index[state] for state, reward in own.items() if reward > 0]
-    hops = hops_to(goals, [(index[source], index[target]) for source, target in pairs], len(own))
-    top = max(own.values(), default=0.0)
-    return {state: 0.0 if far is None else top * gamma**far for state, far in zip(own, hops, strict=True)}
+    index = {state: number for number, state in enumerate(rewards)}
+    goals = [index[state] for state, reward in rewards.items() if reward > 0]
+    hops = hops_to(goals, [(index[source], index[target]) for source, target in pairs], len(rewards))
+    top = max(rewards.values(), default=0.0)
+    return {state: 0.0 if far is None else top * gamma**far for state, far in zip(rewards, hops, strict=True)}
