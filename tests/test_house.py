@@ -44,11 +44,9 @@ RIDDLES = ("Of ", "Those ", "As ")
 
 CLASSES_OF_TWO_MEANINGS = {
     "Call",
-    "Plan",
     "Planner",
     "State",
     "Step",
-    "World",
 }
 NAME_ALFWORLD = {
     "agentcli/cli/env.py",

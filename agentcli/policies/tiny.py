@@ -5,8 +5,8 @@ Both are saved with `save_pretrained` as a plain Hugging Face directory. Nothing
 """
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
 
 from agentcli.errors import UsageError
 from agentcli.records.settings import TinySettings
@@ -64,7 +64,8 @@ def make_tokenizer(texts: Iterable[str], entities: list[str]) -> "PreTrainedToke
             decoders.Replace("> <", "><"),
         ]
     )
-    tokenizer = PreTrainedTokenizerFast(
+    make: Callable[..., PreTrainedTokenizerFast] = PreTrainedTokenizerFast
+    tokenizer = make(
         tokenizer_object=core,
         unk_token=UNKNOWN,
         pad_token=PAD,
@@ -113,8 +114,10 @@ def make_model(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", see
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
-        model = Qwen2ForCausalLM(config).float()
-    model.generation_config = GenerationConfig(**special)
+        drawn: Any = Qwen2ForCausalLM(config)
+    model: Qwen2ForCausalLM = drawn.float()
+    defaults: Callable[..., GenerationConfig] = GenerationConfig
+    model.generation_config = defaults(**special)
     return model
 
 

@@ -68,15 +68,16 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
 
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
+    from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
-    statistics = run_sft(
-        trees=plan.trees,
+    job = Job(
+        stage="sft",
+        model=plan.model,
         out=run.checkpoint,
         settings=settings.sft,
         seed=settings.seed,
         metrics=run.metrics,
-        entities=plan.entities,
         progress=updates_bar(session.progress, "sft"),
         ready=session.start,
         snapshot=run.snapshot,
@@ -84,6 +85,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         tracking_dir=run.tracking,
         run_name=settings.tracking.name or run.path.resolve().name,
     )
+    statistics = run_sft(job, plan.trees, plan.entities)
     inherited = msgspec.structs.replace(settings.policy, model=str(run.checkpoint))
     session.settings = msgspec.structs.replace(settings, policy=inherited)
     record = session.finish(latest=True, statistics=statistics)

@@ -14,7 +14,7 @@ from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
+from agentcli.records.settings import Settings, TrainSettings
 from agentcli.records.types import Credit, StageRecord
 from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources, with_model
 from agentcli.stages.progress import updates_bar
@@ -136,8 +136,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
 
     use_threads(settings.threads)
     job = Job(
-        trees=plan.trees,
-        model_dir=plan.model,
+        model=plan.model,
         out=run.checkpoint,
         settings=plan.used.train,
         seed=settings.seed,
@@ -152,18 +151,18 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         run_name=settings.tracking.name or run.path.resolve().name,
         tracking_dir=plan.tracking_dir,
     )
-    statistics = {"optimizer_carried": plan.carry, **_update(job, plan.credit)}
+    statistics = {"optimizer_carried": plan.carry, **_update(job, plan.trees, plan.credit)}
     record = session.finish(latest=latest, statistics=statistics)
     run.forget_snapshot()
     return record
 
 
-def _update(job: "Job", credit: Path | None) -> dict[str, Any]:
+def _update(job: "Job[TrainSettings]", trees: Path, credit: Path | None) -> dict[str, Any]:
     """The objective's trainer at work: dpo has no credit."""
     if credit is None:
         from agentcli.training.preference.train import train_dpo
 
-        return train_dpo(job)
+        return train_dpo(job, trees)
     from agentcli.training.policy_gradient.train import train_policy
 
-    return {"aggregate": job.settings.aggregate, **train_policy(job, credit)}
+    return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}

@@ -19,7 +19,7 @@ from parity_trl import train_trl
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
-from agentcli.training.loop.distributed import World, announced_world
+from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
@@ -45,8 +45,8 @@ COMMON = {
 
 def run_cases(folder, processes, rank=0):
     """{case: {"ours": lines, "trl": lines}, "dpo": lines}, a line per update; of a case: loss, grad_norm, kl, clip."""
-    world = announced_world()
-    assert world == World(rank, processes)
+    world = announced_processes()
+    assert world == Processes(rank, processes)
     found = {}
     for aggregate, kind in CASES:
         lora = LoraSettings(rank=RANK, alpha=8) if kind == "lora" else LoraSettings()
@@ -65,7 +65,6 @@ def ours(folder, settings, kind, name):
     out = folder / name
     start, reference = (folder / "adapter", None) if kind == "lora" else (folder / "model", str(folder / "reference"))
     job = Job(
-        trees_of(folder, kind),
         str(start),
         out,
         settings,
@@ -73,7 +72,7 @@ def ours(folder, settings, kind, name):
         metrics := out.with_suffix(".jsonl"),
         reference=reference,
     )
-    train_policy(job, folder / "credit.jsonl")
+    train_policy(job, trees_of(folder, kind), folder / "credit.jsonl")
     return [
         {"loss": line.loss, "grad_norm": line.grad_norm, "kl": line.kl, "clip": line.clip_fraction}
         for line in read_records(metrics, TrainMetrics)
@@ -106,7 +105,6 @@ def preferences(folder, processes):
     settings = TrainSettings(objective="dpo", dpo=DpoSettings(beta=0.5), **{**COMMON, "rows_per_update": 3})
     metrics = folder / f"dpo-{processes}.jsonl"
     job = Job(
-        folder / "pairs.jsonl",
         str(folder / "model"),
         folder / f"dpo-{processes}",
         settings,
@@ -114,7 +112,7 @@ def preferences(folder, processes):
         metrics,
         reference=str(folder / "reference"),
     )
-    train_dpo(job)
+    train_dpo(job, folder / "pairs.jsonl")
     return [msgspec.structs.asdict(line) for line in read_records(metrics, DpoMetrics)]
 
 

@@ -48,7 +48,6 @@ SFT = {
 def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_in=None, **given):
     """train_policy into `folder`, with a snapshot; gives the statistics."""
     job = Job(
-        trees or rollout.trees,
         str(model or rollout.model),
         folder / "checkpoint",
         TrainSettings(**{**TRAIN, **given}),
@@ -59,21 +58,23 @@ def train(rollout, folder, trees=None, model=None, seed=0, stop=None, optimizer_
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
-    return train_policy(job, rollout.credit)
+    return train_policy(job, trees or rollout.trees, rollout.credit)
 
 
 def sft(rollout, folder, trees=None, seed=0, stop=None, **given):
     """run_sft into `folder`, with a snapshot; gives the statistics."""
-    return run_sft(
-        [trees or rollout.trees],
+    settings = SftSettings(**{**SFT, **given})
+    job = Job(
+        settings.model,
         folder / "checkpoint",
-        SftSettings(**{**SFT, **given}),
+        settings,
         seed,
         folder / "metrics.jsonl",
-        [],
+        "sft",
         progress=stop_after(stop),
         snapshot=folder / "snapshot",
     )
+    return run_sft(job, [trees or rollout.trees], [])
 
 
 def stopped(call, rollout, folder, update, **given):

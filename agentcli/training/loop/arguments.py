@@ -1,7 +1,7 @@
-"""What both trainers ask of transformers.Trainer: nothing but the loop. No reports, no checkpoints of its own, no progress bar.
+"""The TrainingArguments of every trainer: transformers.Trainer runs the loop, and nothing else.
 
-Weights are float32. A CUDA device computes in bfloat16 under autocast and recomputes activations in the backward pass; the CPU
-does neither.
+It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights are float32. A CUDA device computes in
+bfloat16 under autocast and recomputes activations in the backward pass; the CPU does neither.
 """
 
 import tempfile
@@ -12,21 +12,21 @@ import torch
 from transformers import TrainingArguments
 
 from agentcli.records.files import derive_seed
+from agentcli.training.loop.distributed import Processes, check_processes
 
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
-def trainer_arguments(kind: type[Arguments], seed: int, **more: Any) -> Arguments:
-    """Arguments of either trainer; `more` holds what differs. Also starts the process group, where there is one.
+def trainer_arguments(kind: type[Arguments], seed: int, processes: Processes, **more: Any) -> Arguments:
+    """Make the arguments of one trainer; `more` holds what only this one needs. Starts the process group, where there is one.
 
-    A Trainer makes its output folder if it is missing and, told to save nothing, leaves it empty. The folder for temporary files is
-    there already, so that a training that is killed leaves none behind.
+    A Trainer makes its output folder if it is missing. The folder for temporary files is there already, so that a training that
+    is killed leaves none behind. Raises UsageError when the launcher started other processes than it announced.
     """
     cuda = torch.cuda.is_available()
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", FutureWarning
-        )  # gradient_checkpointing has a new name since 5.23; 5.17 knows only this one
+        # gradient_checkpointing has a new name since transformers 5.23, and 5.17 knows only this one.
+        warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
             output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
@@ -37,16 +37,19 @@ def trainer_arguments(kind: type[Arguments], seed: int, **more: Any) -> Argument
             disable_tqdm=True,
             save_strategy="no",
             logging_strategy="steps",
+            logging_steps=1,
             logging_nan_inf_filter=False,
             remove_unused_columns=False,
             dataloader_pin_memory=cuda,
             ddp_find_unused_parameters=False,
+            num_train_epochs=1,
             **more,
         )
-        _ = arguments.device
+        _ = arguments.device  # starts the process group
+    check_processes(processes, arguments.world_size)
     return arguments
 
 
 def trainer_seed(seed: int) -> int:
-    """A seed that numpy's global generator takes too: 32 bits."""
+    """Derive a seed of 32 bits, which numpy's global generator takes too."""
     return derive_seed("trainer", seed) % 2**32

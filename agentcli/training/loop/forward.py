@@ -1,4 +1,4 @@
-"""One forward pass over prompt + response rows, for both trainers and for log-probabilities without a gradient.
+"""One forward pass over prompt + response rows: their logits, and the log-probabilities of what was sampled.
 
 Rows are padded on the right and no attention mask is given: in a causal model no position sees what comes after it, so the
 padding cannot reach a token that counts. The language-model head runs only on the columns in which some row has a token to
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 SMALLEST_TEMPERATURE = 1e-30
-"""As the sampler's: a smaller one would make the quotient infinite."""
+"""The sampler's too. A smaller one would make the quotient infinite."""
 
 
 def pad_rows(rows: Sequence[tuple[Sequence[int], Sequence[int]]], pad: int) -> tuple[Tensor, Tensor]:
@@ -32,7 +32,7 @@ def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
     """Logits (N, V) that predict the marked tokens of right-padded rows; column 0 cannot be marked."""
     predicted_BS = target_BT[:, 1:]
     columns_K = predicted_BS.any(dim=0).nonzero().squeeze(1)
-    logits_BKV = model(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False).logits
+    logits_BKV: Tensor = model(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False).logits
     return logits_BKV[predicted_BS[:, columns_K]]
 
 
@@ -64,12 +64,14 @@ def response_logprobs(model: Any, batches: Iterable[Scoring], device: torch.devi
     """
     was_training = model.training
     model.eval()
-    found = []
+    logprobs = []
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         for batch in batches:
-            ids_BT, response_BT = batch.ids_BT.to(device), batch.response_BT.to(device)
-            logits_NV, targets_N = target_logits(model, ids_BT, response_BT), ids_BT[response_BT]
+            ids_BT = batch.ids_BT.to(device)
+            response_BT = batch.response_BT.to(device)
+            logits_NV = target_logits(model, ids_BT, response_BT)
+            targets_N = ids_BT[response_BT]
             divisors = [None if values_N is None else values_N.to(device) for values_N in batch.temperatures]
-            found.append([token_logprobs(logits_NV, targets_N, values_N).cpu() for values_N in divisors])
+            logprobs.append([token_logprobs(logits_NV, targets_N, values_N).cpu() for values_N in divisors])
     model.train(was_training)
-    return found
+    return logprobs

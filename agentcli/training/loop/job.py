@@ -1,48 +1,61 @@
-"""What either objective of `train` is asked for, and what both do with it: the optimiser, the recorded loop, the saving.
+"""One training from its settings to its files: what imitation and every objective of `train` share.
 
-`policy_gradient.py` and `dpo.py` hold what differs: rows or pairs, their plan, their loss.
+A kind of training brings its data, their plan and a trainer. `start`, `adamw` and `run` here do the rest.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import msgspec
 import torch
+from transformers import set_seed
 
-from agentcli.records.settings import TrackingSettings, TrainSettings
+from agentcli.records.settings import Section, TrackingSettings, TrainSettings
+from agentcli.training.loop.arguments import trainer_seed
 from agentcli.training.loop.checkpoints import save_checkpoint
-from agentcli.training.loop.distributed import World, wait_for_all
+from agentcli.training.loop.distributed import Processes, announced_processes, wait_for_all
+from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
-from agentcli.training.loop.recorder import Progress, Recorder, train_recorded
+from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
-from agentcli.training.loop.trackers import tracked
+from agentcli.training.loop.trackers import Tracked, check_trackers, open_trackers
+from agentcli.training.loop.trainer import PlannedTrainer
+
+S = TypeVar("S", bound=Section)
+Line = TypeVar("Line", bound=MetricsLine)
 
 
 @dataclass(frozen=True)
-class Job:
-    """Train `model_dir` on `trees` and write a checkpoint (or adapter) directory to `out`.
+class Job(Generic[S]):
+    """Where a training starts, and where what it writes goes.
 
-    Of `settings`, credit, reference, carry_optimizer and objective say how the caller chose the rest and are not read.
+    The same job on the same data leaves the same bits on one machine with one thread count, stopped and continued or not. Under
+    torchrun every process has the job, and the first one writes.
     """
 
-    trees: Path
-    model_dir: str
+    model: str
+    """Directory or hub id that training starts from."""
     out: Path
-    settings: TrainSettings
+    """Checkpoint or adapter directory to write."""
+    settings: S
     seed: int
     metrics: Path
     """metrics.jsonl."""
+    stage: str = "train"
+    """train or sft: the first part of every tracked figure's name."""
     reference: str | None = None
-    """Model directory. What None means, the objective says."""
+    """Model directory. Each objective says what None means."""
     optimizer_in: Path | None = None
     """Safetensors: the moments to go on with."""
     optimizer_out: Path | None = None
-    progress: Progress | None = None
+    progress: OnUpdate | None = None
     ready: Callable[[], None] | None = None
     """Called when all is read and checked, before anything is written."""
     snapshot: Path | None = None
-    """Folder: every settings.save_every_updates updates a snapshot goes there; a call that finds one goes on from it; the caller
+    """Folder of the snapshot: written every settings.save_every_updates updates, resumed from where there is one. The caller
     deletes it in the end."""
     tracking: TrackingSettings | None = None
     run_name: str | None = None
@@ -50,12 +63,32 @@ class Job:
     """Folder of trackers; None: `tracking` beside `metrics`."""
 
 
-def optimise(job: Job, trainer: Any, model: torch.nn.Module) -> tuple[Trained, int]:
-    """AdamW without decay on norms and biases, its moments restored, and the number of updates they have seen.
+def start(job: Job[Any]) -> Processes:
+    """Check what can be checked before any work, and seed all global generators.
+
+    Raises UsageError for a launcher that started one process of several, MissingError for a tracker that is not installed.
+    """
+    check_trackers(job.tracking)
+    processes = announced_processes()
+    set_seed(trainer_seed(job.seed))
+    return processes
+
+
+@contextmanager
+def keeping_cache(model: Any) -> Iterator[None]:
+    """Restore the model's use_cache after the block: Trainer turns it off, and the checkpoint is there to generate."""
+    use_cache = model.config.use_cache
+    yield
+    model.config.use_cache = use_cache
+
+
+def adamw(job: Job[TrainSettings], trainer: PlannedTrainer, model: torch.nn.Module) -> Trained:
+    """Give the trainer AdamW without decay on norms and biases, its moments restored from job.optimizer_in.
 
     The learning rate is constant after a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
     """
-    settings, decayed = job.settings, set(trainer.get_decay_parameter_names(model))
+    settings = job.settings
+    decayed = set(trainer.get_decay_parameter_names(model))
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for name, p in named if name in decayed], "weight_decay": settings.weight_decay},
@@ -65,28 +98,50 @@ def optimise(job: Job, trainer: Any, model: torch.nn.Module) -> tuple[Trained, i
     before = load_optimizer(optimizer, model, job.optimizer_in) if job.optimizer_in is not None else 0
     warmup = max(1, settings.warmup_updates)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1.0, (before + update + 1) / warmup))
-    trainer.optimizer, trainer.lr_scheduler = optimizer, scheduler
-    return Trained(model, optimizer, scheduler, trainer.args.device), before
+    trainer.optimizer = optimizer
+    trainer.lr_scheduler = scheduler
+    return Trained(model, optimizer, scheduler, trainer.args.device, before)
 
 
 def run(
-    job: Job, trainer: Any, kind: type[Any], updates: int, facts: Facts, trained: Trained, before: int, world: World
-) -> None:
-    """The updates that are not done, each with its line of `kind`. `facts` must be those of a snapshot that is gone on from,
-    `before` are the updates that the optimiser had seen."""
-    facts = {**facts, "updates before": before}
-    snapshots = Snapshots(job.snapshot, job.settings.save_every_updates, facts, trained, world)
+    job: Job[Any],
+    trainer: PlannedTrainer,
+    trained: Trained,
+    kind: type[Line],
+    facts: Facts,
+    updates: int,
+    processes: Processes,
+) -> list[Line]:
+    """Make the updates that are not done, each with its line of `kind`, and give all lines.
+
+    `facts` must be those of the snapshot that is resumed.
+    """
+    snapshots = Snapshots(job.snapshot, job.settings.save_every_updates, facts, trained, processes)
     trainer.add_callback(snapshots)
-    trainer.recorder = Recorder(job.metrics, kind, updates, snapshots, world.main, job.progress)
+    recorder = Recorder(job.metrics, kind, updates, snapshots, processes.main, job.progress)
+    trainer.recorder = recorder
+    if job.ready is not None and processes.main:
+        job.ready()
+    recorder.begin()
+    tracked = _tracked(job) if processes.main else None
+    with recorder, open_trackers(tracked, trained.updates_before, recorder.done) as recorder.track:
+        if recorder.done < updates:
+            trainer.train()
+    return recorder.lines
+
+
+def _tracked(job: Job[Any]) -> Tracked | None:
+    """What the first process tells trackers, None where none is asked for."""
+    if job.tracking is None or not job.tracking.to:
+        return None
     folder = job.tracking_dir or job.metrics.with_name("tracking")
-    told = tracked(job.tracking, job.run_name, folder, "train", job.settings, world)
-    train_recorded(trainer, trainer.recorder, told, before, job.ready)
+    return Tracked(job.tracking, job.run_name, folder, job.stage, msgspec.to_builtins(job.settings))
 
 
-def save(job: Job, model: Any, tokenizer: Any, trained: Trained, world: World) -> None:
-    """The checkpoint and the optimiser state, written by the first process; returns when all are here."""
-    if world.main:
-        save_checkpoint(model, tokenizer, job.out)
+def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) -> None:
+    """Write the checkpoint, and the optimiser state where the job names a file; returns when all processes are here."""
+    if processes.main:
+        save_checkpoint(trained.model, tokenizer, job.out)
         if job.optimizer_out is not None:
-            save_optimizer(trained.optimizer, model, job.optimizer_out)
-    wait_for_all(world)
+            save_optimizer(trained.optimizer, trained.model, job.optimizer_out)
+    wait_for_all(processes)

@@ -1,7 +1,7 @@
-"""What happens between two updates of any training: a line to metrics.jsonl and to the trackers, a snapshot, a word of progress.
+"""The records of a training: after an update a line to metrics.jsonl and to the trackers, a snapshot, a word of progress.
 
-In this order, so that a snapshot never knows of a line that is not on disk. A training that goes on cuts metrics.jsonl to the
-lines that its snapshot knows and appends: no line is there twice and none is missing.
+They come in this order, so that a snapshot never knows of a line that is not on disk. A training that resumes cuts metrics.jsonl
+to the lines that its snapshot knows, and appends: no line is there twice and none is missing.
 """
 
 import time
@@ -9,15 +9,14 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, read_records, writing
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.snapshots import AGAIN, Snapshots
-from agentcli.training.loop.trackers import Tracked, open_trackers
 
-Progress = Callable[[int, int, dict[str, float]], None]
+OnUpdate = Callable[[int, int, dict[str, float]], None]
 """Called with (updates done, updates in all, figures to show): once before the first update, without figures, and after each
 metrics line."""
 Line = TypeVar("Line", bound=MetricsLine)
@@ -32,15 +31,17 @@ class Recorder(Generic[Line]):
     """
 
     def __init__(
-        self, metrics: Path, kind: type[Line], total: int, snapshots: Snapshots, main: bool, progress: Progress | None
+        self, metrics: Path, kind: type[Line], total: int, snapshots: Snapshots, main: bool, progress: OnUpdate | None
     ) -> None:
         self.total = total
         self.done = snapshots.update
-        self.counters: dict[str, float] = snapshots.found.counters if snapshots.found else {}
+        self.counters: dict[str, float] = snapshots.resumed.counters if snapshots.resumed else {}
         self.lines: list[Line] = _lines_before(metrics, kind, snapshots)
         self.track: Track[Line] | None = None
-        self.main = main
-        self._metrics, self._snapshots, self._progress = metrics, snapshots, progress
+        self._main = main
+        self._metrics = metrics
+        self._snapshots = snapshots
+        self._progress = progress
         self._writer: RecordWriter | None = None
         self._started = time.perf_counter() - (self.lines[-1].seconds if self.lines else 0.0)
 
@@ -68,10 +69,10 @@ class Recorder(Generic[Line]):
             self._progress(update, self.total, figures)
 
     def __enter__(self) -> "Recorder[Line]":
-        if self.main:
-            if self._snapshots.found is not None:
+        if self._main:
+            if self._snapshots.resumed is not None:
                 _cut(self._metrics, len(self.lines))
-            self._writer = RecordWriter(self._metrics, append=self._snapshots.found is not None)
+            self._writer = RecordWriter(self._metrics, append=self._snapshots.resumed is not None)
         return self
 
     def __exit__(
@@ -81,26 +82,14 @@ class Recorder(Generic[Line]):
             self._writer.__exit__(kind, error, trace)
 
 
-def train_recorded(
-    trainer: Any, recorder: Recorder[Any], tracked: Tracked | None, before: int, ready: Callable[[], None] | None
-) -> None:
-    """`ready`, then the updates of `trainer` that are not done. `before`: updates the optimiser had seen before update 1."""
-    if ready is not None and recorder.main:
-        ready()
-    recorder.begin()
-    with recorder, open_trackers(tracked, before, recorder.done) as recorder.track:
-        if recorder.done < recorder.total:
-            trainer.train()
-
-
 def _lines_before(metrics: Path, kind: type[Line], snapshots: Snapshots) -> list[Line]:
-    found = snapshots.found
-    if found is None or found.lines == 0:
+    written = snapshots.resumed.lines if snapshots.resumed else 0
+    if written == 0:
         return []
-    lines = list(islice(read_records(metrics, kind), found.lines))
-    if len(lines) < found.lines:
+    lines = list(islice(read_records(metrics, kind), written))
+    if len(lines) < written:
         raise DataError(
-            f"{metrics}: ends after {len(lines)} lines, {snapshots.path} was written after {found.lines}; {AGAIN}"
+            f"{metrics}: ends after {len(lines)} lines, {snapshots.path} was written after {written}; {AGAIN}"
         )
     return lines
 

@@ -1,4 +1,4 @@
-"""Where a killed training goes on: trained weights, optimiser, scheduler, random states and position, in one file.
+"""The snapshot from which a killed training resumes: trained weights, optimiser, scheduler, random states and position.
 
 `snapshot`/state.safetensors holds weights/<parameter> and AdamW's moments by parameter name, and random/<generator> with one
 line per process; its header holds a JSON text with everything that is no tensor. One file, replaced at once: a kill at any moment
@@ -24,7 +24,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
 from agentcli.errors import DataError
-from agentcli.training.loop.distributed import World, gather_from_ranks
+from agentcli.training.loop.distributed import Processes, gather_from_ranks
 from agentcli.training.loop.optimizer_state import optimizer_tensors, put_optimizer_tensors
 from agentcli.training.loop.random_state import random_state, restore_random_state
 from agentcli.training.loop.tensor_files import write_tensors
@@ -34,7 +34,7 @@ AGAIN = "start again with --overwrite"
 Facts = dict[str, int | str]
 
 
-class Header(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """All of a snapshot that is no tensor."""
 
     facts: Facts
@@ -57,6 +57,8 @@ class Trained:
     optimizer: torch.optim.Optimizer
     scheduler: LRScheduler
     device: torch.device
+    updates_before: int = 0
+    """Updates that the optimiser had made before this training."""
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by their names in the file."""
@@ -71,25 +73,24 @@ def digest(*values: Any) -> str:
 
 
 def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
-    """A hash of all settings that a result depends on; how often snapshots are written is none of them."""
-    return digest(
-        {
-            key: value
-            for key, value in msgspec.to_builtins(settings).items()
-            if key not in (*without, "save_every_updates")
-        }
-    )
+    """A hash of all settings that a result depends on. How often snapshots are written is not among them."""
+    values: dict[str, Any] = msgspec.to_builtins(settings)
+    for name in (*without, "save_every_updates"):
+        del values[name]
+    return digest(values)
 
 
 def model_fact(model: torch.nn.Module) -> str:
     """A hash of every parameter's name, shape and first 64 values: cheap, and another checkpoint has another."""
-    return digest(
-        [(name, list(p.shape), p.detach().flatten()[:64].cpu().tolist()) for name, p in model.named_parameters()]
-    )
+    beginnings = []
+    for name, parameter in model.named_parameters():
+        values = parameter.detach().flatten()[:64].cpu().tolist()
+        beginnings.append((name, list(parameter.shape), values))
+    return digest(beginnings)
 
 
 class Snapshots(TrainerCallback):
-    """Writes a snapshot to `folder` after every `every`-th update; goes on from the one that is there already.
+    """Writes a snapshot to `folder` after every `every`-th update; resumes from the one that is there already.
 
     `facts` (numbers, and hashes of settings, data and starting model) say what the training is: only a snapshot with the
     same is taken. Creating this puts the snapshot's weights, moments and scheduler in place; add it to the Trainer as a
@@ -98,11 +99,13 @@ class Snapshots(TrainerCallback):
     Raises DataError, saying --overwrite, for a snapshot that is damaged or of another training.
     """
 
-    def __init__(self, folder: Path | None, every: int, facts: Facts, trained: Trained, world: World) -> None:
+    def __init__(self, folder: Path | None, every: int, facts: Facts, trained: Trained, processes: Processes) -> None:
         self.path = folder / FILE if folder is not None else None
-        self.found: Header | None = None
-        self._every, self._trained, self._world = every, trained, world
-        self._facts: Facts = {**facts, "processes": world.size}
+        self.resumed: SnapshotHeader | None = None
+        self._every = every
+        self._trained = trained
+        self._processes = processes
+        self._facts: Facts = {**facts, "processes": processes.size}
         self._random: dict[str, Tensor] = {}
         if self.path is not None and self.path.exists():
             self._restore(self.path)
@@ -110,7 +113,7 @@ class Snapshots(TrainerCallback):
     @property
     def update(self) -> int:
         """Updates done before this call."""
-        return self.found.update if self.found else 0
+        return self.resumed.update if self.resumed else 0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
         """Random states are put in place once, after whatever the Trainer draws while it prepares."""
@@ -122,61 +125,68 @@ class Snapshots(TrainerCallback):
         """Write a snapshot if one is due. Called by every process, between updates. Raises WriteError."""
         if self.path is None or update % self._every:
             return
-        states = random_state(self._trained.device)
-        gathered = {
-            f"random/{name}": gather_from_ranks(value, self._world, self._trained.device)
-            for name, value in states.items()
-        }
-        if not self._world.main:
+        trained = self._trained
+        random_states: dict[str, Tensor] = {}
+        for name, state in random_state(trained.device).items():
+            random_states[f"random/{name}"] = gather_from_ranks(state, self._processes, trained.device)
+        if not self._processes.main:
             return
-        scheduler = self._trained.scheduler
         header = {
             "facts": self._facts,
             "update": update,
             "lines": lines,
             "counters": counters,
-            "rates": [float(group["lr"]) for group in self._trained.optimizer.param_groups],
-            "scheduler": scheduler.state_dict(),
+            "rates": [float(group["lr"]) for group in trained.optimizer.param_groups],
+            "scheduler": trained.scheduler.state_dict(),
         }
-        write_tensors(self.path, {**self._trained.tensors(), **gathered}, {"snapshot": json.dumps(header)})
+        write_tensors(self.path, {**trained.tensors(), **random_states}, {"snapshot": json.dumps(header)})
 
     def _restore(self, path: Path) -> None:
-        with _damage_told(path), safe_open(path, "pt") as file:
-            found = msgspec.convert(json.loads((file.metadata() or {}).get("snapshot", "")), Header)
-        self._check(path, found)
-        with _damage_told(path), safe_open(path, "pt") as file:
-            self._put(file, found)
-        self.found = found
+        with _naming_damage(path), safe_open(path, "pt") as file:
+            header = msgspec.convert(json.loads((file.metadata() or {}).get("snapshot", "")), SnapshotHeader)
+        self._check(path, header)
+        with _naming_damage(path), safe_open(path, "pt") as file:
+            self._put(file, header)
+        self.resumed = header
 
-    def _check(self, path: Path, found: Header) -> None:
+    def _check(self, path: Path, header: SnapshotHeader) -> None:
         for name, now in self._facts.items():
-            if (then := found.facts.get(name)) != now:
+            then = header.facts.get(name)
+            if then != now:
+                # A text is a hash, which tells a reader nothing.
                 difference = f"other {name}" if isinstance(now, str) else f"{name}: {then}, now {now}"
                 raise DataError(f"{path}: the snapshot is of another training ({difference}); {AGAIN}")
 
-    def _put(self, file: Any, found: Header) -> None:
+    def _put(self, file: Any, header: SnapshotHeader) -> None:
         trained = self._trained
-        parts: dict[str, dict[str, Tensor]] = {"weights": {}, "random": {}, "moments": {}}
+        weights: dict[str, Tensor] = {}
+        random_states: dict[str, Tensor] = {}
+        moments: dict[str, Tensor] = {}
         for key in file.keys():  # noqa: SIM118 - no mapping
             kind, _, name = key.partition("/")
-            part, name = (kind, name) if kind in parts else ("moments", key)
-            parts[part][name] = file.get_tensor(key)
-        weights = {name: p for name, p in trained.model.named_parameters() if p.requires_grad}
-        shapes = {name: value.shape for name, value in parts["weights"].items()}
-        if shapes != {name: parameter.shape for name, parameter in weights.items()}:
+            if kind == "weights":
+                weights[name] = file.get_tensor(key)
+            elif kind == "random":
+                random_states[name] = file.get_tensor(key)
+            else:
+                moments[key] = file.get_tensor(key)
+        parameters = {name: p for name, p in trained.model.named_parameters() if p.requires_grad}
+        shapes = {name: value.shape for name, value in weights.items()}
+        if shapes != {name: parameter.shape for name, parameter in parameters.items()}:
             raise DataError("its weights are not the model's")
-        put_optimizer_tensors(trained.optimizer, trained.model, parts["moments"])
+        put_optimizer_tensors(trained.optimizer, trained.model, moments)
         with torch.no_grad():
-            for name, parameter in weights.items():
-                parameter.copy_(parts["weights"][name])
-        trained.scheduler.load_state_dict(found.scheduler)
-        for group, rate in zip(trained.optimizer.param_groups, found.rates, strict=True):
+            for name, parameter in parameters.items():
+                parameter.copy_(weights[name])
+        trained.scheduler.load_state_dict(header.scheduler)
+        for group, rate in zip(trained.optimizer.param_groups, header.rates, strict=True):
             group["lr"] = rate
-        self._random = {name: parts["random"][name][self._world.rank] for name in random_state(trained.device)}
+        self._random = {name: random_states[name][self._processes.rank] for name in random_state(trained.device)}
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def _naming_damage(path: Path) -> Iterator[None]:
+    """Turn what reading a damaged file raises into one DataError that names it."""
     try:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:

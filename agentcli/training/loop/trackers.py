@@ -1,4 +1,4 @@
-"""The figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio, through the clients that these projects publish.
+"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio, through the clients that these publish.
 
 Only figures and settings are sent. Not transformers' callbacks: they number updates from the Trainer's state, which starts at 0
 in every call, and upload models, watch gradients or publish a Space when an environment variable says so. Nothing is imported
@@ -16,15 +16,12 @@ from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.settings import TrackingSettings
-
-if TYPE_CHECKING:
-    from agentcli.training.loop.distributed import World
 
 Log = Callable[[dict[str, float], int], None]
 """(figures, step)"""
@@ -32,7 +29,7 @@ NO_FIGURES = ("schema_version", "update")
 
 
 def check_trackers(tracking: TrackingSettings | None, folder: Path | None = None) -> None:
-    """What can be known of tracking.to before any work: asks no service and writes nothing. `folder` is where trackers will write.
+    """Check what can be known of tracking.to before any work. Asks no service and writes nothing. `folder` is where trackers write.
 
     Raises MissingError for a tracker that is not installed and for W&B without an API key, unless it is offline; UsageError for a
     place where nothing can be written.
@@ -86,20 +83,6 @@ class Tracked:
     kind: str
     """Prefix of every figure: train or sft."""
     settings: dict[str, Any]
-
-
-def tracked(
-    tracking: TrackingSettings | None,
-    name: str | None,
-    folder: Path,
-    kind: str,
-    settings: msgspec.Struct,
-    world: "World",
-) -> Tracked | None:
-    """None on all processes but the first, and where no tracker is asked for."""
-    if tracking is None or not tracking.to or not world.main:
-        return None
-    return Tracked(tracking, name, folder, kind, msgspec.to_builtins(settings))
 
 
 @contextmanager
@@ -202,7 +185,8 @@ def _trackio(what: Tracked, first: int) -> Iterator[Log]:
         yield lambda figures, step: trackio.log(figures, step=step)
     finally:
         with redirect_stdout(sys.stderr):
-            trackio.finish()
+            finish: Callable[[], None] = trackio.finish
+            finish()
 
 
 OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}

@@ -1,4 +1,4 @@
-"""Which rows make up which update and microbatch, on which rank, with which weights: all of it known before training begins.
+"""The plan of a training: which rows make up which update and microbatch, on which rank, with which weights.
 
 Every epoch shuffles all rows with a seed of its own and cuts them into updates of `rows_per_update`; the last may be smaller.
 Rows that cannot have a gradient stay members of their update (their weight counts in its normaliser) but are not run. An
@@ -18,7 +18,7 @@ from torch.utils.data import Dataset
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import TrainSettings
-from agentcli.training.loop.distributed import World
+from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.policy_gradient.rows import Row
@@ -55,9 +55,11 @@ class Tokens:
 
     def scatter(self, flat: Tensor, rows: Sequence[int], values_N: Tensor) -> None:
         """The reverse of gather: put the values of these rows' response tokens into `flat`."""
-        lengths = [len(self.responses[row]) for row in rows]
-        for row, values in zip(rows, values_N.split(lengths), strict=True):
-            flat[self.offsets[row] : self.offsets[row + 1]] = values
+        start = 0
+        for row in rows:
+            end = start + len(self.responses[row])
+            flat[self.offsets[row] : self.offsets[row + 1]] = values_N[start:end]
+            start = end
 
     def chunks(self, rows: Sequence[int], size: int) -> list[list[int]]:
         """`rows` by length, in chunks of at most `size`."""
@@ -83,7 +85,7 @@ class Update:
 
 
 @dataclass(slots=True)
-class Plan:
+class UpdatePlan:
     """Everything that will be run, in order."""
 
     rows: Sequence[Row]
@@ -91,23 +93,25 @@ class Plan:
     updates: list[Update]
     skipped: int
     """Updates left out because nothing in them has a gradient."""
-    world: World
+    processes: Processes
     microbatches_per_update: int
     """On each rank, the same for every update."""
 
 
-def plan_updates(rows: Sequence[Row], tokens: Tokens, settings: TrainSettings, seed: int, world: World) -> Plan:
+def plan_updates(
+    rows: Sequence[Row], tokens: Tokens, settings: TrainSettings, seed: int, processes: Processes
+) -> UpdatePlan:
     """All updates of all epochs."""
     largest = min(settings.rows_per_update, len(rows))
-    microbatches = math.ceil(largest / (settings.rows_per_microbatch * world.size))
-    plan = Plan(rows, tokens, [], 0, world, microbatches)
+    microbatches = math.ceil(largest / (settings.rows_per_microbatch * processes.size))
+    plan = UpdatePlan(rows, tokens, [], 0, processes, microbatches)
     for epoch in range(settings.epochs):
         order = np.random.default_rng(derive_seed("train rows", seed, epoch)).permutation(len(rows)).tolist()
         for start in range(0, len(order), settings.rows_per_update):
             members = order[start : start + settings.rows_per_update]
             weights = _weights(rows, members, settings)
             if weights:
-                parts = _split(sorted(weights, key=tokens.length), microbatches * world.size)
+                parts = _split(sorted(weights, key=tokens.length), microbatches * processes.size)
                 plan.updates.append(Update(epoch, members, weights, parts))
             else:
                 plan.skipped += 1
@@ -115,21 +119,25 @@ def plan_updates(rows: Sequence[Row], tokens: Tokens, settings: TrainSettings, s
 
 
 def _weights(rows: Sequence[Row], members: list[int], settings: TrainSettings) -> dict[int, float]:
+    """The weight per token of each member that can have a gradient."""
     if settings.aggregate is None:
         raise UsageError("train.aggregate: names none here, where no method is known; set step, token or sequence")
-    found = token_weights(
+    token_weight = token_weights(
         settings.aggregate,
         torch.tensor([len(rows[row].token_ids) for row in members]),
         torch.tensor([rows[row].weight for row in members]),
         torch.tensor([rows[row].share for row in members], dtype=torch.float64),
     ).tolist()
-    alive = settings.beta != 0
-    return {
-        row: weight for row, weight in zip(members, found, strict=True) if weight and (alive or rows[row].advantage)
-    }
+    weights: dict[int, float] = {}
+    for row, weight in zip(members, token_weight, strict=True):
+        # Without a KL penalty a row of advantage 0 has no gradient.
+        if weight and (settings.beta != 0 or rows[row].advantage):
+            weights[row] = weight
+    return weights
 
 
 def _split(kept: list[int], parts: int) -> list[list[int]]:
+    """`kept` in `parts` contiguous parts, as even as can be; the first ones are longer."""
     size, longer = divmod(len(kept), parts)
     cuts = [part * size + min(part, longer) for part in range(parts + 1)]
     return [kept[start:end] for start, end in pairwise(cuts)]
@@ -144,10 +152,12 @@ class Microbatches(Dataset[dict[str, Tensor]]):
     sampler's log-probabilities are at another, and rows_1, the number of rows.
     """
 
-    def __init__(self, plan: Plan, pad: int, done: int = 0) -> None:
-        self._rows, self._tokens, self._pad = plan.rows, plan.tokens, pad
-        own = slice(plan.world.rank, None, plan.world.size)
-        self._items = [(update, part) for update in plan.updates[done:] for part in update.microbatches[own]]
+    def __init__(self, plan: UpdatePlan, pad: int, done: int = 0) -> None:
+        self._rows = plan.rows
+        self._tokens = plan.tokens
+        self._pad = pad
+        of_this_rank = slice(plan.processes.rank, None, plan.processes.size)
+        self._items = [(update, part) for update in plan.updates[done:] for part in update.microbatches[of_this_rank]]
 
     def __len__(self) -> int:
         return len(self._items)
@@ -169,6 +179,7 @@ class Microbatches(Dataset[dict[str, Tensor]]):
             "rows_1": torch.tensor([len(part)]),
         }
         for name in ("reference", "sampled", "temperature", "sampled_temperature"):
-            if (flat := getattr(self._tokens, name)) is not None:
+            flat = getattr(self._tokens, name)
+            if flat is not None:
                 item[f"{name}_N"] = self._tokens.gather(flat, members)
         return item

@@ -14,7 +14,7 @@ from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import Scoring, response_logprobs
-from agentcli.training.policy_gradient.batches import Plan, Tokens
+from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
 from agentcli.training.policy_gradient.losses import logprob_gap
 from agentcli.training.policy_gradient.rows import Row
 
@@ -52,7 +52,7 @@ def per_token(rows: Sequence[Row], values: Sequence[float]) -> Tensor:
 
 
 def prepare_logprobs(
-    model: Any, plan: Plan, settings: TrainSettings, reference: str | None, pad: int, device: torch.device
+    model: Any, plan: UpdatePlan, settings: TrainSettings, reference: str | None, pad: int, device: torch.device
 ) -> dict[str, float]:
     """Fill in old (if recomputed) and reference log-probabilities; gives the gap between sampler and trainer.
 
@@ -68,13 +68,13 @@ def prepare_logprobs(
 
     def score(scorer: Any, members: Sequence[int], *temperatures: Tensor | None) -> list[Tensor]:
         """These rows' log-probabilities at each of these temperatures, flat, 0 in all other rows."""
-        found = [torch.zeros(tokens.old.shape) for _ in temperatures]
-        own = tokens.chunks(members, settings.rows_per_microbatch)[plan.world.rank :: plan.world.size]
-        batches = (Scoring(*tokens.pad(chunk, pad), tokens.gathered(temperatures, chunk)) for chunk in own)
-        for chunk, scores in zip(own, response_logprobs(scorer, batches, device), strict=True):
-            for flat, values_N in zip(found, scores, strict=True):
+        flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
+        chunks = tokens.chunks(members, settings.rows_per_microbatch)[plan.processes.rank :: plan.processes.size]
+        batches = (Scoring(*tokens.pad(chunk, pad), tokens.gathered(temperatures, chunk)) for chunk in chunks)
+        for chunk, scores in zip(chunks, response_logprobs(scorer, batches, device), strict=True):
+            for flat, values_N in zip(flats, scores, strict=True):
                 tokens.scatter(flat, chunk, values_N)
-        return [sum_over_ranks(flat.to(device), plan.world).cpu() for flat in found]
+        return [sum_over_ranks(flat.to(device), plan.processes).cpu() for flat in flats]
 
     if tokens.sampled_temperature is None:
         (current,) = score(model, scored, tokens.temperature)

@@ -2,7 +2,7 @@
 
 The trainer knows no method: rows and their advantages come from files (`rows.py`), which of them are run when and with which
 weight is planned beforehand (`batches.py`), the loss is a pure function (`losses.py`), and the loop is transformers.Trainer's
-(`policy_trainer.py`). The checkpoint and the optimiser state are written last.
+(`trainer.py`). The checkpoint and the optimiser state are written last.
 """
 
 from pathlib import Path
@@ -10,18 +10,17 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from transformers import TrainingArguments, set_seed
+from transformers import TrainingArguments
 
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.settings import TrainSettings
-from agentcli.training.loop.arguments import trainer_arguments, trainer_seed
+from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.distributed import announced_world, check_world
-from agentcli.training.loop.job import Job, optimise, run, save
+from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
-from agentcli.training.loop.trackers import check_trackers
-from agentcli.training.policy_gradient.batches import Plan, plan_updates
+from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
@@ -31,37 +30,33 @@ NOT_READ = ("credit", "reference", "carry_optimizer", "objective", "dpo")
 """Settings that say how the caller chose what it hands over, or are of another objective."""
 
 
-def train_policy(job: Job, credit: Path) -> dict[str, Any]:
-    """Train on the credited rows of the job's trees. Its `reference` is only loaded if settings.beta is not 0; None means the
-    model that training starts from, for LoRA the base model without its adapter.
+def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
+    """Train on the credited rows of `trees`.
 
-    The same inputs and seed give bit-identical weights on one machine with one thread count, stopped and continued or not. Under
-    torchrun every rank calls this and the first one writes.
+    The job's `reference` is only loaded if settings.beta is not 0. None means the model that training starts from, for LoRA the
+    base model without its adapter.
 
     Returns the statistics of the manifest. Raises DataError for files that do not fit together or hold nothing to train on,
     UsageError for settings that cannot take effect, MissingError for a missing tracker, AgentCliError for a loss not finite.
     """
-    settings, seed = job.settings, job.seed
-    check_trackers(job.tracking)
-    world = announced_world()
-    rows, counts = _rows(job.trees, credit, settings)
-    set_seed(trainer_seed(seed))
-    tokenizer = load_tokenizer(job.model_dir)
-    model = load_trainable(job.model_dir, settings.lora, "cpu")
-    tokens = tokenise_rows(rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model_dir)
-    plan = plan_updates(rows, tokens, settings, seed, world)
+    settings = job.settings
+    processes = start(job)
+    rows, counts = _rows(trees, credit, settings)
+    tokenizer = load_tokenizer(job.model)
+    model = load_trainable(job.model, settings.lora, "cpu")
+    tokens = tokenise_rows(rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model)
+    plan = plan_updates(rows, tokens, settings, job.seed, processes)
     facts = _facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
-    arguments = _arguments(settings, seed, plan)
-    check_world(world, arguments.world_size)
+    arguments = _arguments(job, plan, processes)
     gap = prepare_logprobs(model.to(arguments.device), plan, settings, job.reference, pad, arguments.device)
-    use_cache = model.config.use_cache  # Trainer turns it off, and the checkpoint is there to generate
-    trainer = PolicyTrainer(model, arguments, plan, pad, settings)
-    trained, before = optimise(job, trainer, model)
-    run(job, trainer, TrainMetrics, len(plan.updates), facts, trained, before, world)
-    model.config.use_cache = use_cache
-    save(job, model, tokenizer, trained, world)
-    return _statistics(plan, counts, gap, trainer.recorder.lines, before)
+    with keeping_cache(model):
+        trainer = PolicyTrainer(model, arguments, plan, pad, settings)
+        trained = adamw(job, trainer, model)
+        facts["updates before"] = trained.updates_before
+        lines = run(job, trainer, trained, TrainMetrics, facts, len(plan.updates), processes)
+    save(job, tokenizer, trained, processes)
+    return {**_statistics(plan, counts, lines), "updates_before": trained.updates_before, "logprob_gap": gap}
 
 
 def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row], RowCounts]:
@@ -78,19 +73,18 @@ def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row]
     return rows, counts
 
 
-def _arguments(settings: TrainSettings, seed: int, plan: Plan) -> TrainingArguments:
+def _arguments(job: Job[TrainSettings], plan: UpdatePlan, processes: Processes) -> TrainingArguments:
     return trainer_arguments(
         TrainingArguments,
-        seed,
-        num_train_epochs=1,
-        per_device_train_batch_size=settings.rows_per_microbatch,
+        job.seed,
+        processes,
+        per_device_train_batch_size=job.settings.rows_per_microbatch,
         gradient_accumulation_steps=plan.microbatches_per_update,
-        logging_steps=1,
-        max_grad_norm=settings.max_grad_norm,
+        max_grad_norm=job.settings.max_grad_norm,
     )
 
 
-def _facts(plan: Plan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
+def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
     tokens = plan.tokens
     numbers = [(row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature) for row in plan.rows]
     order = [(update.rows, update.microbatches) for update in plan.updates]
@@ -102,10 +96,9 @@ def _facts(plan: Plan, settings: TrainSettings, model: torch.nn.Module) -> Facts
     }
 
 
-def _statistics(
-    plan: Plan, counts: RowCounts, gap: dict[str, float], written: list[TrainMetrics], done: int
-) -> dict[str, Any]:
+def _statistics(plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]) -> dict[str, Any]:
     averaged = ("loss", "surrogate", "kl", "entropy", "clip_fraction", "ratio_mean", "grad_norm")
+    run_rows = {row for update in plan.updates for row in update.weights}
     return {
         "trees": counts.trees,
         "trajectories": counts.trajectories,
@@ -114,13 +107,11 @@ def _statistics(
         "rows_inherited": counts.inherited,
         "rows_not_critical": counts.not_critical,
         "rows_without_tokens": counts.without_tokens,
-        "rows_skipped": counts.rows - len({row for update in plan.updates for row in update.weights}),
+        "rows_skipped": counts.rows - len(run_rows),
         "updates": len(plan.updates),
         "updates_skipped": plan.skipped,
-        "updates_before": done,
-        "tokens": sum(line.tokens for line in written),
+        "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "logprob_gap": gap,
-        "means": {name: fmean(getattr(line, name) for line in written) for name in averaged} if written else {},
-        "ratio_max": max((line.ratio_max for line in written), default=1.0),
+        "means": {name: fmean(getattr(line, name) for line in lines) for name in averaged} if lines else {},
+        "ratio_max": max((line.ratio_max for line in lines), default=1.0),
     }

@@ -24,7 +24,7 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import TrainSettings
 from agentcli.records.types import Step
-from agentcli.training.loop.distributed import World
+from agentcli.training.loop.distributed import Processes
 from agentcli.training.preference.pairs import Pair
 
 Trajectory = list[tuple[list[int], list[int]]]
@@ -98,14 +98,14 @@ class PairPlan:
 
     pairs: list[TokenPair]
     updates: list[PairUpdate]
-    world: World
+    processes: Processes
     microbatches_per_update: int
     """On each rank, the same for every update."""
     reference: Tensor = field(default_factory=lambda: torch.zeros(0, 2))
     """Log-probabilities (pairs, 2) of chosen and rejected under the reference."""
 
 
-def plan_pairs(pairs: list[TokenPair], settings: TrainSettings, seed: int, world: World) -> PairPlan:
+def plan_pairs(pairs: list[TokenPair], settings: TrainSettings, seed: int, processes: Processes) -> PairPlan:
     """All updates of all epochs: every epoch shuffles all pairs with a seed of its own and cuts them into updates of
     `rows_per_update`; the last may be smaller."""
     size = settings.rows_per_update
@@ -113,7 +113,7 @@ def plan_pairs(pairs: list[TokenPair], settings: TrainSettings, seed: int, world
     for epoch in range(settings.epochs):
         order = np.random.default_rng(derive_seed("train pairs", seed, epoch)).permutation(len(pairs)).tolist()
         updates += [PairUpdate(epoch, order[start : start + size]) for start in range(0, len(order), size)]
-    return PairPlan(pairs, updates, world, math.ceil(min(size, len(pairs)) / world.size))
+    return PairPlan(pairs, updates, processes, math.ceil(min(size, len(pairs)) / processes.size))
 
 
 class PairMicrobatches(Dataset[dict[str, Tensor]]):
@@ -125,11 +125,11 @@ class PairMicrobatches(Dataset[dict[str, Tensor]]):
 
     def __init__(self, plan: PairPlan, pad: int, done: int = 0) -> None:
         self._plan, self._pad = plan, pad
-        world, slots = plan.world, plan.microbatches_per_update * plan.world.size
+        processes, slots = plan.processes, plan.microbatches_per_update * plan.processes.size
         self._items = [
             (update.pairs[slot] if slot < len(update.pairs) else None, 1 / len(update.pairs))
             for update in plan.updates[done:]
-            for slot in range(world.rank, slots, world.size)
+            for slot in range(processes.rank, slots, processes.size)
         ]
 
     def __len__(self) -> int:

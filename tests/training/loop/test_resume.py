@@ -219,7 +219,6 @@ def test_random_states_come_back():
 
 def test_without_a_snapshot_folder_nothing_is_kept(rollout, tmp_path):
     settings = TrainSettings(aggregate="step", save_every_updates=1, rows_per_update=8)
-    train_policy(
-        Job(rollout.trees, str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl"), rollout.credit
-    )
+    job = Job(str(rollout.model), tmp_path / "out", settings, 0, tmp_path / "m.jsonl")
+    train_policy(job, rollout.trees, rollout.credit)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["m.jsonl", "out"]

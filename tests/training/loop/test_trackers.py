@@ -37,7 +37,6 @@ def wandb_alone(tmp_path, monkeypatch):
 
 def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None):
     job = Job(
-        rollout.trees,
         str(model or rollout.model),
         folder / "checkpoint",
         TrainSettings(**TRAIN),
@@ -51,7 +50,7 @@ def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking
         run_name="one",
         tracking_dir=tracking_dir,
     )
-    return train_policy(job, rollout.credit)
+    return train_policy(job, rollout.trees, rollout.credit)
 
 
 def events(folder):
@@ -93,7 +92,8 @@ def test_tensorboard_of_a_loop_is_one_curve(rollout, tmp_path):
 def test_sft_is_tracked_too(rollout, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     tracking = TrackingSettings(to=["tensorboard"])
-    run_sft([rollout.trees], tmp_path / "out", SftSettings(**SFT), 0, metrics, [], tracking=tracking)
+    job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, metrics, "sft", tracking=tracking)
+    run_sft(job, [rollout.trees], [])
     found = events(tmp_path / "tracking")
     assert found["sft/loss"] == pytest.approx(fields(metrics, SftMetrics, "loss"), rel=1e-6)
 
@@ -185,8 +185,9 @@ def test_wandb_without_a_key_is_refused_before_anything_is_read_or_written(rollo
     tracking, absent = TrackingSettings(to=["tensorboard", "wandb"]), tmp_path / "absent.jsonl"
     with pytest.raises(MissingError, match=told):
         call(SimpleNamespace(**{**vars(rollout), "trees": absent}), tmp_path / "run", tracking.to)
+    job = Job("tiny", tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", tracking=tracking)
     with pytest.raises(MissingError, match=told):
-        run_sft([absent], tmp_path / "run", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", [], tracking=tracking)
+        run_sft(job, [absent], [])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -250,6 +251,7 @@ def test_no_tracker_is_imported_or_opened_unless_asked_for(rollout, tmp_path):
     names = "names = ['tensorboard', 'wandb', 'trackio']; "
     done = subprocess.run([sys.executable, "-c", names + code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    run_sft([rollout.trees], tmp_path / "out", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl", [])
+    job = Job("tiny", tmp_path / "out", SftSettings(**SFT), 0, tmp_path / "metrics.jsonl")
+    run_sft(job, [rollout.trees], [])
     assert sys.modules["wandb"].run is None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "out"]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from agentcli.records.settings import TrainSettings
-from agentcli.training.loop.distributed import World
+from agentcli.training.loop.distributed import Processes
 from agentcli.training.policy_gradient.batches import Microbatches, Tokens, plan_updates
 from agentcli.training.policy_gradient.rows import Row
 
@@ -32,7 +32,7 @@ def tokens_of(rows):
 
 
 def plan(rows, seed=0, world=None, **settings):
-    world = world or World(0, 1)
+    world = world or Processes(0, 1)
     return plan_updates(
         rows, tokens_of(rows), TrainSettings(**{"aggregate": "step", "beta": 0.0, **settings}), seed, world
     )
@@ -72,7 +72,7 @@ def test_ranks_and_microbatches_cover_an_update_exactly(size, microbatch):
     weights: dict[float, float] = {}
     rows_run = 0
     for rank in range(size):
-        made = plan(rows, world=World(rank, size), **settings)
+        made = plan(rows, world=Processes(rank, size), **settings)
         batches = Microbatches(made, pad=0)
         assert len(batches) == len(made.updates) * made.microbatches_per_update
         for item in (batches[index] for index in range(len(batches))):

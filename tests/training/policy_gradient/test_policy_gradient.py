@@ -33,7 +33,7 @@ def train(rollout, tmp_path):
         }
         settings = TrainSettings(**{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_policy(Job(trees, str(model), tmp_path / name, settings, seed, metrics, **files), credit)
+        statistics = train_policy(Job(str(model), tmp_path / name, settings, seed, metrics, **files), trees, credit)
         lines = list(read_records(metrics, TrainMetrics))
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, lines

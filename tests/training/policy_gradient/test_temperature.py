@@ -117,7 +117,6 @@ def train(rollout, tmp_path):
         settings = TrainSettings(**{**common, "aggregate": "token", "max_grad_norm": 1e9, **given})
         metrics, state = tmp_path / f"{name}.jsonl", tmp_path / f"{name}.safetensors"
         job = Job(
-            write(tmp_path / f"{name}-trees.jsonl", trees),
             str(rollout.model),
             tmp_path / name,
             settings,
@@ -127,7 +126,7 @@ def train(rollout, tmp_path):
             optimizer_out=state,
         )
         credit = write(tmp_path / f"{name}-credit.jsonl", [credit_of(tree, advantages(tree)) for tree in trees])
-        statistics = train_policy(job, credit)
+        statistics = train_policy(job, write(tmp_path / f"{name}-trees.jsonl", trees), credit)
         moments = load_file(state)
         gradient = {key.split("/")[1]: value / 0.1 for key, value in moments.items() if key.startswith("exp_avg/")}
         return statistics, list(read_records(metrics, TrainMetrics)), gradient

@@ -59,7 +59,7 @@ def train(rollout, sampled, tmp_path):
         dpo = DpoSettings(beta=beta, max_length=max_length, pairs_per_task=pairs_per_task)
         settings = TrainSettings(objective="dpo", dpo=dpo, **{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
-        statistics = train_dpo(Job(trees, str(model), tmp_path / name, settings, seed, metrics, **files))
+        statistics = train_dpo(Job(str(model), tmp_path / name, settings, seed, metrics, **files), trees)
         weights = tmp_path / name / "model.safetensors"
         return statistics, load_file(weights) if weights.exists() else None, list(read_records(metrics, DpoMetrics))
 
