@@ -19,6 +19,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import Sampler
 from agentcli.records.settings import PolicySettings
@@ -52,14 +53,36 @@ class TransformersPolicy:
     def __init__(self, model: Any, tokenizer: Any, settings: PolicySettings) -> None:
         """Raises UsageError when neither the model nor the tokenizer names an end-of-turn token."""
         self.seconds = 0.0
-        self._model, self._tokenizer, self._settings = model.eval(), tokenizer, settings
-        self._ends = _end_tokens(model, tokenizer)
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._ends[0]
-        _forget_sampling_settings(model)
-        self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        self._settings = settings
+        self._model: Any = None
+        self._take(model, tokenizer)
         self._batcher: Batcher[_Item, Reply] = Batcher(
             self._generate, lambda item: item.key, settings.batch_rows, settings.linger_ms / 1000
         )
+
+    def load(self, checkpoint: str) -> None:
+        """Take the weights of another directory in the place of the present ones.
+
+        A model of another shape (the first adapter of a loop) replaces the present one. Raises what `load_model` and
+        `load_tokenizer` raise.
+        """
+        device = self._model.device
+        tokenizer = load_tokenizer(checkpoint)
+        loaded = load_model(checkpoint, device="cpu", dtype=resolve_dtype(self._settings.dtype, device.type))
+        self._take(loaded, tokenizer)
+        self._model.to(device)
+
+    def _take(self, model: Any, tokenizer: Any) -> None:
+        """Answer with this model: its weights are copied into the present one where both have the same shape."""
+        self._tokenizer = tokenizer
+        self._ends = _end_tokens(model, tokenizer)
+        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self._ends[0]
+        self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        if self._model is not None and _shape(model) == _shape(self._model):
+            self._model.load_state_dict(model.state_dict())
+            return
+        self._model = model.eval()
+        _forget_sampling_settings(model)
 
     async def respond(self, request: Request) -> Reply:
         """Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens."""
@@ -137,6 +160,14 @@ class TransformersPolicy:
             )
             for item, text, response, logprob, stop in zip(items, texts, responses, logprobs, stopped, strict=True)
         ]
+
+
+def _shape(model: Any) -> tuple[Any, ...]:
+    """All that two models must have in common so that one can take the other's weights."""
+    config = model.config.to_dict()
+    adapters = {name: adapter.to_dict() for name, adapter in getattr(model, "peft_config", {}).items()}
+    tensors = {name: (tensor.shape, tensor.dtype) for name, tensor in model.state_dict().items()}
+    return type(model), {**config, "_name_or_path": ""}, adapters, tensors
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:

@@ -1,6 +1,6 @@
 """The one protocol every policy speaks: a request in, a reply out, awaited; batching is the policy's own business."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
@@ -57,3 +57,14 @@ class Policy(Protocol):
     async def respond(self, request: Request) -> Reply: ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Reloadable(Policy, Protocol):
+    """A policy that can take other weights, so that it need not be started anew for every iteration of a loop."""
+
+    def load(self, checkpoint: str) -> None:
+        """Answer with the model of this directory from now on. Called while no request is open.
+
+        The replies are those of a policy started from the same directory. Raises what loading a model raises.
+        """

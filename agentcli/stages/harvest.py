@@ -21,7 +21,7 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.stages.progress import Progress
-from agentcli.stages.sampling import SamplingPlan, Stopwatch, open_policy
+from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
 from agentcli.stages.tally import share_of_success
 
 AHEAD = 8
@@ -87,13 +87,18 @@ class LocalGrower:
 
 
 @asynccontextmanager
-async def local_grower(plan: SamplingPlan, pool: EnginePool | None = None) -> AsyncIterator[LocalGrower]:
-    """Start the engines, unless `pool` holds some, and load the policy. No engine process outlives the block."""
+async def local_grower(plan: SamplingPlan, workshop: Workshop | None = None) -> AsyncIterator[LocalGrower]:
+    """Start engines and load the policy, both for the block only, or take those of a loop's `workshop`."""
+    settings = plan.settings
     async with AsyncExitStack() as stack:
-        if pool is None:
-            pool = await stack.enter_async_context(EnginePool(plan.settings.environment))
-        policy = await stack.enter_async_context(open_policy(plan.settings, plan.world, pool, plan.model))
-        yield LocalGrower(plan.world, pool, policy, plan.settings)
+        if workshop is None:
+            pool = await stack.enter_async_context(EnginePool(settings.environment))
+            opening = open_policy(settings, plan.world, pool, plan.model)
+        else:
+            pool = workshop.pool
+            opening = workshop.policy(settings, plan.world, plan.model)
+        policy = await stack.enter_async_context(opening)
+        yield LocalGrower(plan.world, pool, policy, settings)
 
 
 async def in_order(

@@ -1,12 +1,13 @@
 """run: the loop rollout -> assign-credit -> train, in one process, one folder per iteration.
 
 Each iteration calls the very stages that the separate commands call, on the same files, so both ways leave the same
-trees, credit and checkpoints; only the engine processes are kept alive in between. A killed loop goes on at the stage
-that has no manifest entry yet.
+trees, credit and checkpoints; only the engine processes stay alive in between, and the policy where it can take other
+weights. A killed loop goes on at the stage that has no manifest entry yet.
 """
 
 import asyncio
 import os
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.rollout import grow_trees
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import SECTIONS, SamplingPlan, check_sampling, refuse_shard, sampling_sources
+from agentcli.stages.sampling import SECTIONS, SamplingPlan, Workshop, check_sampling, refuse_shard, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
@@ -144,10 +145,10 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
     model = plan.model
     history = list[float]()
     progress.start("run", settings.run.iterations)
-    async with EnginePool(settings.environment) as pool:
+    async with EnginePool(settings.environment) as pool, aclosing(Workshop(pool)) as workshop:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
-            counts = await _iteration(plan, session, folder, iteration, pool, model)
+            counts = await _iteration(plan, session, folder, iteration, workshop, model)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
             history.append(round(counts.get("success", 0) / max(1, counts.get("leaves", 0)), 4))
@@ -157,7 +158,7 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
 
 
 async def _iteration(
-    plan: LoopPlan, session: Session, folder: Path, iteration: int, pool: EnginePool, model: str
+    plan: LoopPlan, session: Session, folder: Path, iteration: int, workshop: Workshop, model: str
 ) -> dict[str, int]:
     """The stages of one iteration, each unless it is done; returns the rollout's counts.
 
@@ -176,7 +177,7 @@ async def _iteration(
         rollout = plan_rollout(settings, folder, model=model, world=plan.world)
         with Session(rollout, invocation) as inner:
             inner.check()
-            record = await grow_trees(rollout, inner, pool, warn)
+            record = await grow_trees(rollout, inner, workshop, warn)
     name = credit_of(settings)
     if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
         assign_credit(settings, folder, invocation)

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.budget import highest
 from agentcli.records.files import derive_seed, read_records
@@ -17,7 +16,7 @@ from agentcli.records.types import Outcome, Panel, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources
+from agentcli.stages.sampling import SECTIONS, Workshop, check_sampling, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
@@ -70,7 +69,7 @@ def perform(plan: RolloutPlan, session: Session) -> StageRecord:
 async def grow_trees(
     plan: RolloutPlan,
     session: Session,
-    pool: EnginePool | None = None,
+    workshop: Workshop | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
     """`perform`, for a loop that has an event loop and engines of its own.
@@ -79,7 +78,7 @@ async def grow_trees(
     """
     run = plan.run
     title = f"rollout {plan.settings.rollout.method}"
-    walked = await walk(plan, session, TreeFile(run), title, ended=session.done, pool=pool)
+    walked = await walk(plan, session, TreeFile(run), title, ended=session.done, workshop=workshop)
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)
     return conclude(session, walked, warn)

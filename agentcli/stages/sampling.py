@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
-from agentcli.policies.protocol import Policy
+from agentcli.policies.protocol import Policy, Reloadable
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
@@ -83,6 +83,34 @@ async def open_policy(settings: Settings, world: World, pool: EnginePool, model:
         yield policy
     finally:
         await policy.close()
+
+
+class Workshop:
+    """The engines of a loop, and its policy, which stays up between iterations where it can take other weights."""
+
+    def __init__(self, pool: EnginePool) -> None:
+        self.pool = pool
+        self._policy: Reloadable | None = None
+
+    @asynccontextmanager
+    async def policy(self, settings: Settings, world: World, model: str | None) -> AsyncIterator[Policy]:
+        """The policy of one iteration. One that cannot be kept is closed at its end."""
+        if self._policy is not None and model is not None:
+            use_threads(settings.threads)
+            self._policy.load(model)
+            yield self._policy
+            return
+        async with AsyncExitStack() as stack:
+            policy = await stack.enter_async_context(open_policy(settings, world, self.pool, model))
+            yield policy
+            if isinstance(policy, Reloadable):
+                self._policy = policy
+                stack.pop_all()
+
+    async def aclose(self) -> None:
+        """Close the policy that was kept. The engines are the caller's."""
+        if self._policy is not None:
+            await self._policy.close()
 
 
 class Stopwatch:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
@@ -23,7 +22,7 @@ from agentcli.stages.harvest import Seedling, Standing, TimedTree, grow, harvest
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import Shard, make_panel, parse_shard, shard_of
 from agentcli.stages.progress import Progress
-from agentcli.stages.sampling import SamplingPlan
+from agentcli.stages.sampling import SamplingPlan, Workshop
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
 
@@ -117,11 +116,13 @@ async def walk(
     title: str,
     *,
     ended: StageRecord | None,
-    pool: EnginePool | None = None,
+    workshop: Workshop | None = None,
 ) -> PanelWalk | StageRecord:
     """Grow the trees that are owed; where none are and the stage has `ended`, its entry is handed back.
 
-    Engines are those of `pool`, or are started here once something is owed. Raises DataError for records of another panel.
+    Engines and policy are those of `workshop`, or are started here once something is owed.
+
+    Raises DataError for records of another panel.
     """
     tasks = plan.panel.tasks
     settings = plan.settings
@@ -142,7 +143,7 @@ async def walk(
         session.progress.stop()
     else:
         jobs = [Seedling(task, plan.seed) for task in owed]
-        async with local_grower(plan, pool) as grower:
+        async with local_grower(plan, workshop) as grower:
             with records.appending(session) as write:
 
                 def store(grown: TimedTree) -> bool:
