@@ -21,7 +21,6 @@ KNOWN = {"chain", "test-time-branch", *(method for methods in METHODS.values() f
 MODEL_FREE = {"expert", "search", "random"}
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
 MODEL_ONLY = {*LOADED_HERE, "policy.model", "policy.temperature", "evaluation.temperature"}
-CREDIT_ONLY = {"train.credit", "train.recompute_logprobs", "train.update"}
 
 
 def refuse_without_effect(options: "Iterable[Option]", flags: Mapping[str, Any], settings: "Settings") -> None:
@@ -51,13 +50,20 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
         return "with --policy openai, where the server loads the model; leave one of the two out"
     if path == "policy.endpoint.base_url" and policy != "openai":
         return f"with --policy {policy}; add --policy openai or leave it out"
-    if path in CREDIT_ONLY and settings.train.objective == "dpo":
-        return "with train.objective dpo, which learns from pairs of trajectories and reads no credit; leave it out"
+    if path.startswith("train.") and path.removeprefix("train.") in _unread(settings):
+        return f"with train.objective {settings.train.objective}, which does not read it; leave it out"
     if path in ("environment.split", "evaluation.split") and settings.environment.panel is not None:
         return f"with the panel file {settings.environment.panel}; leave one of the two out"
     if path == "prompt.history" and settings.prompt.style == "compact":
         return "with prompt.style compact, where the world chooses what to show; leave it out"
     return None
+
+
+def _unread(settings: "Settings") -> tuple[str, ...]:
+    """The settings of `train` that its objective does not read."""
+    from agentcli.training.objectives import make_objective
+
+    return make_objective(settings.train.objective).unread
 
 
 def _why_not_distinct(settings: "Settings", policy: str) -> str | None:

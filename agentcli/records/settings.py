@@ -228,7 +228,10 @@ class DpoSettings(Section, kw_only=True):
 class TrainSettings(Section, kw_only=True):
     """Clipped policy gradient with KL, credit arriving as numbers; or DPO on pairs of trajectories."""
 
-    objective: Literal["policy-gradient", "dpo"] = "policy-gradient"
+    objective: str = "policy-gradient"
+    """policy-gradient, dpo, or one of an installed package."""
+    options: dict[str, Any] = {}
+    """The settings of an installed objective (validated by the objective)."""
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
     update: Literal["assigned", "critical", "all"] = "assigned"

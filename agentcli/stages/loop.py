@@ -32,6 +32,7 @@ from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
 from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, with_aggregate
+from agentcli.training.objectives import make_objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def credit_of(settings: Settings) -> str | None:
     """The credit method of every iteration, None where the objective reads no credit. Raises UsageError for a method or switch that
     there is not, and for a method that needs what no rollout writes."""
     name, _, own = make_credit(settings.credit)
-    if settings.train.objective != "policy-gradient":
+    if not make_objective(settings.train.objective).reads_credit:
         return None
     if known(name).needs_values:
         raise UsageError(
@@ -162,7 +163,7 @@ async def _iteration(
 ) -> dict[str, int]:
     """The stages of one iteration, each unless it is done; returns the rollout's counts.
 
-    The policy gradient's KL is against the loop's start; DPO needs no credit and its reference is the iteration's start.
+    The objective says whether it reads credit, and whether its reference is the loop's start or the iteration's.
     """
     replace = msgspec.structs.replace
     settings = replace(plan.settings, rollout=replace(plan.settings.rollout, iteration=iteration))
@@ -182,7 +183,7 @@ async def _iteration(
     if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
         assign_credit(settings, folder, invocation)
     if not _finished(run, "train", "checkpoint"):
-        anchored = name is not None and settings.train.beta > 0
+        anchored = make_objective(settings.train.objective).anchored(settings.train)
         reference = settings.train.reference or (plan.model if anchored else None)
         tracking = replace(settings.tracking, name=settings.tracking.name or plan.run.path.resolve().name)
         train = replace(settings.train, credit=name, reference=reference)

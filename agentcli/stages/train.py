@@ -1,12 +1,11 @@
 """train: trees and credit in, an updated checkpoint out. Which method gave the credit matters only where train.aggregate is not
 set: then the loss is averaged as that method's paper says. The trainer is told how, and knows no method.
 
-With train.objective dpo the pairs of successes and failures of the trees are learned from instead, and no credit is read.
+What is learned from them is train.objective's business (training/objectives.py). One that reads no credit gets none.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,14 +13,12 @@ from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings, TrainSettings
+from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord
 from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources, with_model
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.session import Invocation, Session, carry_out
-
-if TYPE_CHECKING:
-    from agentcli.training.loop.job import Job
+from agentcli.training.objectives import make_objective, options_of
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
@@ -33,8 +30,8 @@ def refuse_adapter_beside_model(settings: Settings) -> None:
 
 
 def refuse_greedy(settings: Settings) -> None:
-    """Raises UsageError for a loop that samples greedily: its trainer would refuse every step."""
-    if settings.policy.temperature == 0 and settings.train.objective == "policy-gradient":
+    """Raises UsageError for a loop that samples greedily and takes ratios: its trainer would refuse every step."""
+    if settings.policy.temperature == 0 and make_objective(settings.train.objective).takes_ratios:
         raise UsageError(
             "policy.temperature: 0: a greedy response has no behaviour policy to take a ratio to; use --temperature above 0"
         )
@@ -85,8 +82,10 @@ def plan(settings: Settings, run: Path, out: Path | None, *, model: str, trackin
     source = RunDirectory(run)
     target = RunDirectory(out or run)
     trees = source.existing_trees()
+    objective = make_objective(settings.train.objective)
+    options_of(settings.train)
     credit = None
-    if settings.train.objective == "policy-gradient":
+    if objective.reads_credit:
         credit = source.existing_credit(settings.train.credit)
     if target.checkpoint.resolve() == Path(model).resolve():
         raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
@@ -135,6 +134,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     from agentcli.training.loop.job import Job
 
     use_threads(settings.threads)
+    objective = make_objective(settings.train.objective)
     job = Job(
         model=plan.model,
         out=run.checkpoint,
@@ -151,18 +151,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         run_name=settings.tracking.name or run.path.resolve().name,
         tracking_dir=plan.tracking_dir,
     )
-    statistics = {"optimizer_carried": plan.carry, **_update(job, plan.trees, plan.credit)}
+    statistics = {"optimizer_carried": plan.carry, **objective.train(job, plan.trees, plan.credit)}
     record = session.finish(latest=latest, statistics=statistics)
     run.forget_snapshot()
     return record
-
-
-def _update(job: "Job[TrainSettings]", trees: Path, credit: Path | None) -> dict[str, Any]:
-    """The objective's trainer at work: dpo has no credit."""
-    if credit is None:
-        from agentcli.training.preference.train import train_dpo
-
-        return train_dpo(job, trees)
-    from agentcli.training.policy_gradient.train import train_policy
-
-    return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}

@@ -1,0 +1,82 @@
+"""All objectives of `train` by name, imported when asked for.
+
+An objective is a class that says what it reads and how it trains; its folder holds the rest. Nothing heavy is imported before
+`train` is called. An installed package adds such a class under the entry-point group `agentcli.objectives`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.records.settings import Section, TrainSettings
+from agentcli.registry import Registry, nearest
+
+if TYPE_CHECKING:
+    from agentcli.training.loop.job import Job
+    from agentcli.training.loop.metrics import MetricsLine
+
+OBJECTIVES = {
+    "policy-gradient": "agentcli.training.policy_gradient.objective:PolicyGradient",
+    "dpo": "agentcli.training.preference.objective:DirectPreference",
+}
+
+REGISTRY = Registry("agentcli.objectives", OBJECTIVES, key="train.objective", what="objective")
+
+
+class NoOptions(Section):
+    """The options of an objective that has none."""
+
+
+class Objective(ABC):
+    """One way to learn from the trees of a rollout."""
+
+    name: ClassVar[str]
+    options: ClassVar[type[Section]] = NoOptions
+    """The class of train.options: settings that only this objective has."""
+    metrics: ClassVar[type[MetricsLine]]
+    """A line of metrics.jsonl."""
+    reads_credit: ClassVar[bool] = True
+    """Whether it learns from credit, which then weighs the steps; else from trees alone."""
+    takes_ratios: ClassVar[bool] = True
+    """Whether it takes a ratio to the policy that sampled. A greedy response has no such policy."""
+    unread: ClassVar[tuple[str, ...]] = ()
+    """The settings of `train` that it does not read."""
+
+    @abstractmethod
+    def train(self, job: Job[TrainSettings], trees: Path, credit: Path | None) -> dict[str, Any]:
+        """Train as the job says and give the statistics of the manifest. `credit` is None unless the objective reads it."""
+
+    def anchored(self, settings: TrainSettings) -> bool:
+        """Whether the reference of every iteration of a loop is the loop's start, and not the iteration's."""
+        return False
+
+
+def objective_names() -> list[str]:
+    """Names of the built-in and installed objectives, sorted."""
+    return REGISTRY.names()
+
+
+def make_objective(name: str) -> Objective:
+    """The objective of this name. Raises UsageError with the nearest name."""
+    objective: Objective = REGISTRY.load(name)()
+    return objective
+
+
+def options_of(settings: TrainSettings) -> Section:
+    """train.options, typed and complete. Raises UsageError for an unknown objective or key, and for a bad value."""
+    kind = make_objective(settings.objective).options
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    for key in settings.options:
+        if key not in known:
+            hint = nearest(key, known) if known else "it has none"
+            raise UsageError(f"train.options.{key}: objective {settings.objective} has no such setting; {hint}")
+    try:
+        return msgspec.convert(settings.options, kind)
+    except msgspec.ValidationError as error:
+        what, _, place = str(error).partition(" - at `$.")
+        raise UsageError(f"train.options.{place.rstrip('`')}: {what[:1].lower()}{what[1:]}") from error

@@ -1,0 +1,33 @@
+"""The objective `policy-gradient`: the clipped surrogate of every credited step, with a KL penalty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentcli.errors import UsageError
+from agentcli.records.settings import TrainSettings
+from agentcli.training.objectives import Objective
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+
+if TYPE_CHECKING:
+    from agentcli.training.loop.job import Job
+
+
+class PolicyGradient(Objective):
+    """Learns from credit, which arrives as a number per step."""
+
+    name = "policy-gradient"
+    metrics = TrainMetrics
+
+    def train(self, job: Job[TrainSettings], trees: Path, credit: Path | None) -> dict[str, Any]:
+        """Train on the credited rows."""
+        from agentcli.training.policy_gradient.train import train_policy
+
+        if credit is None:
+            raise UsageError("train.objective policy-gradient: reads credit; write some with: agentcli assign-credit")
+        return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}
+
+    def anchored(self, settings: TrainSettings) -> bool:
+        """The KL penalty is against the loop's start."""
+        return settings.beta > 0
