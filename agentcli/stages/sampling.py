@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +73,17 @@ def single(method: str) -> str:
     return "dpepo" if method == "dpepo" else "chain"
 
 
-@asynccontextmanager
-async def open_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> AsyncIterator[Policy]:
-    """Load the policy; one with a model computes on `threads` torch threads."""
+def start_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> Policy:
+    """Load the policy; one with a model computes on `threads` torch threads. The caller closes it."""
     if model is not None:
         use_threads(settings.threads)
-    policy = make_policy(settings, world, pool, model)
+    return make_policy(settings, world, pool, model)
+
+
+@asynccontextmanager
+async def open_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> AsyncIterator[Policy]:
+    """Start the policy for the block only."""
+    policy = start_policy(settings, world, pool, model)
     try:
         yield policy
     finally:
@@ -100,12 +105,14 @@ class Workshop:
             self._policy.load(model)
             yield self._policy
             return
-        async with AsyncExitStack() as stack:
-            policy = await stack.enter_async_context(open_policy(settings, world, self.pool, model))
+        policy = start_policy(settings, world, self.pool, model)
+        if isinstance(policy, Reloadable):
+            self._policy = policy
+        try:
             yield policy
-            if isinstance(policy, Reloadable):
-                self._policy = policy
-                stack.pop_all()
+        finally:
+            if self._policy is None:
+                await policy.close()
 
     async def aclose(self) -> None:
         """Close the policy that was kept. The engines are the caller's."""
