@@ -218,13 +218,11 @@ class Inspected(Protocol):
         ...
 
 
-def tutor_of(world: World, need: str) -> Tutor:
-    """The world as a tutor. Raises UsageError that names what needs one."""
+def tutor_of(world: World, key: str, value: str) -> Tutor:
+    """The world as a tutor, which the setting `key` asks for. Raises UsageError where it is none."""
     if isinstance(world, Tutor):
         return world
-    raise UsageError(
-        f"{need} needs a world with a tutor (compact prompt, vocabulary, searching expert); {world.card.name} has none"
-    )
+    raise UsageError(f"{key}: {value} needs a world with a tutor, and {world.card.name} has none; choose another {key}")
 
 
 def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> list[Task]:

@@ -1,9 +1,13 @@
 """All worlds by name: the built-in ones, those that installed packages add, and any class named in full.
 
 An installed package adds a world with an entry point in the group `agentcli.environments` (name -> "package.module:Class").
-A world that is not packaged is used by writing "package.module:Class" as its name. Worlds are imported when they are made,
-so that listing names imports none of them.
+A world that is not packaged is used by writing "package.module:Class" or "folder/file.py:Class" as its name. Worlds are
+imported when they are made, so that listing names imports none of them.
 """
+
+import importlib.util
+from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,6 +18,7 @@ from agentcli.registry import Registry
 
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
+    "sokoban": "agentcli.environments.sokoban:SokobanWorld",
 }
 """Name -> "module:Class"."""
 
@@ -35,7 +40,7 @@ def make_world(settings: EnvironmentSettings) -> World:
     place = REGISTRY.place(name)
     module, _, thing = place.partition(":")
     try:
-        world = REGISTRY.load(name)
+        world = _from_file(module, thing) if module.endswith(".py") else REGISTRY.load(name)
     except ImportError as error:
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UsageError(f"environment.name: {place}: no module {error.name} can be imported") from error
@@ -47,6 +52,16 @@ def make_world(settings: EnvironmentSettings) -> World:
     except msgspec.ValidationError as error:
         what, _, field = str(error).replace("`", "").partition(" - at $")
         raise UsageError(f"environment.options{field}: {what[0].lower()}{what[1:]}") from error
+
+
+def _from_file(path: str, name: str) -> Any:
+    """A class of a Python file. Raises UsageError for a file that is not there, and what running it raises."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None or not Path(path).is_file():
+        raise UsageError(f"environment.name: {path}: no such file; write it as folder/file.py:Class")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
 
 
 def make_engine(world: World, name: str) -> Engine:

@@ -33,7 +33,7 @@ class Demonstrator:
 
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
         if isinstance(inner, Search):
-            self._habits = habits_of(tutor_of(world, "policy search"), settings)
+            self._habits = habits_of(tutor_of(world, "--policy", "search"), settings)
         elif settings.forget or settings.overlook:
             raise UsageError(
                 f"demos.forget and demos.overlook are habits of the searching expert; {settings.policy} has none: "
@@ -41,7 +41,7 @@ class Demonstrator:
             )
         self.seconds = 0.0
         self._inner, self._settings = inner, settings
-        self._vocabulary = tutor_of(world, "demos.stray").vocabulary() if settings.stray else []
+        self._vocabulary = tutor_of(world, "demos.stray", str(settings.stray)).vocabulary() if settings.stray else []
 
     async def respond(self, request: Request) -> Reply:
         """One step's reply; in several copies a fault happens in one of those that would act. What the wrapped policy raises is

@@ -49,7 +49,7 @@ class Search:
 
     def __init__(self, world: World) -> None:
         self.seconds = 0.0
-        self._tutor = tutor_of(world, "policy search")
+        self._tutor = tutor_of(world, "--policy", "search")
         self._sound = self._tutor.habits()
 
     async def respond(self, request: Request) -> Reply:

@@ -187,7 +187,9 @@ def _pair(copy: Context, index: int) -> str:
 def _compact(context: ParallelContext, world: World) -> str:
     views: dict[str, list[int]] = {}
     for number in context.open:
-        views.setdefault(tutor_of(world, "prompt.style compact").compact(context.copies[number - 1]), []).append(number)
+        views.setdefault(tutor_of(world, "prompt.style", "compact").compact(context.copies[number - 1]), []).append(
+            number
+        )
     recent = sorted(views.items(), key=lambda group: any(number in context.acted for number in group[1]))
     parts = [f"{' '.join(f'env_{number}' for number in alike)}\n{view}" for view, alike in recent]
     if context.actions and not context.acted:

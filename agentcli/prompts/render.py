@@ -113,7 +113,7 @@ def _history(context: Context, length: int) -> str:
 
 
 def _compact(context: Context, settings: PromptSettings, world: World) -> str:
-    return tutor_of(world, "prompt.style compact").compact(context)
+    return tutor_of(world, "prompt.style", "compact").compact(context)
 
 
 STYLES: dict[str, Callable[[Context, PromptSettings, World], str]] = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from agentcli.environments.protocol import tutor_of
+from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
@@ -47,8 +47,13 @@ def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
         outputs=directory.trained,
         trees=trees,
         model=model,
-        entities=tutor_of(make_world(settings.environment), "--model tiny").vocabulary() if model == "tiny" else [],
+        entities=entities_of(make_world(settings.environment)) if model == "tiny" else [],
     )
+
+
+def entities_of(world: World) -> list[str]:
+    """The names that a tiny tokenizer holds as whole tokens. A world without a tutor names none: the trees' own words do."""
+    return world.vocabulary() if isinstance(world, Tutor) else []
 
 
 def sft(settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation) -> StageRecord:
