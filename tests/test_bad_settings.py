@@ -205,7 +205,13 @@ NAMES: list[Case] = [
     ("device", None, (*ROLLOUT, "--device", "gpu"), 2, ("policy.device: no device 'gpu'",)),
     ("dtype", None, (*ROLLOUT, "--dtype", "fp8"), 2, ("policy.dtype: no dtype 'fp8'",)),
     ("style", None, (*ROLLOUT, "--set", "prompt.style=odd"), 2, ("prompt.style: no style 'odd'",)),
-    ("branch", None, (*ROLLOUT, "--method", "spark", "--branch", "odd"), 2, ("rollout.branch is 'odd'",)),
+    (
+        "branch",
+        None,
+        (*ROLLOUT, "--method", "spark", "--roots", "1", "--branch", "odd"),
+        2,
+        ("rollout.branch is 'odd'",),
+    ),
     ("schedule", None, (*SFT, "--set", "sft.schedule=odd"), 2, ("sft.schedule: no schedule 'odd'",)),
     (
         "label",
@@ -218,7 +224,7 @@ NAMES: list[Case] = [
     ("kind of file", None, ("validate", "--kind", "tre", "toy.yaml"), 2, ("no schema 'tre'; did you mean tree?",)),
 ]
 EFFECTLESS: list[Case] = [
-    ("roots of chain", None, (*ROLLOUT, "--roots", "2"), 2, ("--roots has no effect", "--method")),
+    ("roots of chain", None, (*ROLLOUT, "--roots", "2"), 2, ("--roots 2: rollout.roots", "--method")),
     ("model of expert", None, (*ROLLOUT, "--policy", "expert"), 2, ("--model has no effect with --policy expert",)),
     ("base-url", None, (*ROLLOUT, "--base-url", "http://x/v1"), 2, ("--base-url has no effect", "--policy openai")),
     ("split of a panel", None, (*PANEL, "--split", "test"), 2, ("--split has no effect with the panel file",)),

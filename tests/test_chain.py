@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.records.files import read_json, read_records, sha256_file, write_json
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Outcome, Record, Tree, Validity
@@ -38,7 +38,7 @@ prompt: {{style: compact}}
 policy: {{temperature: 1.0, max_tokens: 24}}
 demos: {{count: 120, overlook: 0.5, wander: 0.2, stray: 0.1, keep: all}}
 sft: {{updates: 200, learning_rate: 3.0e-3}}
-rollout: {{leaves: {LEAVES}, tasks_per_step: {TASKS}, roots: 2}}
+rollout: {{leaves: {LEAVES}, tasks_per_step: {TASKS}}}
 train: {{learning_rate: 1.0e-4, rows_per_update: 32, beta: 0.01}}
 run: {{iterations: 2}}
 """
@@ -47,7 +47,7 @@ START = "runs/sft/checkpoint"
 
 def agentcli(*words: str) -> Any:
     """One command line in this process, which must end well."""
-    result = CliRunner().invoke(app, [*words, "-q"])
+    result = CliRunner().invoke(build(), [*words, "-q"])
     assert result.exit_code == 0, f"agentcli {' '.join(words)}: {result.output}"
     return result
 
@@ -109,7 +109,7 @@ def together(chain: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(chain: Path) -> Path:
-    return rollout("runs/spark", "--method", "spark", "--branch", "fixed:0.5")
+    return rollout("runs/spark", "--method", "spark", "--roots", "2", "--branch", "fixed:0.5")
 
 
 def test_every_stage_leaves_files_that_decode() -> None:
@@ -268,7 +268,9 @@ def test_evaluations_walk_the_whole_panel_once(chain: Path) -> None:
     ]:
         result = json.loads(agentcli(words[0], str(run), *words[1:], "--json").stdout)
         episodes = lines(f"{run}/evaluation/{label}.jsonl", Episode)
-        panel = json.loads(CliRunner().invoke(app, ["env", "panel", "-c", "smoke.yaml", "--split", words[2]]).stdout)
+        panel = json.loads(
+            CliRunner().invoke(build(), ["env", "panel", "-c", "smoke.yaml", "--split", words[2]]).stdout
+        )
         assert [(row.task, row.sample) for row in episodes] == [
             (task["id"], sample) for task in panel["tasks"] for sample in range(samples)
         ]

@@ -68,7 +68,6 @@ RUN_ON_FIRST_LINES = {
     "exploration",
     "policies",
     "prompts",
-    "records",
     "reports",
     "stages",
     "training",

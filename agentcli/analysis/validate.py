@@ -15,10 +15,10 @@ import msgspec
 from agentcli.analysis.alike import panel_hash
 from agentcli.analysis.schema import kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
+from agentcli.exploration.settings import decode
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
 from agentcli.records.trees import validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
@@ -114,7 +114,9 @@ def _validate_json(path: Path, kind: str) -> None:
 def _validate_recorded(path: Path, name: str, stage: StageRecord) -> None:
     """Check the settings of a stage: the next stage inherits them."""
     try:
-        msgspec.convert(stage.settings, Settings)
+        decode(stage.settings)
+    except UsageError as error:
+        raise DataError(f"{path}: stages.{name}.settings: {error}; these settings cannot be inherited") from error
     except (msgspec.ValidationError, RecursionError) as error:
         fault = shown(str(error).replace("`$", f"`$.stages.{name}.settings"))
         raise DataError(f"{path}: {fault}; these settings cannot be inherited") from error
@@ -126,7 +128,8 @@ def _validate_settings(path: Path) -> None:
     from agentcli.exploration.registry import make as make_exploration
     from agentcli.policies.registry import policy_names
     from agentcli.prompts.render import STYLES
-    from agentcli.stages.layers import read_yaml, resolve
+    from agentcli.stages.layers import resolve
+    from agentcli.stages.yaml_files import read_yaml
 
     try:
         settings = resolve(None, [path], {}, [], {})

@@ -4,6 +4,7 @@ import errno
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,6 +29,7 @@ from agentcli.cli import (
     train,
     validate,
 )
+from agentcli.cli.completion import ASKED
 from agentcli.cli.errors import FAILED, INTERRUPTED, say
 from agentcli.errors import UsageError
 
@@ -61,8 +63,11 @@ GROUPS = {
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-def build() -> typer.Typer:
-    """The Typer app with every subcommand."""
+def build(words: Sequence[str] | None = None) -> typer.Typer:
+    """The Typer app with every subcommand.
+
+    With `words`, what was typed, only commands named there have their options: the others would be made in vain.
+    """
     app = typer.Typer(
         name="agentcli",
         help="Train language-model agents in stages that read files and write files.",
@@ -74,7 +79,7 @@ def build() -> typer.Typer:
     )
     app.callback()(_main_options)
     for module in COMMANDS:
-        module.COMMAND.register(app)
+        module.COMMAND.register(app, whole=words is None or module.COMMAND.name in words)
     for name, (module, help) in GROUPS.items():
         group = typer.Typer(help=help, no_args_is_help=True, context_settings=SETTINGS)
         for command in module.COMMANDS:
@@ -95,8 +100,6 @@ Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_
 def _main_options(version: Version = False) -> None:
     """Options before the subcommand."""
 
-
-app = build()
 
 TypingError: type[Exception] = typer.BadParameter.__mro__[1]
 """What Typer raises for words that it cannot make sense of. It has no public name but is the parent of one that has."""
@@ -122,7 +125,7 @@ def main() -> None:
 def _run(words: list[str]) -> int | None:
     """Do what the words say and return the exit code."""
     try:
-        code: int | None = app(words, prog_name="agentcli", standalone_mode=False)
+        code: int | None = build(None if ASKED else words)(words, prog_name="agentcli", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code

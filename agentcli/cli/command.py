@@ -34,9 +34,10 @@ if TYPE_CHECKING:
 class Command:
     """One subcommand.
 
-    `arguments` are its positional arguments. `inherits`: without --preset, settings recorded in RUN (or runs/latest)
-    are the lowest layer; `fresh` commands start a new run, and only inherit when nothing else names a model or settings. When
-    one goes on with a run (--resume -o DIR), it takes from there what it would inherit: runs/latest may be another by now.
+    `arguments` are its positional arguments; `of_methods` makes options from the methods' settings. `inherits`: without
+    --preset, settings recorded in RUN (or runs/latest) are the lowest layer; `fresh` commands start a new run, and only
+    inherit when nothing else names a model or settings. When one goes on with a run (--resume -o DIR), it takes from there
+    what it would inherit: runs/latest may be another by now.
     """
 
     name: str
@@ -46,21 +47,28 @@ class Command:
     arguments: tuple[Option, ...] = ()
     inherits: bool = False
     fresh: bool = False
+    of_methods: Callable[[], tuple[Option, ...]] = tuple
+
+    @property
+    def every_option(self) -> tuple[Option, ...]:
+        """All options. Imports the methods where some are made from their settings."""
+        return (*self.options, *self.of_methods())
 
     @property
     def vocabulary(self) -> tuple[Option, ...]:
         """Options and positional arguments."""
-        return (*self.options, *self.arguments)
+        return (*self.every_option, *self.arguments)
 
-    def register(self, app: typer.Typer) -> None:
-        """Add it to a Typer app."""
-        app.command(self.name, help=self.body.__doc__, epilog=f"Example: {self.example}")(self._callback())
+    def register(self, app: typer.Typer, *, whole: bool = True) -> None:
+        """Add it to a Typer app; without its options unless `whole`, for a list of commands."""
+        callback = self._callback() if whole else _nothing
+        app.command(self.name, help=self.body.__doc__, epilog=f"Example: {self.example}")(callback)
 
     def _callback(self) -> Callable[..., None]:
         def callback(**values: Any) -> None:
             call = Call(self, values)
             refuse_empty(call.command)
-            refuse_swallowed(self.options, values)
+            refuse_swallowed(self.every_option, values)
             with one_line_errors(call.how_to_go_on), call:
                 self.body(call)
 
@@ -72,7 +80,7 @@ class Command:
         for argument in self.arguments:
             info = typer.Argument(metavar=argument.metavar, help=argument.help, autocompletion=_completion(argument))
             parameters.append(_parameter(argument.name, argument.kind | None, None, info))
-        for option in self.options:
+        for option in self.every_option:
             detail = typer.Option(
                 *option.declarations,
                 help=option.help,
@@ -85,6 +93,10 @@ class Command:
                 _parameter(option.name, bool if switch else option.kind | None, False if switch else None, detail)
             )
         return parameters
+
+
+def _nothing() -> None:
+    """Stands for a command that was not typed."""
 
 
 def _parameter(name: str, kind: Any, default: Any, info: Any) -> inspect.Parameter:

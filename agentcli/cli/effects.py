@@ -9,15 +9,6 @@ if TYPE_CHECKING:
     from agentcli.cli.options import Option
     from agentcli.records.settings import Settings
 
-METHODS = {
-    "rollout.roots": ("spark", "carl", "arpo", "treerl", "treerpo"),
-    "rollout.branching": ("spark", "arpo"),
-    "rollout.branch": ("spark",),
-    "rollout.criterion": ("carl",),
-    "rollout.copies": ("dpepo",),
-}
-"""Settings that only some built-in ways of growing trees read."""
-KNOWN = {"chain", "test-time-branch", *(method for methods in METHODS.values() for method in methods)}
 MODEL_FREE = {"expert", "search", "random"}
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
 MODEL_ONLY = {*LOADED_HERE, "policy.model", "policy.temperature", "evaluation.temperature"}
@@ -35,15 +26,12 @@ def refuse_without_effect(options: "Iterable[Option]", flags: Mapping[str, Any],
 
 
 def _reason(path: str, settings: "Settings", policy: str) -> str | None:
-    method = settings.rollout.method
-    if path in METHODS and method in KNOWN and method not in METHODS[path]:
-        return f"with rollout.method {method}; add --method {' or '.join(METHODS[path])}, or leave it out"
     if path == "rollout.distinct" and settings.rollout.distinct:
         return _why_not_distinct(settings, policy)
     if path == "rollout.minimum_leaves" and settings.rollout.deadline_seconds is None:
         return "without a deadline; add --deadline SECONDS or leave it out"
-    if path == "prompt.history" and method == "dpepo":
-        return "with rollout.method dpepo, which shows all that happened; leave it out"
+    if path == "prompt.history" and settings.rollout.numbered:
+        return f"with rollout.method {settings.rollout.method}, which shows all that happened; leave it out"
     if path in MODEL_ONLY and policy in MODEL_FREE:
         return f"with --policy {policy}, which asks no model; leave one of the two out"
     if path in LOADED_HERE and policy == "openai":

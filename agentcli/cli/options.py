@@ -9,13 +9,17 @@ import dataclasses
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
 from agentcli.cli import completion
 from agentcli.cli.completion import Values
 from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from msgspec.structs import FieldInfo
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,32 +122,6 @@ METHOD = _setting(
     completion.exploration_methods,
 )
 LEAVES = _setting("--leaves", int, "rollout.leaves", "Leaf budget N of a tree (chain: the group size).", "Method", "N")
-ROOTS = _setting(
-    "--roots",
-    int,
-    "rollout.roots",
-    "Trajectories from the initial state before any fork (spark; carl: N0; ...).",
-    "Method",
-    "M",
-)
-BRANCHING = _setting(
-    "--branching", int, "rollout.branching", "Continuations of a state that is branched (spark, arpo).", "Method", "B"
-)
-BRANCH = _setting(
-    "--branch", str, "rollout.branch", "Where to branch (spark): explore, fixed:P or entropy.", "Method", "RULE"
-)
-CRITERION = _setting(
-    "--criterion",
-    str,
-    "rollout.criterion",
-    "Which state to fork (carl): entropy or random.",
-    "Method",
-    "NAME",
-    completion.fixed("entropy", "random"),
-)
-COPIES = _setting(
-    "--copies", int, "rollout.copies", "Copies of the environment a response acts in (dpepo).", "Method", "K"
-)
 DISTINCT = _setting(
     "--distinct",
     int,
@@ -238,8 +216,53 @@ LAYERS = (PRESET, CONFIG, SET)
 REPORTING = (DRY_RUN, JSON, QUIET)
 WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
 SAMPLING = (POLICY, MODEL, ADAPTER, BASE_URL, DEVICE, DTYPE, TEMPERATURE, HISTORY)
-GROWTH = (LEAVES, ROOTS, BRANCHING, BRANCH, CRITERION, COPIES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
+GROWTH = (LEAVES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
 PACE = (SEED, CONCURRENCY)
+METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
+"""The types that an option made from a setting may have."""
+
+
+def method_options(methods: Sequence[str] | None = None, section: str = "rollout") -> tuple[Option, ...]:
+    """An option for every plain setting that one of `methods` brings, made from its field; None: all methods.
+
+    The docstring under the field is the help. This imports the methods.
+    """
+    from agentcli.exploration.registry import method_names
+    from agentcli.exploration.settings import own_fields, rollout_class
+    from agentcli.records.docs import field_docs
+
+    fields: dict[str, FieldInfo] = {}
+    helps: dict[str, str] = {}
+    users: dict[str, list[str]] = {}
+    for method in method_names() if methods is None else methods:
+        docs = field_docs(rollout_class(method))
+        for field in own_fields(method):
+            fields.setdefault(field.name, field)
+            helps.setdefault(field.name, docs.get(field.name, ""))
+            users.setdefault(field.name, []).append(method)
+    options = []
+    for name, field in fields.items():
+        kind, choices = _typed_as(field.type)
+        if kind is not None:
+            suffix = f" ({', '.join(users[name])})" if methods is None else ""
+            values = completion.fixed(*choices) if choices else None
+            metavar = "|".join(choices) or METAVARS[kind]
+            flag = f"--{name.replace('_', '-')}"
+            declared = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+            options.append(
+                _setting(declared, kind, f"{section}.{name}", helps[name] + suffix, "Method", metavar, values)
+            )
+    return tuple(options)
+
+
+def _typed_as(kind: Any) -> tuple[type | None, tuple[str, ...]]:
+    """How a setting's value is typed on a command line, and its choices; None where it cannot be (a section, a list)."""
+    inner = [one for one in get_args(kind) if one is not type(None)]
+    if get_origin(kind) is Literal:
+        return str, tuple(map(str, inner))
+    if get_origin(kind) is Annotated or (get_origin(kind) in (Union, UnionType) and len(inner) == 1):
+        return _typed_as(inner[0])
+    return (kind if kind in METAVARS else None), ()
 
 
 def given(options: tuple[Option, ...], values: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def show(call: Call) -> None:
     """Print a preset, comments and all; with --json only what it sets."""
     import json
 
-    from agentcli.stages.layers import read_yaml
+    from agentcli.stages.yaml_files import read_yaml
 
     path = _named(call)
     values = read_yaml(path)
@@ -36,7 +36,7 @@ def copy(call: Call) -> None:
     import shlex
 
     from agentcli.records.files import write_atomic
-    from agentcli.stages.layers import read_yaml
+    from agentcli.stages.yaml_files import read_yaml
 
     path = _named(call)
     read_yaml(path)

@@ -14,6 +14,7 @@ from agentcli.cli.options import (
     SAMPLING,
     SHARD,
     WORLD,
+    method_options,
 )
 
 
@@ -33,5 +34,6 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(*LAYERS, *WORLD, SHARD, *SAMPLING, METHOD, *GROWTH, ITERATION, *PACE, OUT, RESUME, OVERWRITE, *REPORTING),
+    of_methods=method_options,
     example="agentcli rollout --preset quickstart --model runs/sft/checkpoint --method spark --tasks 16 -o runs/x",
 )

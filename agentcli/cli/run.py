@@ -15,6 +15,7 @@ from agentcli.cli.options import (
     TRACKER,
     WORLD,
     Option,
+    method_options,
 )
 
 ITERATIONS = Option("iterations", ("--iterations",), int, "Times round the loop.", "run.iterations", "Method", "K")
@@ -37,5 +38,6 @@ COMMAND = Command(
     inherits=True,
     fresh=True,
     options=(CONFIG, SET, ITERATIONS, *WORLD, *SAMPLING, *GROWTH, *PACE, TRACKER, OUT, RESUME, OVERWRITE, *REPORTING),
+    of_methods=method_options,
     example="agentcli run quickstart --model runs/sft/checkpoint -o runs/rl",
 )

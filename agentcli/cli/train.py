@@ -39,13 +39,14 @@ def train(call: Call) -> None:
     """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that of -o."""
     from agentcli.stages.train import perform, plan
 
+    settings = call.settings
     run = call.run
     model = call.model(updated=False)
     if model is None:
         raise UsageError(
-            f"policy.kind is {call.settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
+            f"policy.kind is {settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
         )
-    update = plan(call.settings, run, call.write_to(run), model=model)
+    update = plan(settings, run, call.write_to(run), model=model)
     call.carry_out(update, perform, update.used)
 
 

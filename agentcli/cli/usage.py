@@ -73,7 +73,7 @@ def _problem(error: Exception, words: Sequence[str], node: "Command | Commands",
 
 
 def _problem_of_command(error: Exception, option: str | None, words: Sequence[str], command: Command) -> str | None:
-    options = {name: known for known in command.options for name in known.names}
+    options = {name: known for known in command.every_option for name in known.names}
     for word, after in itertools.pairwise(words):
         if word in options and options[word].takes_value and after in options:
             return f"{word} needs a value ({options[word].metavar}), not {after};"

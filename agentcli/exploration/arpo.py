@@ -7,21 +7,28 @@ when all have ended is spent on new trajectories from the initial state.
 
 import asyncio
 
+import msgspec
+
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow
-from agentcli.exploration.spark import branch_out
-from agentcli.exploration.triggers import rising_entropy
-from agentcli.records.settings import Settings
+from agentcli.exploration.spark import BranchingRollout, branch_out
+from agentcli.exploration.triggers import EntropySettings, rising_entropy
 from agentcli.records.types import Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """A tree with exactly `rollout.leaves` leaves.
+class ArpoRollout(BranchingRollout, kw_only=True):
+    """Settings of arpo."""
+
+    entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
+
+
+async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
+    """A tree with exactly `leaves` leaves.
 
     Raises UsageError when roots exceed leaves, and for a policy that gives no log-probabilities.
     """
-    rollout = settings.rollout
-    root, grown = await branch_out(actor, rollout, rising_entropy(rollout.entropy, "--method spark"))
-    left = range(rollout.leaves - grown)
-    await asyncio.gather(*(follow(actor, root, rollout.roots + index) for index in left))
+    triggered = rising_entropy(settings.entropy, "--method spark")
+    root, grown = await branch_out(actor, settings, triggered)
+    indices = range(settings.roots, settings.roots + settings.leaves - grown)
+    await asyncio.gather(*(follow(actor, root, index) for index in indices))
     return actor.tree("arpo")

@@ -17,39 +17,42 @@ from typing import Any
 
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
-from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.settings import Count, RolloutSettings, Settings
 from agentcli.records.types import Ledger, Task, Tree
 
-Explore = Callable[[Actor, Settings], Awaitable[Tree]]
+Explore = Callable[[Actor, RolloutSettings], Awaitable[Tree]]
+"""An exploration method; its settings are of the class that it is annotated with."""
 
 UNITS = {"tokens": "generated_tokens", "steps": "steps", "leaves": "leaves"}
 """What a budget may count, and the ledger's name for it."""
 
 
-def first_leaves(rollout: RolloutSettings) -> int:
-    """`rollout.roots`, the leaves a tree has before any fork. Raises UsageError when they exceed the budget."""
-    if rollout.roots > rollout.leaves:
-        raise UsageError(
-            f"rollout.roots is {rollout.roots}, more than rollout.leaves ({rollout.leaves}); lower --roots"
-        )
-    return rollout.roots
+class RootedRollout(RolloutSettings, kw_only=True):
+    """Settings of the methods that begin with several trajectories and fork these."""
+
+    roots: Count = 4
+    """Trajectories that start from the initial state before any fork: M of spark, N0 of carl."""
+
+    def check(self) -> None:
+        """Raises UsageError when the first trajectories exceed the leaf budget."""
+        if self.roots > self.leaves:
+            raise UsageError(f"rollout.roots is {self.roots}, more than rollout.leaves ({self.leaves}); lower --roots")
 
 
 def within_deadline(explore: Explore) -> Explore:
-    """`explore`, ended after `rollout.deadline_seconds`: see Actor.cut for what becomes of the tree."""
+    """`explore`, ended after `deadline_seconds`: see Actor.cut for what becomes of the tree."""
 
-    async def bounded(actor: Actor, settings: Settings) -> Tree:
-        rollout = settings.rollout
-        if rollout.deadline_seconds is None:
+    async def bounded(actor: Actor, settings: RolloutSettings) -> Tree:
+        if settings.deadline_seconds is None:
             return await explore(actor, settings)
         try:
-            async with asyncio.timeout(rollout.deadline_seconds) as clock:
+            async with asyncio.timeout(settings.deadline_seconds) as clock:
                 return await explore(actor, settings)
         except TimeoutError:
             if not clock.expired():
                 raise
-        why = f"the tree was not finished within {rollout.deadline_seconds:g} s (rollout.deadline_seconds)"
-        return actor.cut(rollout.method, why, rollout.minimum_leaves)
+        why = f"the tree was not finished within {settings.deadline_seconds:g} s (rollout.deadline_seconds)"
+        return actor.cut(settings.method, why, settings.minimum_leaves)
 
     return bounded
 
@@ -70,9 +73,9 @@ class Budget:
 def highest(unit: str, settings: Settings) -> int:
     """What one tree may cost at most in tokens, steps or leaves, votes aside."""
     leaves, steps, tokens = settings.rollout.leaves, settings.environment.max_steps, settings.policy.max_tokens
-    copies = settings.rollout.copies if settings.rollout.method == "dpepo" else 1
+    moves = settings.rollout.moves_per_step
     draws = 1 + settings.rollout.distinct
-    return leaves * {"leaves": 1, "steps": steps * copies, "tokens": steps * tokens * draws}[unit]
+    return leaves * {"leaves": 1, "steps": steps * moves, "tokens": steps * tokens * draws}[unit]
 
 
 def parse_budget(text: str | None) -> Budget | None:

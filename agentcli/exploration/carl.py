@@ -15,25 +15,32 @@ import math
 import random
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Literal
 
 from agentcli.exploration.actor import Actor, Lineage, Node
-from agentcli.exploration.budget import first_leaves
+from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.chain import follow
 from agentcli.exploration.triggers import surprise
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.siblings import was_sampled
 from agentcli.records.types import Tree
 
 INSTEAD = "--criterion random"
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """A tree with `rollout.leaves` leaves; fewer only where no action could be sampled at all.
+class CarlRollout(RootedRollout, kw_only=True):
+    """Settings of carl."""
+
+    criterion: Literal["entropy", "random"] = "entropy"
+    """Which state is forked: the one with the most entropy per action sampled there, or one drawn at random (003 Table 4)."""
+
+
+async def explore(actor: Actor, settings: CarlRollout) -> Tree:
+    """A tree with `leaves` leaves; fewer only where no action could be sampled at all.
 
     Raises UsageError when roots exceed leaves, and for a policy that gives no log-probabilities.
     """
-    await fork_progressively(actor, settings.rollout, settings.rollout.criterion)
+    await fork_progressively(actor, settings, settings.criterion)
     return actor.tree("carl")
 
 
@@ -52,7 +59,7 @@ class Candidate:
         return math.fsum(self.surprises) / len(self.surprises) / self.children
 
 
-async def fork_progressively(actor: Actor, rollout: RolloutSettings, criterion: str) -> None:
+async def fork_progressively(actor: Actor, settings: RootedRollout, criterion: str) -> None:
     """Algorithm 1: `roots` trajectories from scratch, then one fork after another until there are `leaves`."""
     buffer: dict[Lineage, Candidate] = {}  # in order of creation
 
@@ -63,11 +70,12 @@ async def fork_progressively(actor: Actor, rollout: RolloutSettings, criterion: 
             if reached.step is not None and was_sampled(reached.step):
                 candidate.surprises.append(surprise(reached.step, INSTEAD) if criterion == "entropy" else 0.0)
 
-    roots = actor.roots = first_leaves(rollout)
+    settings.check()
+    actor.roots = settings.roots
     root = await actor.start()
-    for trajectory in await asyncio.gather(*(follow(actor, root, index) for index in range(roots))):
+    for trajectory in await asyncio.gather(*(follow(actor, root, index) for index in range(settings.roots))):
         record(trajectory)
-    for turn in range(rollout.leaves - roots):
+    for turn in range(settings.leaves - settings.roots):
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
         if not candidates:
             return

@@ -6,14 +6,14 @@ With prompt.style react and no training this is ReAct. A slow trajectory never h
 import asyncio
 
 from agentcli.exploration.actor import Actor, Node
-from agentcli.records.settings import Settings
+from agentcli.records.settings import RolloutSettings
 from agentcli.records.types import Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """A tree that branches only at the root, with exactly `rollout.leaves` leaves."""
+async def explore(actor: Actor, settings: RolloutSettings) -> Tree:
+    """A tree that branches only at the root, with exactly `leaves` leaves."""
     root = await actor.start()
-    await asyncio.gather(*(follow(actor, root, index) for index in range(settings.rollout.leaves)))
+    await asyncio.gather(*(follow(actor, root, index) for index in range(settings.leaves)))
     return actor.tree("chain")
 
 

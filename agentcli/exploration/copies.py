@@ -59,7 +59,7 @@ class Answer:
     """Responses thrown away before this one."""
 
 
-async def open_copies(actor: Actor, count: int) -> Copies:
+async def open_copies(actor: Actor, count: int, *, limited: bool) -> Copies:
     """`count` copies of the initial state. When the engine cannot open the task, every act on them is an errored leaf."""
     root = await actor.start()
     copies = (root.context,) * count
@@ -69,7 +69,7 @@ async def open_copies(actor: Actor, count: int) -> Copies:
         observations=(_seen(copies),),
         admissible=root.context.admissible,
         copies=copies,
-        limited=actor.settings.rollout.beyond == "failure",
+        limited=limited,
     )
     return Copies((), (root.state,) * count if root.state is not None else (), context)
 
@@ -216,7 +216,7 @@ def _outcome(actor: Actor, reached: Copies, moves: list[Move], answer: Answer) -
     where it is so set when a copy above the last was named. Truncated at the horizon."""
     if answer.reply.stop is StopReason.OVERLONG:
         return Outcome.FAILURE
-    if answer.parsed.beyond and actor.settings.rollout.beyond == "failure":
+    if answer.parsed.beyond and reached.context.limited:
         return Outcome.FAILURE
     if any(move.outcome is Outcome.SUCCESS for move in moves):
         return Outcome.SUCCESS

@@ -6,17 +6,36 @@ has. Step.moves holds what happened in each copy; the reward scheme is the credi
 """
 
 import asyncio
+from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.copies import Copies, act, open_copies
-from agentcli.records.settings import Settings
+from agentcli.records.settings import Count, RolloutSettings
 from agentcli.records.types import Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """A tree that branches only at the root: `rollout.leaves` trajectories, each in `rollout.copies` copies."""
-    start = await open_copies(actor, settings.rollout.copies)
-    await asyncio.gather(*(follow(actor, start, index) for index in range(settings.rollout.leaves)))
+class DpepoRollout(RolloutSettings, kw_only=True):
+    """Settings of dpepo."""
+
+    alone: ClassVar[str] = "dpepo"
+    numbered: ClassVar[bool] = True
+
+    copies: Count = 4
+    """K: copies of the environment that one response may act in; 004 evaluates with 5."""
+    beyond: Literal["malformed", "failure"] = "malformed"
+    """A response that names a copy above K. malformed: nothing is done. failure: the task has failed, and the full prompt says
+    so (004 5.3, its exploration-limiting prompt). 004 fails such trials where it varies K (Figure 4)."""
+
+    @property
+    def moves_per_step(self) -> int:
+        """A response may act in every copy."""
+        return self.copies
+
+
+async def explore(actor: Actor, settings: DpepoRollout) -> Tree:
+    """A tree that branches only at the root: `leaves` trajectories, each in `copies` copies."""
+    start = await open_copies(actor, settings.copies, limited=settings.beyond == "failure")
+    await asyncio.gather(*(follow(actor, start, index) for index in range(settings.leaves)))
     return actor.tree("dpepo")
 
 

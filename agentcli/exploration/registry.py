@@ -1,9 +1,9 @@
 """All exploration methods by name. An installed package adds its own under the entry-point group
-`agentcli.exploration`: a module with `async def explore(actor, settings) -> Tree`."""
+`agentcli.exploration`: a module with `async def explore(actor, settings) -> Tree`. The class that `settings` is annotated
+with holds the method's own settings (settings.py)."""
 
 from agentcli.errors import UsageError
-from agentcli.exploration.budget import Explore, first_leaves, parse_budget, within_deadline
-from agentcli.exploration.triggers import probability_of
+from agentcli.exploration.budget import Explore, parse_budget, within_deadline
 from agentcli.records.settings import Settings
 from agentcli.registry import Registry
 
@@ -17,10 +17,6 @@ METHODS = {
     "dpepo": "agentcli.exploration.dpepo",
     "test-time-branch": "agentcli.exploration.test_time_branch",
 }
-
-FORKING = ("spark", "carl", "arpo", "treerl", "treerpo")
-"""Methods that begin with `rollout.roots` trajectories."""
-
 
 REGISTRY = Registry("agentcli.exploration", METHODS, key="rollout.method", what="exploration method")
 
@@ -36,16 +32,15 @@ def make(name: str) -> Explore:
 
 
 def check(settings: Settings) -> None:
-    """Raises UsageError for what would end the first tree, before a policy is loaded for it: an unknown method, budget or branching
-    criterion, more roots than leaves, and votes that are to be drawn again."""
+    """Refuse what would end the first tree, before a policy is loaded for it.
+
+    Raises UsageError for an unknown method, a budget that is none, values that do not go together, and votes to be drawn again.
+    """
     rollout = settings.rollout
     make(rollout.method)
     parse_budget(rollout.budget)
-    if rollout.method in FORKING:
-        first_leaves(rollout)
-    if rollout.method == "spark":
-        probability_of(rollout.branch)
-    if rollout.distinct and rollout.method == "test-time-branch":
+    rollout.check()
+    if rollout.distinct and not rollout.redraws:
         raise UsageError(
-            f"rollout.distinct is {rollout.distinct}, and votes of test-time-branch are never drawn again; set it to 0"
+            f"rollout.distinct is {rollout.distinct}, and votes of {rollout.method} are never drawn again; set it to 0"
         )

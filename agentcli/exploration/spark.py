@@ -9,35 +9,58 @@ entropy as in ARPO.
 
 import asyncio
 
+import msgspec
+
 from agentcli.exploration.actor import Actor, Node
-from agentcli.exploration.budget import first_leaves
+from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.chain import follow
-from agentcli.exploration.triggers import Trigger, trigger
-from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.exploration.triggers import EntropySettings, Trigger, probability_of, trigger
+from agentcli.records.settings import Count
 from agentcli.records.types import Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
+class BranchingRollout(RootedRollout, kw_only=True):
+    """Settings of the methods that branch where something triggers it."""
+
+    branching: Count = 2
+    """B: continuations of a state that is branched, the one that would be there anyway included."""
+
+
+class SparkRollout(BranchingRollout, kw_only=True):
+    """Settings of spark."""
+
+    branch: str = "explore"
+    """Where to branch. explore: where the policy says <explore>. fixed:P: with probability P after any step. entropy: as arpo."""
+    entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
+
+    def check(self) -> None:
+        """Raises UsageError for too many roots, and for a criterion that there is not."""
+        super().check()
+        probability_of(self.branch)
+
+
+async def explore(actor: Actor, settings: SparkRollout) -> Tree:
     """A forest of `roots` trees (children of the root) with at most `leaves` leaves.
 
     Raises UsageError when roots exceed leaves, `branch` is no known criterion, or it needs log-probabilities and there are none.
     """
-    await branch_out(actor, settings.rollout, trigger(settings.rollout.branch, actor))
+    await branch_out(actor, settings, trigger(settings.branch, settings.entropy, actor))
     return actor.tree("spark")
 
 
-async def branch_out(actor: Actor, rollout: RolloutSettings, triggered: Trigger) -> tuple[Node, int]:
+async def branch_out(actor: Actor, settings: BranchingRollout, triggered: Trigger) -> tuple[Node, int]:
     """Grow `roots` trajectories to their ends, branching where it is triggered: the initial state and the number of leaves."""
-    current = actor.roots = first_leaves(rollout)
+    settings.check()
+    current = actor.roots = settings.roots
     root = await actor.start()
     frontier = [(root, index) for index in range(current)]
-    while frontier and current < rollout.leaves:
+    while frontier and current < settings.leaves:
         reached = await asyncio.gather(*(actor.act(node, index) for node, index in frontier))
         frontier = []
         for node in reached:
             if node.finished:
                 continue
-            width = min(rollout.branching, rollout.leaves - current + 1) if triggered(node) else 1
+            width = min(settings.branching, settings.leaves - current + 1) if triggered(node) else 1
             current += width - 1
             frontier += [(node, index) for index in range(width)]
     await asyncio.gather(*(follow(actor, node, index) for node, index in frontier))

@@ -15,18 +15,35 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor, Node, Sampled
-from agentcli.records.settings import EvaluationSettings, Settings
+from agentcli.records.settings import Count, RolloutSettings
 from agentcli.records.types import Outcome, Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """`rollout.leaves` independent trajectories, each voting as `evaluation` (branching, vote, depth, vote_tokens) says."""
-    vote_by = VOTES[settings.evaluation.vote]
+class VotingRollout(RolloutSettings, kw_only=True):
+    """Settings of test-time-branch."""
+
+    redraws: ClassVar[bool] = False
+
+    branching: Count = 4
+    """Continuations sampled where the policy says <explore>."""
+    vote: Literal["action", "outcome"] = "action"
+    """action: the action most responses agree on is executed. outcome: each response is executed in a fork and followed to its
+    end, and the trajectory goes on as the one that ends best."""
+    depth: Count | None = None
+    """Most votes in one trajectory; None: at every <explore>."""
+    vote_tokens: Count | None = None
+    """No vote begins once a trajectory, its votes included, has generated so many tokens."""
+
+
+async def explore(actor: Actor, settings: VotingRollout) -> Tree:
+    """`leaves` independent trajectories, each voting as the settings say."""
+    vote_by = VOTES[settings.vote]
     root = await actor.start()
-    samples = range(settings.rollout.leaves)
-    await asyncio.gather(*(vote_by(actor, root, index, Polls(settings.evaluation)) for index in samples))
+    samples = range(settings.leaves)
+    await asyncio.gather(*(vote_by(actor, root, index, Polls(settings)) for index in samples))
     return actor.tree("test-time-branch")
 
 
@@ -34,7 +51,7 @@ async def explore(actor: Actor, settings: Settings) -> Tree:
 class Polls:
     """What one trajectory may still spend on votes."""
 
-    limits: EvaluationSettings
+    limits: VotingRollout
     held: int = 0
     tokens: int = 0
     """Generated for this trajectory so far, all votes included."""

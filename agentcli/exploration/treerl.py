@@ -5,13 +5,15 @@ alike. That is CARL's growth without its criterion; what sets the two apart is t
 """
 
 from agentcli.exploration.actor import Actor
+from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.carl import fork_progressively
-from agentcli.records.settings import Settings
 from agentcli.records.types import Tree
 
 
-async def explore(actor: Actor, settings: Settings) -> Tree:
-    """A tree with `rollout.leaves` leaves, `rollout.roots` of them grown before the first fork. Raises UsageError when roots
-    exceed leaves."""
-    await fork_progressively(actor, settings.rollout, "random")
-    return actor.tree(settings.rollout.method)
+async def explore(actor: Actor, settings: RootedRollout) -> Tree:
+    """A tree with `leaves` leaves, `roots` of them grown before the first fork.
+
+    Raises UsageError when roots exceed leaves.
+    """
+    await fork_progressively(actor, settings, "random")
+    return actor.tree(settings.method)

@@ -11,10 +11,24 @@ from collections.abc import Callable
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor, Node
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import EntropySettings
+from agentcli.records.settings import Finite, Section
 from agentcli.records.types import Step
 
 Trigger = Callable[[Node], bool]
+
+
+class EntropySettings(Section, kw_only=True):
+    """Branch after a step where base + weight * (H - H of the trajectory's first step) > threshold (003 eq. 28).
+
+    H is in nats per token, not normalised by a vocabulary.
+    """
+
+    base: Finite = 0.5
+    """alpha."""
+    weight: Finite = 0.2
+    """beta."""
+    threshold: Finite = 0.5
+    """tau."""
 
 
 def surprise(step: Step, instead: str) -> float:
@@ -39,13 +53,13 @@ def surprise(step: Step, instead: str) -> float:
     return -math.fsum(step.logprobs) / len(step.logprobs)
 
 
-def trigger(branch: str, actor: Actor) -> Trigger:
+def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
     """The criterion `rollout.branch` names: explore, fixed:P with P in [0, 1], or entropy. Raises UsageError."""
     probability = probability_of(branch)
     if probability is not None:
         return coin(probability, actor)
     if branch == "entropy":
-        return rising_entropy(actor.settings.rollout.entropy, "--branch explore")
+        return rising_entropy(entropy, "--branch explore")
     return lambda node: node.explores
 
 

@@ -22,7 +22,7 @@ POLICIES = {
 """Name -> "module:function". demonstrator: the policy that settings.demos describes, faults on purpose included."""
 
 MODEL_FREE = ("expert", "search", "random")
-"""Policies that answer for several copies of the environment when rollout.method is dpepo; a model learns to by itself."""
+"""Policies that answer for several copies of the environment where their answers are numbered; a model learns to by itself."""
 
 REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", what="policy")
 
@@ -40,7 +40,7 @@ def make_policy(settings: Settings, world: World, pool: Any, model_dir: str | No
     """
     kind = settings.policy.kind
     policy: Policy = REGISTRY.load(kind)(settings, world, pool, model_dir)
-    if kind in MODEL_FREE and settings.rollout.method == "dpepo":
+    if kind in MODEL_FREE and settings.rollout.numbered:
         from agentcli.policies.parallel_expert import in_parallel
 
         return in_parallel(policy, world)

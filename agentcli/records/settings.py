@@ -1,11 +1,12 @@
 """The settings of every stage: one vocabulary, one place.
 
 A preset, a -c file and --set all speak of these fields by path (rollout.leaves, policy.temperature). Unknown fields are
-errors. Units stand in names. Defaults are the papers' (SPARK appendix B.4) where they name a value. The settings of
-one credit method or one world live beside it and are reached through `credit` and `environment.options`.
+errors. Units stand in names. Defaults are the papers' (SPARK appendix B.4) where they name a value. What belongs to one
+exploration method, one credit method or one world stands beside it. Those settings are reached through `rollout`,
+`evaluation`, `credit` and `environment.options`.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -161,38 +162,19 @@ class SftSettings(Section, kw_only=True):
     lora: LoraSettings = msgspec.field(default_factory=LoraSettings)
 
 
-class EntropySettings(Section, kw_only=True):
-    """Branch after a step where base + weight * (H - H of the trajectory's first step) > threshold (003 eq. 28; arpo, and spark
-    with branch entropy). H is in nats per token, not normalised by a vocabulary."""
-
-    base: Finite = 0.5
-    """alpha."""
-    weight: Finite = 0.2
-    """beta."""
-    threshold: Finite = 0.5
-    """tau."""
-
-
 class RolloutSettings(Section, kw_only=True):
-    """How trees grow."""
+    """How trees grow, whatever the method. A method's own settings are a subclass beside it (agentcli/exploration/)."""
+
+    alone: ClassVar[str] = "chain"
+    """The method that samples a single trajectory of the policy that this one trains."""
+    numbered: ClassVar[bool] = False
+    """Whether responses name the copies of the environment that they act in."""
+    redraws: ClassVar[bool] = True
+    """Whether the method takes part in `distinct`."""
 
     method: str = "chain"
     leaves: Count = 8
-    """N: leaf budget of a tree; chain samples exactly N independent trajectories (the group size G)."""
-    roots: Count = 4
-    """Trajectories that start from the initial state before any fork: M of spark, N0 of carl, also arpo, treerl, treerpo."""
-    branching: Count = 2
-    """B: continuations of a state that is branched (spark, arpo), the one that would be there anyway included."""
-    branch: str = "explore"
-    """spark. explore: where the policy says <explore>. fixed:P: with probability P after any step. entropy: as arpo."""
-    entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
-    criterion: Literal["entropy", "random"] = "entropy"
-    """carl forks the state with the most entropy per action sampled there, or one drawn at random (003 Table 4)."""
-    copies: Count = 4
-    """K: copies of the environment that one response of dpepo may act in; 004 evaluates with 5."""
-    beyond: Literal["malformed", "failure"] = "malformed"
-    """dpepo: a response that names a copy above K. malformed: nothing is done. failure: the task has failed, and the full prompt
-    says so (004 5.3, its exploration-limiting prompt)."""
+    """Leaf budget N of a tree. chain samples exactly N independent trajectories: the group size G."""
     distinct: CountFromZero = 0
     """Most times that a child is sampled again because its action is a sibling's. 0: never. Its cost is charged; the stored
     log-probabilities stay the policy's own (exploration/distinct.py). Evaluations and demonstrations sample without it."""
@@ -212,6 +194,14 @@ class RolloutSettings(Section, kw_only=True):
     """Tasks of one iteration of `run` (and of `rollout --iteration`)."""
     iteration: CountFromZero | None = None
     """Take the slice of the panel that this iteration of `run` takes, with its seed."""
+
+    @property
+    def moves_per_step(self) -> int:
+        """How many actions one response may hold."""
+        return 1
+
+    def check(self) -> None:
+        """Raises UsageError for values that are good by themselves and not together."""
 
 
 class DpoSettings(Section, kw_only=True):
@@ -267,7 +257,11 @@ class TrainSettings(Section, kw_only=True):
 
 
 class EvaluationSettings(Section, kw_only=True):
-    """Whole panels, each episode once."""
+    """Whole panels, each episode once.
+
+    The settings of the methods that evaluations sample with stand here too: evaluation.vote, evaluation.copies
+    (agentcli/exploration/settings.py).
+    """
 
     split: str = "L0"
     tasks: Count | None = None
@@ -283,19 +277,6 @@ class EvaluationSettings(Section, kw_only=True):
     """pass-at-k: attempts allowed."""
     budget: str | None = None
     """As rollout.budget, for an evaluation: the panel's tasks until so much is spent."""
-    branching: Count = 4
-    """test-time-branch: continuations sampled where the policy emits <explore>."""
-    vote: Literal["action", "outcome"] = "action"
-    """test-time-branch. action: the action most responses agree on is executed. outcome: each response is executed in a fork and
-    followed to its end, and the trajectory goes on as the one that ends best."""
-    depth: Count | None = None
-    """test-time-branch: most votes in one trajectory; None: at every <explore>."""
-    vote_tokens: Count | None = None
-    """test-time-branch: no vote begins once a trajectory, its votes included, has generated so many tokens."""
-    copies: Count | None = None
-    """dpepo: copies of the environment in evaluations; None: rollout.copies. 004 evaluates with 5."""
-    beyond: Literal["malformed", "failure"] | None = None
-    """dpepo: rollout.beyond in evaluations; None: rollout.beyond. 004 fails such trials where it varies K (Figure 4)."""
 
 
 class TrackingSettings(Section, kw_only=True):

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentcli.errors import AgentCliError, DataError
+from agentcli.exploration.settings import as_method, own_fields
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
 from agentcli.stages.harvest import Grower, Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, refuse_shard, sampling_sources, single
+from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, refuse_shard, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
@@ -43,7 +44,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     settings = msgspec.structs.replace(
         settings,
         policy=msgspec.structs.replace(settings.policy, kind="demonstrator", model=name),
-        rollout=msgspec.structs.replace(settings.rollout, leaves=1, method=single(settings.rollout.method)),
+        rollout=as_method(settings.rollout, settings.rollout.alone, leaves=1),
     )
     refuse_shard(settings, "demos")
     world = check_sampling(settings, model)
@@ -67,8 +68,8 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """What of the rollout's settings an episode depends on."""
-    of_copies = {"copies": rollout.copies, "beyond": rollout.beyond} if rollout.method == "dpepo" else {}
-    return {"method": rollout.method, "overlong": rollout.overlong, **of_copies}
+    own = {field.name: getattr(rollout, field.name) for field in own_fields(rollout.method)}
+    return {"method": rollout.method, "overlong": rollout.overlong, **msgspec.to_builtins(own)}
 
 
 def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:

@@ -16,6 +16,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
+from agentcli.exploration.settings import as_method, own_fields
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -23,7 +24,7 @@ from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Pan
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources, single
+from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
@@ -54,7 +55,7 @@ class EvaluationPlan(WalkPlan):
 
 def plan_evaluation(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
     """`evaluation.samples` episodes per task of `evaluation.split`."""
-    method = single(settings.rollout.method)
+    method = settings.rollout.alone
     settings = _for_panel(settings, method, settings.evaluation.samples, settings.evaluation.split)
     return _plan("eval", settings, out, model)
 
@@ -69,7 +70,7 @@ def plan_pass_at_k(settings: Settings, out: Path, *, model: str | None) -> Evalu
     if not 1 <= k <= n:
         raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
     label = f"pass-at-k-{settings.evaluation.split}"
-    settings = _for_panel(settings, single(settings.rollout.method), n, label)
+    settings = _for_panel(settings, settings.rollout.alone, n, label)
     return _plan("pass-at-k", settings, out, model, k)
 
 
@@ -78,8 +79,11 @@ def plan_test_time_branch(settings: Settings, out: Path, *, model: str | None) -
 
     Raises UsageError for a policy that answers with several actions.
     """
-    if settings.rollout.method == "dpepo":
-        raise UsageError("test-time-branch votes on one action; a policy of rollout.method dpepo answers with several")
+    if settings.rollout.numbered:
+        method = settings.rollout.method
+        raise UsageError(
+            f"test-time-branch votes on one action; a policy of rollout.method {method} answers with several"
+        )
     label = f"test-time-branch-{settings.evaluation.split}"
     settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, label)
     return _plan("test-time-branch", settings, out, model)
@@ -89,6 +93,7 @@ def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Set
     """Settings whose rollout is the evaluation."""
     wanted = settings.evaluation
     policy = settings.policy
+    own = {field.name: getattr(wanted, field.name, None) for field in own_fields(method)}
     temperature = policy.temperature if wanted.temperature is None else wanted.temperature
     replace = msgspec.structs.replace
     return replace(
@@ -96,11 +101,8 @@ def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Set
         environment=replace(settings.environment, split=wanted.split, tasks=wanted.tasks),
         policy=replace(policy, temperature=temperature),
         rollout=replace(
-            settings.rollout,
-            method=method,
+            as_method(settings.rollout, method, **own),
             leaves=samples,
-            copies=wanted.copies or settings.rollout.copies,
-            beyond=wanted.beyond or settings.rollout.beyond,
             distinct=0,  # the samples of an evaluation are independent draws of the policy
             iteration=None,
             budget=wanted.budget,
@@ -182,7 +184,7 @@ class EpisodeFile:
     def __init__(self, plan: EvaluationPlan) -> None:
         self.path = plan.episodes
         self._samples = plan.settings.rollout.leaves
-        self._in_copies = plan.settings.rollout.method == "dpepo"
+        self._in_copies = plan.settings.rollout.numbered
 
     def complete(self) -> dict[str, Kept]:
         """Tasks that have all their samples, none errored."""

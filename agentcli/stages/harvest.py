@@ -76,7 +76,7 @@ class LocalGrower:
         """Grow a tree. Raises what the method raises: a wrong setting, a fault of ours."""
         begun = time.perf_counter()
         actor = Actor(job.task, self._pool, self._policy, self._world, self._settings, job.seed)
-        tree = await self._explore(actor, self._settings)
+        tree = await self._explore(actor, self._settings.rollout)
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
         await self._pool.release(job.task.id)

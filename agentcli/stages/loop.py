@@ -18,7 +18,8 @@ from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import UsageError
-from agentcli.exploration.registry import FORKING
+from agentcli.exploration.budget import RootedRollout
+from agentcli.exploration.settings import methods_with
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -130,10 +131,10 @@ def credit_of(settings: Settings) -> str | None:
             f"credit.method {name}: needs a critic's value of every step, and no policy stores one yet; choose a method without "
             "a critic, for instance --set credit.method=grpo"
         )
-    if getattr(own, "first_phase", "all") != "all" and settings.rollout.method not in FORKING:
+    if getattr(own, "first_phase", "all") != "all" and not isinstance(settings.rollout, RootedRollout):
         raise UsageError(
             f"credit.first_phase: trees of rollout.method {settings.rollout.method} have no first phase; sample with "
-            f"{', '.join(FORKING)}, or take --set credit.first_phase=all"
+            f"{', '.join(methods_with('roots'))}, or take --set credit.first_phase=all"
         )
     return name
 

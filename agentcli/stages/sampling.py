@@ -68,11 +68,6 @@ def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
     return [*model_sources(model), *([Path(panel)] if panel is not None else [])]
 
 
-def single(method: str) -> str:
-    """How one trajectory of the policy that `method` trains is sampled: parallel copies are its form, forks are not."""
-    return "dpepo" if method == "dpepo" else "chain"
-
-
 def start_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> Policy:
     """Load the policy; one with a model computes on `threads` torch threads. The caller closes it."""
     if model is not None:

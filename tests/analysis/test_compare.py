@@ -11,7 +11,7 @@ from compared_runs import compared, refused, toy
 from typer.testing import CliRunner
 
 from agentcli.analysis.validate import check, validate
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
@@ -72,11 +72,11 @@ def test_a_panel_that_is_left_out_of_the_test_is_named(runs: tuple[Path, Path]) 
     for run in runs:
         for label in ("b10", "b2"):
             evaluate(toy(evaluation={"split": "train", "label": label}), run, Invocation([]), model=None)
-    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.stderr == "left out of the Wilcoxon test over b2, test: b10 (it shares tasks with b2)\n"
-    answer = CliRunner().invoke(app, ["compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2"])
     assert answer.stderr == "left out of the Wilcoxon test over test, b10: b2 (it shares tasks with b10)\n"
-    told = CliRunner().invoke(app, ["compare", "a", "b", "--label", "b10", "--label", "b2"])
+    told = CliRunner().invoke(build(), ["compare", "a", "b", "--label", "b10", "--label", "b2"])
     assert (told.stderr, "Wilcoxon" in told.stdout) == ("", False), "of one panel there is no test to be left out of"
 
 
@@ -90,7 +90,7 @@ def test_labels_are_in_natural_order_or_as_they_were_asked_for(runs: tuple[Path,
     assert list(compared(*runs, labels=asked)["evaluations"]) == ["b10", "b2", "b1"]
     for label in expected:
         Path(f"b/evaluation/{label}.json").unlink()
-    note = CliRunner().invoke(app, ["compare", "a", "b"]).stderr
+    note = CliRunner().invoke(build(), ["compare", "a", "b"]).stderr
     assert "left out: B3, b1, b02, b2, b2-x and 2 more\n" in note
 
 
@@ -99,15 +99,15 @@ def test_shares_of_responses_beside_shares_of_moves_are_told(runs: tuple[Path, P
     assert compared(*runs)["evaluations"]["test"]["b"]["moves"] is not None
     forget_moves(Path("b"), extra=3)
     shutil.copytree("b", "c")
-    answer = CliRunner().invoke(app, ["compare", "a", "b", "c", "--label", "test"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b", "c", "--label", "test"])
     assert answer.exit_code == 0, answer.output
     assert answer.stderr == (
         "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses there and of "
         "moves beside them: b (test), c (test); evaluate again to compare these\n"
     )
-    assert CliRunner().invoke(app, ["compare", "b", "c"]).stderr == "", "both are older"
+    assert CliRunner().invoke(build(), ["compare", "b", "c"]).stderr == "", "both are older"
     forget_moves(Path("b"), extra=0)
-    assert CliRunner().invoke(app, ["compare", "a", "b"]).stderr == "", "in one environment responses are moves"
+    assert CliRunner().invoke(build(), ["compare", "a", "b"]).stderr == "", "in one environment responses are moves"
 
 
 def forget_moves(run: Path, extra: int) -> None:
@@ -173,7 +173,7 @@ def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alon
     with pytest.raises(UsageError, match="c: its rollout is of another panel"):
         compared("a", "c")
     evaluate(toy(), Path("c"), Invocation([]), model=None)
-    answer = CliRunner().invoke(app, ["compare", "a", "c", "--json"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "c", "--json"])
     assert "trees" not in json.loads(answer.stdout)
     assert "trees are left out: c: its rollout is of another panel" in answer.stderr
 
@@ -187,7 +187,7 @@ def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]
     assert (row["tasks"], row["against"]["tasks"]) == (5, 5)
     assert row["against"]["mcnemar"] == mcnemar_exact(successes(Path("a"))[:5], successes(Path("c")))
     assert (result["trees"]["a"]["tasks"], result["trees"]["c"]["tasks"]) == (12, 3)
-    answer = CliRunner().invoke(app, ["compare", "a", "c"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "c"])
     assert "tasks in common" in answer.stdout
 
 
@@ -216,7 +216,7 @@ def test_responses_that_cannot_be_read_are_told(runs: tuple[Path, Path]) -> None
     steps = [step for tree in trees for step in tree.steps]
     assert told["malformed"] == 1.0
     assert told["cut"] == sum(step.id % 2 for step in steps) / len(steps)
-    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     (row,) = [line for line in answer.stdout.splitlines() if "malformed % of responses" in line]
     assert [cell.strip() for cell in row.strip("│").split("│")][1:] == ["0.0", "100.0"]
 
@@ -290,10 +290,11 @@ def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
 def test_what_a_manifest_calls_the_method_does_not_matter(runs: tuple[Path, Path]) -> None:
     manifest = Path("b/manifest.json")
     manifest.write_bytes(manifest.read_bytes().replace(b'"method": "spark"', b'"method": "[/red]"'))
-    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.exit_code == 0, answer.output
     assert (
-        json.loads(CliRunner().invoke(app, ["compare", "a", "b", "--json"]).stdout)["trees"]["b"]["method"] == "spark"
+        json.loads(CliRunner().invoke(build(), ["compare", "a", "b", "--json"]).stdout)["trees"]["b"]["method"]
+        == "spark"
     )
 
 
@@ -312,13 +313,13 @@ def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path
             shutil.copy(path, path.replace("test", f"more{number}"))
     for path in ("b/trees.jsonl", "b/manifest.json"):
         Path(path).unlink()
-    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.exit_code == 0
     assert answer.stderr.splitlines() == [
         "evaluations that not every run holds are left out: more0, more1, more2, more3, more4 and 2 more",
         "trees are left out: b holds none",
     ]
-    assert CliRunner().invoke(app, ["compare", "a", "b", "-q"]).stderr == ""
+    assert CliRunner().invoke(build(), ["compare", "a", "b", "-q"]).stderr == ""
 
 
 def test_a_label_that_a_run_lacks_is_named(runs: tuple[Path, Path]) -> None:
@@ -336,7 +337,7 @@ def test_an_evaluation_that_was_killed_is_not_there(runs: tuple[Path, Path]) -> 
 
 
 def test_tables_and_json_on_stdout(runs: tuple[Path, Path]) -> None:
-    answer = CliRunner().invoke(app, ["compare", "a", "b"])
+    answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.exit_code == 0, answer.output
     assert answer.stderr == ""
     for part in (
@@ -350,5 +351,5 @@ def test_tables_and_json_on_stdout(runs: tuple[Path, Path]) -> None:
         assert part in answer.stdout
     assert "…" not in answer.stdout
     assert "solved" not in answer.stdout
-    as_json = CliRunner().invoke(app, ["compare", "a", "b", "--json", "--label", "test"])
+    as_json = CliRunner().invoke(build(), ["compare", "a", "b", "--json", "--label", "test"])
     assert json.loads(as_json.stdout)["evaluations"] == compared(*runs)["evaluations"]

@@ -12,7 +12,7 @@ from compared_runs import compared, refused
 from typer.testing import CliRunner
 
 from agentcli.analysis.compare_training import loop_folders, read_iteration
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
@@ -39,7 +39,7 @@ def forget(path: str, stage: str) -> None:
 
 
 def run(*words: str) -> Any:
-    answer = CliRunner().invoke(app, ["compare", *words])
+    answer = CliRunner().invoke(build(), ["compare", *words])
     assert answer.exit_code == 0, answer.output
     return answer
 
@@ -130,7 +130,7 @@ def test_a_loop_that_has_only_begun_is_left_out_or_refused() -> None:
         Path(f"y/iteration_00{number}/manifest.json").unlink()
     assert "what training cost is left out: y: no iteration of its loop has ended yet" in refused("x", "y", code=3)
     for name in ("x", "y"):
-        assert CliRunner().invoke(app, ["eval", name, "-c", "toy.yaml", "--model", "sft/checkpoint"]).exit_code == 0
+        assert CliRunner().invoke(build(), ["eval", name, "-c", "toy.yaml", "--model", "sft/checkpoint"]).exit_code == 0
     answer = run("x", "y")
     assert answer.stderr == "what training cost is left out: y: no iteration of its loop has ended yet\n"
     assert "training" not in compared("x", "y")
@@ -138,7 +138,7 @@ def test_a_loop_that_has_only_begun_is_left_out_or_refused() -> None:
 
 def test_evaluations_and_costs_of_loops_stand_together_unless_a_label_is_asked_for() -> None:
     for name in ("x", "y"):
-        assert CliRunner().invoke(app, ["eval", name, "-c", "toy.yaml"]).exit_code == 0
+        assert CliRunner().invoke(build(), ["eval", name, "-c", "toy.yaml"]).exit_code == 0
     assert {"evaluations", "training"} <= compared("x", "y").keys()
     assert "training" not in compared("x", "y", labels=("test",))
     assert "training" not in compared("x/evaluation/test.json", "y/evaluation/test.json")
@@ -172,8 +172,8 @@ def test_one_rollout_beside_loops() -> None:
     told = compared("x", "plain")["training"]["plain"]
     assert (told["iterations"], told["unfinished"], told["ended"], told["credit"]) == (None, None, None, None)
     assert (told["trees"], told["responses"], told["updates"], told["seconds"]["train"]) == (8, None, None, None)
-    assert CliRunner().invoke(app, ["assign-credit", "plain", "--method", "grpo"]).exit_code == 0
-    assert CliRunner().invoke(app, ["train", "plain", "-c", "toy.yaml"]).exit_code == 0
+    assert CliRunner().invoke(build(), ["assign-credit", "plain", "--method", "grpo"]).exit_code == 0
+    assert CliRunner().invoke(build(), ["train", "plain", "-c", "toy.yaml"]).exit_code == 0
     told = compared("x", "plain")["training"]["plain"]
     assert (told["credit"], told["responses"]["given"]) == ("grpo", told["ledger"]["steps"])
 

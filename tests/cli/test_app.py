@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from agentcli.cli import rollout
-from agentcli.cli.app import COMMANDS, GROUPS, app
+from agentcli.cli.app import COMMANDS, GROUPS, build
 from agentcli.cli.command import Call, Command
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
@@ -38,15 +38,15 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def agentcli(*arguments: str) -> Any:
     """One command line, in this process."""
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(build(), list(arguments))
 
 
 def test_help_loads_nothing_heavy() -> None:
     program = f"""
 import sys
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 try:
-    app(['--help'])
+    build(['--help'])(['--help'])
 except SystemExit:
     print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
@@ -135,7 +135,10 @@ def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyP
             "--set rollout.leavs=3: no setting 'rollout.leavs'; did you mean rollout.leaves?",
         ),
         (["rollout", "--preset", "quikstart"], "no preset 'quikstart'; did you mean quickstart?"),
-        (["rollout", "--method", "chain", "--roots", "3"], "--roots has no effect with rollout.method chain"),
+        (
+            ["rollout", "--method", "chain", "--roots", "3"],
+            "--roots 3: rollout.roots: chain has no such setting; add --method arpo or",
+        ),
         (["rollout", "--policy", "expert", "--temperature", "0.5"], "--temperature has no effect with --policy expert"),
         (["eval", "--policy", "random", "--temperature", "0.5"], "--temperature has no effect with --policy random"),
         (["demos", "--policy", "search", "--model", "x"], "--model has no effect with --policy search"),
@@ -214,7 +217,7 @@ def test_rollout_goes_on_from_the_latest_run_and_says_so(latest: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--preset", "quickstart"], ["--model", "x"], ["-c", "c.yaml"]])
 def test_rollout_inherits_no_settings_where_others_are_named(words: list[str], latest: Path) -> None:
-    Path("c.yaml").write_text("rollout: {roots: 2}", encoding="utf-8")
+    Path("c.yaml").write_text("rollout: {minimum_leaves: 3}", encoding="utf-8")
     call, _ = call_of(*words)
     assert call.settings.seed == 0
     assert call.model() == ("x" if "--model" in words else "runs/one/checkpoint")
@@ -223,7 +226,7 @@ def test_rollout_inherits_no_settings_where_others_are_named(words: list[str], l
 def test_stages_that_read_a_run_inherit_under_a_file_but_not_under_a_preset(latest: Path) -> None:
     from agentcli.cli import eval
 
-    Path("c.yaml").write_text("rollout: {roots: 2}", encoding="utf-8")
+    Path("c.yaml").write_text("rollout: {minimum_leaves: 3}", encoding="utf-8")
     assert call_of("-c", "c.yaml", command=eval.COMMAND)[0].settings.seed == 11
     assert call_of("runs/one", "--preset", "quickstart", command=eval.COMMAND)[0].settings.seed == 0
 
@@ -254,7 +257,7 @@ def test_an_evaluation_is_written_where_its_model_lies(words: list[str], folder:
     assert chosen(call_of(*words, command=eval.COMMAND)[0]) == Path(folder)
 
 
-@pytest.mark.parametrize("words", [(), ("--preset", "quickstart"), ("--set", "rollout.roots=2")])
+@pytest.mark.parametrize("words", [(), ("--preset", "quickstart"), ("--set", "rollout.minimum_leaves=3")])
 def test_the_model_of_a_resumed_run_is_the_one_that_it_was_begun_with(words: tuple[str, ...], latest: Path) -> None:
     begun = resolve(None, [], {}, ["policy.model=other/model", "rollout.leaves=7"], {})
     write_json(Path("runs/b/settings/rollout.json"), {"settings": {}, "inputs": {}, "resolved": begun})

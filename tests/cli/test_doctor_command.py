@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from agentcli.analysis import doctor
 from agentcli.analysis.doctor import Finding
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 
 JAVA = Finding(name="java", found=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
 CORE = Finding(name="core", found=False, required=True, detail="trl missing", get="pip install agentcli")
@@ -16,7 +16,7 @@ CORE = Finding(name="core", found=False, required=True, detail="trl missing", ge
 
 def run(monkeypatch: pytest.MonkeyPatch, findings: list[Finding], *words: str) -> Any:
     monkeypatch.setattr(doctor, "examine_here", lambda: findings)
-    return CliRunner().invoke(app, ["doctor", *words])
+    return CliRunner().invoke(build(), ["doctor", *words])
 
 
 def test_missing_options_are_no_failure_and_the_table_shows_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def test_what_the_core_lacks_ends_with_code_4_after_the_rows(monkeypatch: pytest
 
 
 def test_this_machine_can_run_the_core() -> None:
-    result = CliRunner().invoke(app, ["doctor", "--json"])
+    result = CliRunner().invoke(build(), ["doctor", "--json"])
     assert result.exit_code == 0, result.output
     found = {row["name"]: row["found"] for row in map(json.loads, result.stdout.splitlines())}
     assert found["python"]
@@ -54,4 +54,4 @@ def test_this_machine_can_run_the_core() -> None:
 
 
 def test_help_ends_with_an_example() -> None:
-    assert "Example: agentcli doctor" in CliRunner().invoke(app, ["doctor", "--help"]).stdout
+    assert "Example: agentcli doctor" in CliRunner().invoke(build(), ["doctor", "--help"]).stdout

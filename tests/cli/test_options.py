@@ -12,14 +12,10 @@ from command_line import all_commands, settings_of
 from agentcli.cli.command import Command
 from agentcli.cli.options import Option, parse_where
 from agentcli.errors import UsageError
-from agentcli.records.settings import Settings
+from agentcli.exploration.settings import decode, methods_with
+from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.reports.output import to_yaml
 
-NEEDS_METHOD = {
-    "spark": ("rollout.roots", "rollout.branching", "rollout.branch"),
-    "carl": ("rollout.criterion",),
-    "dpepo": ("rollout.copies",),
-}
 COMMANDS = list(all_commands().values())
 CASES = [(command, option) for command in COMMANDS for option in command.vocabulary if option.path]
 NAMES = [f"{command.name}-{option.name}" for command, option in CASES]
@@ -45,9 +41,9 @@ def with_value(path: str, value: Any) -> Path:
     text: Any = value
     for key in reversed(path.split(".")):
         text = {key: text}
-    for method, paths in NEEDS_METHOD.items():
-        if path in paths:
-            text["rollout"]["method"] = method
+    section, _, name = path.partition(".")
+    if section == "rollout" and name not in RolloutSettings.__struct_fields__:
+        text["rollout"]["method"] = methods_with(name)[0]
     if path == "rollout.minimum_leaves":
         text["rollout"]["deadline_seconds"] = 5.0
     if path.startswith("policy.") and path != "policy.kind":
@@ -65,12 +61,13 @@ def two_values(option: Option) -> tuple[Any, Any, list[str]]:
         return {"kind": ["a"]}, {"kind": ["b"], "room": ["c"]}, ["kind=b,room=c"]
     if option.path == "tracking.to":
         return ["wandb"], ["tensorboard"], ["tensorboard"]
-    if option.path == "rollout.criterion":
-        return "random", "entropy", ["entropy"]
-    if option.path == "evaluation.vote":
-        return "outcome", "action", ["action"]
     if option.path == "train.update":
         return "critical", "all", ["all"]
+    if option.metavar and "|" in option.metavar and option.metavar.islower():
+        second, first = option.metavar.split("|")
+        return first, second, [second]
+    if option.path == "rollout.method":
+        return "spark", "carl", ["carl"]
     if option.kind is bool:
         return True, False, []
     by_kind: dict[Any, tuple[Any, Any]] = {int: (7, 3), float: (0.7, 0.3), str: ("one", "two")}
@@ -96,7 +93,7 @@ def test_an_option_not_given_leaves_the_file_alone_and_one_given_overrides_it(co
     ids=lambda c: c.name,
 )
 def test_without_options_a_file_with_every_setting_changed_comes_through(command: Command, tmp_path: Path) -> None:
-    changed = _changed(Settings())
+    changed = _changed(decode({}))
     (tmp_path / "all.yaml").write_text(to_yaml(changed), encoding="utf-8")
     assert settings_of(command, ["--config", "all.yaml"]) == changed
 
@@ -108,6 +105,8 @@ def _changed(section: Any) -> Any:
         old, kind = getattr(section, field.name), field.type
         if isinstance(old, msgspec.Struct):
             values[field.name] = _changed(old)
+        elif field.name == "method":
+            values[field.name] = old
         elif typing.get_origin(kind) is typing.Literal:
             values[field.name] = typing.get_args(kind)[-1]
         elif isinstance(old, bool):

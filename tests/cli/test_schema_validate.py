@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from agentcli.analysis.schema import json_schema
 from agentcli.cli import schema, validate
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.records.files import write_json
 from agentcli.records.types import Manifest
 
@@ -25,7 +25,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def agentcli(*arguments: str) -> Any:
     """One command line, in this process."""
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(build(), list(arguments))
 
 
 def test_help_ends_with_an_example() -> None:

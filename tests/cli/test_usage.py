@@ -162,7 +162,7 @@ def test_an_interruption_before_the_command_began_is_one_line(
     def interrupted(*_: object, **__: object) -> None:
         raise kind
 
-    monkeypatch.setattr("agentcli.cli.app.app", interrupted)
+    monkeypatch.setattr("agentcli.cli.app.build", interrupted)
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 130

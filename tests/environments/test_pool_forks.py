@@ -15,8 +15,9 @@ from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.environments.registry import make_world
 from agentcli.errors import ReplayMismatchError
+from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.registry import make_policy
-from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, RolloutSettings, Settings
+from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import leaves, path
 from agentcli.records.types import Outcome, Task, Tree
 
@@ -135,7 +136,7 @@ def test_a_copy_that_differs_is_an_errored_leaf_with_both(fault: str) -> None:
         environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options=options),
         policy=PolicySettings(kind="random"),
         prompt=PromptSettings(style="compact"),
-        rollout=RolloutSettings(method="treerl", leaves=12, roots=2),
+        rollout=rollout_settings(method="treerl", leaves=12, roots=2),
     )
     for tree in trees_of(settings):
         errors = [step.error for step in leaves(tree) if step.outcome is Outcome.ERRORED]

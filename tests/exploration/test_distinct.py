@@ -21,10 +21,11 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import check
+from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.parallel import format_parallel
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.settings import Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Outcome, Tree, Validity
 
@@ -145,8 +146,7 @@ def test_siblings_differ_unless_all_draws_were_used(
 def test_every_draw_is_charged_and_no_vote_is_drawn_again(growth: str, world: int, seed: int) -> None:
     policy = _Counted(SeededPolicy(ACTIONS))
     chosen = {**GROWTHS[growth], "leaves": 5, "roots": 2, "distinct": 3}
-    votes = {"vote": VOTES.get(growth, "action")}
-    tree = grow_word(policy=policy, seed=seed, max_steps=4, engines=RandomEngines(world), evaluation=votes, **chosen)
+    tree = grow_word(policy=policy, seed=seed, max_steps=4, engines=RandomEngines(world), **chosen)
     assert (tree.ledger.generated_tokens, tree.ledger.prompt_tokens) == (policy.generated, policy.prompt)
     assert len(set(policy.seeds)) == len(policy.seeds), "no response is drawn twice"
     if growth in VOTES:
@@ -246,7 +246,7 @@ def test_a_fault_of_ours_leaves_nobody_waiting() -> None:
             return await super().respond(request)
 
     async def work() -> Any:
-        settings = Settings(rollout=RolloutSettings(leaves=2, distinct=2))
+        settings = Settings(rollout=rollout_settings(leaves=2, distinct=2))
         settings.prompt.style = "compact"
         actor = Actor(TASK, WordEngines(), Broken(), WordWorld(), settings, 0)  # type: ignore[arg-type]
         root = await actor.start()
@@ -260,5 +260,5 @@ def test_a_fault_of_ours_leaves_nobody_waiting() -> None:
 
 def test_votes_refuse_it() -> None:
     with pytest.raises(UsageError, match=r"rollout\.distinct is 2, and votes .* set it to 0"):
-        check(Settings(rollout=RolloutSettings(method="test-time-branch", distinct=2)))
-    check(Settings(rollout=RolloutSettings(method="spark", distinct=2)))
+        check(Settings(rollout=rollout_settings(method="test-time-branch", distinct=2)))
+    check(Settings(rollout=rollout_settings(method="spark", distinct=2)))

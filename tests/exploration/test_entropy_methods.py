@@ -11,9 +11,9 @@ from word_trees import TASK, grow_word, words
 from word_world import WordEngines
 
 from agentcli.errors import UsageError
+from agentcli.exploration.triggers import EntropySettings
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.parse import format_response
-from agentcli.records.settings import EntropySettings
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
 

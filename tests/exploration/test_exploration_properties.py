@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fitting import fitting
 from growing import grow_all
 from growths import GROWTHS, SPARKS, VOTES, check_copies, check_ledger, check_tree, executed, growths, is_malformed
 from hypothesis import given, settings
@@ -20,10 +21,8 @@ from agentcli.environments.registry import make_world
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import (
     EnvironmentSettings,
-    EvaluationSettings,
     PolicySettings,
     PromptSettings,
-    RolloutSettings,
     Settings,
 )
 from agentcli.records.trees import leaves, validate_tree
@@ -51,11 +50,12 @@ def test_every_tree_of_every_world(
 ) -> None:
     roots, budget = sizes
     chosen = {**GROWTHS[growth], "leaves": budget, "roots": roots, "branching": branching}
-    votes = {**limits, "vote": VOTES.get(growth, "action")}
+    if growth in VOTES:
+        chosen |= limits
     grown = []
     for _ in range(2):
         engines, policy = RandomEngines(world), Audited(SeededPolicy((*ACTIONS, "sing"), breaks=0.04))
-        tree = grow_word(policy=policy, seed=seed, max_steps=MAX_STEPS, engines=engines, evaluation=votes, **chosen)
+        tree = grow_word(policy=policy, seed=seed, max_steps=MAX_STEPS, engines=engines, **chosen)
         grown.append(msgspec.json.encode(tree))
     assert grown[0] == grown[1], "the order in which answers came changes nothing"
     check_tree(tree, MAX_STEPS)
@@ -126,8 +126,7 @@ def toy(growth: str, concurrency: int, **environment: Any) -> Settings:
         environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options=options, **environment),
         policy=PolicySettings(kind="seeded"),
         prompt=PromptSettings(style="compact"),
-        rollout=RolloutSettings(leaves=5, roots=2, concurrency=concurrency, **GROWTHS[growth]),
-        evaluation=EvaluationSettings(vote=VOTES.get(growth, "action")),
+        rollout=fitting(leaves=5, roots=2, concurrency=concurrency, **GROWTHS[growth]),
     )
 
 

@@ -136,13 +136,10 @@ def test_pairs_leave_the_step_out(tmp_path: Path) -> None:
 def test_either_way_the_same_tree_is_grown(growth: str, world: int, seed: int, most: int) -> None:
     """But for who forks where: an errored trajectory and a failed one are ends alike."""
     chosen: dict[str, Any] = {**GROWTHS[growth], "leaves": 4, "roots": 2}
-    votes = {"vote": VOTES.get(growth, "action")}
     grown = {}
     for overlong in ("error", "failure"):
         policy, engines = Limited(SeededPolicy(ACTIONS), most), RandomEngines(world)
-        grown[overlong] = grow_word(
-            policy=policy, seed=seed, max_steps=4, engines=engines, evaluation=votes, overlong=overlong, **chosen
-        )
+        grown[overlong] = grow_word(policy=policy, seed=seed, max_steps=4, engines=engines, overlong=overlong, **chosen)
     failed = grown["failure"]
     check_tree(failed, 4)
     assert not any("words" in (step.error or "") for step in failed.steps)

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from alfworld_games import SMALL, game_cache  # noqa: F401
+from fitting import fitting
 from growing import grow_all
 from small_world import SmallHabits, SmallWorld
 
@@ -15,7 +16,7 @@ from agentcli.policies.parallel_expert import EachCopy, ParallelSearch
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.registry import make_policy
 from agentcli.prompts.parallel import ParallelContext, parse_parallel
-from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, RolloutSettings, Settings
+from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Outcome, Task, Tree, Validity
 from agentcli.stages.panels import panel_for
@@ -112,7 +113,7 @@ def alfworld(method: str, **settings: Any) -> Settings:
         environment=EnvironmentSettings(tasks=12, options=SMALL),
         policy=PolicySettings(**settings.pop("policy", {"kind": "search"})),
         demos=DemosSettings(**settings.pop("demos", {})),
-        rollout=RolloutSettings(**{"method": method, "leaves": 1, **settings}),
+        rollout=fitting(**{"method": method, "leaves": 1, **settings}),
     )
 
 

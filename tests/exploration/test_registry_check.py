@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from fitting import fitting
 from scripted import SeededPolicy
 from word_trees import grow_word
 
@@ -25,7 +26,7 @@ ROLLOUTS: list[dict[str, Any]] = [
 def test_both_refuse_the_same_in_the_same_words(method: str, rollout: dict[str, Any]) -> None:
     checked = grown = None
     try:
-        check(Settings(rollout=RolloutSettings(method=method, **rollout)))
+        check(Settings(rollout=fitting(method, **rollout)))
     except UsageError as error:
         checked = str(error)
     try:

@@ -256,7 +256,8 @@ def test_a_straggler_holds_up_no_other_trajectory(method: str) -> None:
 
     rows: dict[int, int] = {}
     policy = Straggler(lambda history, times: ("explore", "a"))
-    tree = grow_word(method, policy, leaves=2, roots=2, deadline_seconds=5.0, evaluation={"branching": 1})
+    branching = 1 if method == "test-time-branch" else 2
+    tree = grow_word(method, policy, leaves=2, roots=2, deadline_seconds=5.0, branching=branching)
     assert [step.outcome for step in leaves(tree)] == [Outcome.TRUNCATED] * 2
 
 

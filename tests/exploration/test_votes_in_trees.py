@@ -15,10 +15,10 @@ from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, Tree
 
 
-def branch(policy: Policy, samples: int = 1, seed: int = 0, max_steps: int = 4, **evaluation: Any) -> tuple[Tree, int]:
+def branch(policy: Policy, samples: int = 1, seed: int = 0, max_steps: int = 4, **voting: Any) -> tuple[Tree, int]:
     """The tree and how often the engine was stepped."""
     engines, method = WordEngines(), "test-time-branch"
-    tree = grow_word(method, policy, max_steps, seed, engines, evaluation=evaluation, leaves=samples)
+    tree = grow_word(method, policy, max_steps, seed, engines, leaves=samples, **voting)
     return tree, engines.calls
 
 
@@ -123,9 +123,7 @@ def test_every_trajectory_has_its_own_votes_and_tokens(vote: str) -> None:
 def test_a_deadline_keeps_the_trajectory_that_was_taken_so_far(answered: int, taken: str, steps: int) -> None:
     """4 answers end the first trajectory, 6 more the first vote. What a vote had begun is paid for and left out."""
     policy = Silenced(never, answered)
-    tree = grow_word(
-        "test-time-branch", policy, leaves=1, deadline_seconds=1.0, evaluation={"branching": 3, "vote": "outcome"}
-    )
+    tree = grow_word("test-time-branch", policy, leaves=1, deadline_seconds=1.0, branching=3, vote="outcome")
     assert words(tree) == [list(taken)]
     assert tree.steps[-1].outcome is Outcome.TRUNCATED
     assert (tree.ledger.leaves, tree.ledger.steps, tree.ledger.generated_tokens) == (1, steps, 3 * steps)
@@ -133,7 +131,7 @@ def test_a_deadline_keeps_the_trajectory_that_was_taken_so_far(answered: int, ta
 
 def test_a_deadline_within_the_first_trajectory_is_an_errored_leaf() -> None:
     silent = Silenced(never, 2)
-    tree = grow_word("test-time-branch", silent, leaves=1, deadline_seconds=1.0, evaluation={"vote": "outcome"})
+    tree = grow_word("test-time-branch", silent, leaves=1, deadline_seconds=1.0, vote="outcome")
     assert words(tree) == [["a", "a"]]
     assert "within 1 s" in str(tree.steps[-1].error)
 

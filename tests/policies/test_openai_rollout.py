@@ -7,7 +7,7 @@ import pytest
 from chat_server import Answer, ChatServer, completion
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.prompts.parse import format_response
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Manifest, Outcome, Tree
@@ -29,7 +29,7 @@ def _in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def agentcli(*words: str) -> Any:
-    return CliRunner().invoke(app, [words[0], "-c", "toy.yaml", *words[1:]])
+    return CliRunner().invoke(build(), [words[0], "-c", "toy.yaml", *words[1:]])
 
 
 def play(body: dict[str, Any], before: int) -> Answer:

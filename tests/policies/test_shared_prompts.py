@@ -11,8 +11,9 @@ from small_world import SmallWorld
 from agentcli.environments.protocol import Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
+from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.hf import TransformersPolicy, common_prefix
-from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, RolloutSettings, Settings
+from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
 
@@ -71,13 +72,13 @@ def test_the_ledger_is_what_the_tree_s_own_prompts_share(model: Any, tokenizer: 
         environment=EnvironmentSettings(max_steps=4),
         policy=PolicySettings(temperature=1.0, max_tokens=4),
         prompt=PromptSettings(style="compact"),
-        rollout=RolloutSettings(method="spark", branch="fixed:.5", leaves=6, roots=2),
+        rollout=rollout_settings(method="spark", branch="fixed:.5", leaves=6, roots=2),
     )
     policy = TransformersPolicy(model, tokenizer, settings.policy)
 
     async def work() -> Tree:
         actor = Actor(TASK, Engines(), policy, World(), settings, 1)  # type: ignore[arg-type]
-        return await make("spark")(actor, settings)
+        return await make("spark")(actor, settings.rollout)
 
     tree = asyncio.run(work())
     ids = {step.id: policy._prompt_ids(step.prompt) for step in tree.steps}

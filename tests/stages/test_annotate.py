@@ -10,7 +10,7 @@ import pytest
 from chat_server import Answer, ChatServer, Script, completion
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.prompts.annotate import read_annotation
 from agentcli.prompts.parse import format_response, parse
 from agentcli.records.files import RecordWriter, read_json, read_records
@@ -43,7 +43,7 @@ def _given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def agentcli(*words: str) -> Any:
-    return CliRunner().invoke(app, [words[0], "-c", "toy.yaml", *words[1:], "-q"])
+    return CliRunner().invoke(build(), [words[0], "-c", "toy.yaml", *words[1:], "-q"])
 
 
 def annotate(server: ChatServer, out: str, *words: str) -> Any:

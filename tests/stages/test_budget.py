@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from fitting import fitting
 from growing import grow_all
 
 from agentcli.analysis.validate import check
@@ -49,8 +50,8 @@ def toy(budget: str | None, method: str = "chain", concurrency: int = 4, **optio
         environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=12, options={"tasks": 20, **options}),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(kind="random"),
-        rollout=RolloutSettings(
-            method=method,
+        rollout=fitting(
+            method,
             leaves=3,
             roots=2,
             branch="fixed:.3",
@@ -153,7 +154,7 @@ def begun_trees(budget: str, concurrency: int) -> list[str]:
     settings, grown = toy(budget, concurrency=concurrency), list[str]()
     chain = make("chain")
 
-    async def explore(actor: Actor, settings: Settings) -> Tree:
+    async def explore(actor: Actor, settings: RolloutSettings) -> Tree:
         grown.append(actor.task.id)
         return await chain(actor, settings)
 

@@ -10,7 +10,7 @@ import pytest
 from grown_runs import roll, toy
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.records.types import SCHEMA_VERSION
 
 Damage = Callable[[dict[str, Any]], None]
@@ -42,7 +42,7 @@ def run(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def asked(*words: str) -> Any:
-    return CliRunner().invoke(app, list(words))
+    return CliRunner().invoke(build(), list(words))
 
 
 def rewritten(file: Path, damage: Damage, line: int = 2) -> None:

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from agentcli.errors import DataError, UsageError
+from agentcli.exploration.settings import evaluation_class, rollout_settings
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import (
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
     PromptSettings,
-    RolloutSettings,
     Settings,
 )
 from agentcli.records.types import Episode, Manifest, Outcome
@@ -81,7 +81,7 @@ def test_pass_at_k_grows_with_k_and_starts_at_the_success_rate(tmp_path: Path) -
 
 
 def test_in_several_copies_moves_are_what_the_ledger_charges(tmp_path: Path) -> None:
-    settings = msgspec.structs.replace(SETTINGS, rollout=RolloutSettings(method="dpepo", copies=3))
+    settings = msgspec.structs.replace(SETTINGS, rollout=rollout_settings(method="dpepo", copies=3))
     summary = run(tmp_path, settings)
     rows = list(read_records(tmp_path / "evaluation/test.jsonl", Episode))
     assert sum(row.moves or 0 for row in rows) == summary["ledger"]["steps"] > sum(row.steps for row in rows)
@@ -98,8 +98,8 @@ def test_in_several_copies_moves_are_what_the_ledger_charges(tmp_path: Path) -> 
 def test_an_evaluation_has_its_own_limit_and_draws_nothing_again(
     tmp_path: Path, wanted: Any, trained: Any, used: str
 ) -> None:
-    rollout = RolloutSettings(method="dpepo", copies=2, beyond=trained, distinct=3)
-    evaluation = msgspec.structs.replace(SETTINGS.evaluation, beyond=wanted)
+    rollout = rollout_settings(method="dpepo", copies=2, beyond=trained, distinct=3)
+    evaluation = evaluation_class("dpepo")(split="test", samples=3, beyond=wanted)
     run(tmp_path, msgspec.structs.replace(SETTINGS, rollout=rollout, evaluation=evaluation))
     told = read_json(tmp_path / "manifest.json", Manifest).stages["evaluation/test"].settings["rollout"]
     assert (told["beyond"], told["distinct"]) == (used, 0)
@@ -107,7 +107,7 @@ def test_an_evaluation_has_its_own_limit_and_draws_nothing_again(
 
 def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
     """An evaluation that an earlier agentcli ended stays as it is; one that it left unfinished is not gone on with."""
-    settings = msgspec.structs.replace(SETTINGS, rollout=RolloutSettings(method="dpepo", copies=2))
+    settings = msgspec.structs.replace(SETTINGS, rollout=rollout_settings(method="dpepo", copies=2))
     summary, path = run(tmp_path, settings), tmp_path / "evaluation/test.jsonl"
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     old = [json.dumps({name: value for name, value in row.items() if name != "moves"}) + "\n" for row in rows]

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from agentcli.credit.registry import METHODS, make, shared_switches, switches_of
 from agentcli.errors import DataError, UsageError
+from agentcli.exploration.settings import decode
 from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
-from agentcli.stages.layers import find_preset, list_presets, read_yaml, resolve
+from agentcli.stages.layers import find_preset, list_presets, resolve
+from agentcli.stages.yaml_files import read_yaml
 
 
 def write(path: Path, text: str) -> Path:
@@ -28,12 +30,12 @@ def only(sets: list[str] | None = None, **layers: Any) -> Settings:
 
 
 def test_without_layers_the_defaults_hold() -> None:
-    assert only() == Settings()
+    assert only() == decode({})
 
 
 def test_precedence_of_all_layers(tmp_path: Path) -> None:
     """Each layer sets its own key and every key of the layers below; the highest one that sets a key wins."""
-    keys = ["leaves", "roots", "branching", "concurrency", "tasks_per_step", "iteration"]
+    keys = ["leaves", "distinct", "minimum_leaves", "concurrency", "tasks_per_step", "iteration"]
 
     def layer(level: int) -> str:
         return "rollout: {" + ", ".join(f"{key}: {level}" for key in keys[level - 1 :]) + "}"
@@ -94,7 +96,7 @@ def test_environment_variables_are_nested_by_double_underscores() -> None:
 
 
 def test_debug_and_cache_variables_are_no_settings() -> None:
-    assert only(environ={"AGENTCLI_DEBUG": "1", "AGENTCLI_CACHE": "/tmp"}) == Settings()
+    assert only(environ={"AGENTCLI_DEBUG": "1", "AGENTCLI_CACHE": "/tmp"}) == decode({})
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,7 @@ def test_values_of_set_are_yaml() -> None:
     result = only(
         [
             "environment.where={kind: [a, b]}",
+            "rollout.method=spark",
             "rollout.branch=fixed:0.5",
             "environment.tasks=null",
             "train.adam_betas=[0.9, 0.98]",
@@ -293,7 +296,7 @@ def test_a_damaged_file_is_named_with_its_line(text: str, message: str, tmp_path
 def test_a_missing_file_and_an_empty_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no\.yaml: cannot be read"):
         only(files=[tmp_path / "no.yaml"])
-    assert only(files=[write(tmp_path / "empty.yaml", "# nothing\n")]) == Settings()
+    assert only(files=[write(tmp_path / "empty.yaml", "# nothing\n")]) == decode({})
 
 
 def test_a_base_of_another_version_is_bad_data() -> None:
@@ -315,7 +318,7 @@ def test_every_shipped_preset_resolves_and_changes_something() -> None:
     names = [path.stem for path in list_presets()]
     assert {"quickstart", "grpo-alfworld", "spark-alfworld", "rewardflow-alfworld"} <= set(names)
     for name in names:
-        assert resolve(name, [], {}, [], {}) != Settings()
+        assert resolve(name, [], {}, [], {}) != decode({})
 
 
 def test_yaml_of_settings_reads_back(tmp_path: Path) -> None:

@@ -18,11 +18,11 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.credit.registry import make as make_credit
 from agentcli.exploration.registry import make as make_exploration
+from agentcli.exploration.settings import decode
 from agentcli.records.files import read_json, read_records
-from agentcli.records.settings import Settings
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
@@ -55,7 +55,7 @@ POLICY = "runs/sft/checkpoint"
 
 def agentcli(*words: str) -> Any:
     """One command line in this process, which must end well."""
-    result = CliRunner().invoke(app, [*words])
+    result = CliRunner().invoke(build(), [*words])
     assert result.exit_code == 0, f"agentcli {shlex.join(words)}: {result.output}"
     return result
 
@@ -108,13 +108,13 @@ def test_there_is_a_preset_for_every_method_that_can_be_trained() -> None:
 @pytest.mark.parametrize("name", PAPERS)
 def test_it_resolves_and_its_methods_take_its_switches(name: str) -> None:
     settings = resolve(name, [], {}, [], {})
-    assert settings != Settings()
+    assert settings != decode({})
     make_exploration(settings.rollout.method)
     method, _, switches = make_credit(settings.credit)
     given = yaml.safe_load(find_preset(name).read_text(encoding="utf-8")).get("credit", {"method": method})
     assert given.pop("method") == method
     assert {key: getattr(switches, key) for key in given} == given
-    assert settings.rollout.roots <= settings.rollout.leaves or settings.rollout.method in ("chain", "dpepo")
+    settings.rollout.check()
     assert settings.sft.max_length >= settings.policy.max_tokens
 
 

@@ -142,8 +142,7 @@ def test_a_rollout_killed_before_its_trees_were_sorted_is_sorted(tmp_path: Path)
 def test_a_rollout_that_is_replaced_no_longer_counts_as_done(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path / "x")
     roll(toy(), run.path)
-    broken = toy()
-    broken.rollout.method = "spark"
+    broken = toy("spark")
     broken.rollout.branch = "often"
     with pytest.raises(UsageError, match="use explore"):
         roll(broken, run.path, overwrite=True)
@@ -192,7 +191,8 @@ def demonstrate(
     out: Path, resume: bool = False, method: str = "chain", copies: int = 4, **settings: object
 ) -> StageRecord:
     chosen = msgspec.structs.replace(toy(method), demos=DemosSettings(**{"policy": "random", **settings}))
-    chosen.rollout.copies = copies
+    if method == "dpepo":
+        chosen.rollout.copies = copies
     return demos(chosen, out, Invocation(["agentcli", "demos"], resume=resume), model=None)
 
 

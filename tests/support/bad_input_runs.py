@@ -26,7 +26,7 @@ prompt: {style: compact}
 policy: {temperature: 1.0, max_tokens: 16, endpoint: {retries: 0, request_seconds: 20}}
 demos: {count: 8, keep: all}
 sft: {updates: 4, learning_rate: 3.0e-3, tiny: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}
-rollout: {leaves: 2, roots: 1, tasks_per_step: 2, concurrency: 2}
+rollout: {leaves: 2, tasks_per_step: 2, concurrency: 2}
 train: {learning_rate: 1.0e-3, rows_per_update: 8}
 evaluation: {split: test}
 run: {iterations: 1}
@@ -89,7 +89,7 @@ OTHER_SETTINGS = {
     "assign-credit": (("--set", "credit.success_reward=2"), "credit.success_reward was 1.0, now 2.0"),
     "train": (("--set", "train.clip=0.5"), "train.clip was 0.2, now 0.5"),
     "eval": (("--temperature", "0.5"), "evaluation.temperature was 1.0, now 0.5"),
-    "pass-at-k": (("--set", "evaluation.copies=2"), "evaluation.copies was None, now 2"),
+    "pass-at-k": (("--set", "evaluation.depth=2"), "evaluation.depth was None, now 2"),
     "test-time-branch": (("--branching", "3"), "evaluation.branching was 4, now 3"),
     "run": (("--max-steps", "5"), "environment.max_steps was 6, now 5"),
 }

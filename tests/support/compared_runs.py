@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from fitting import fitting
 from typer.testing import CliRunner
 
 from agentcli.analysis.compare import compare
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.records.settings import (
     EnvironmentSettings,
     EvaluationSettings,
     PolicySettings,
     PromptSettings,
-    RolloutSettings,
     Settings,
 )
 from agentcli.stages.evaluate import evaluate
@@ -29,7 +29,7 @@ def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:
         environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options={"tasks": tasks}),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(kind=kind),
-        rollout=RolloutSettings(**{"leaves": 3, "roots": 2, **more.pop("rollout", {})}),
+        rollout=fitting(**{"method": "chain", "leaves": 3, "roots": 2, **more.pop("rollout", {})}),
         evaluation=EvaluationSettings(**evaluation),
         **more,
     )
@@ -53,7 +53,7 @@ def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any
 
 def refused(*words: str, code: int) -> str:
     """The one line that `agentcli compare` says."""
-    answer = CliRunner().invoke(app, ["compare", *words])
+    answer = CliRunner().invoke(build(), ["compare", *words])
     assert (answer.exit_code, answer.stdout) == (code, ""), answer.output
     assert answer.stderr.count("\n") == 1, answer.stderr
     assert "unexpected" not in answer.stderr

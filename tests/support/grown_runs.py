@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
+from fitting import fitting
 
 from agentcli.records.settings import (
     EnvironmentSettings,
     PolicySettings,
     PromptSettings,
-    RolloutSettings,
     Settings,
 )
 from agentcli.records.types import StageRecord
@@ -25,7 +25,7 @@ def toy(
         ),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(**{"kind": "random", **policy}),
-        rollout=RolloutSettings(method=method, leaves=3, roots=2, concurrency=concurrency),
+        rollout=fitting(method, leaves=3, roots=2, concurrency=concurrency),
     )
 
 

@@ -21,11 +21,11 @@ GROWTHS: dict[str, dict[str, Any]] = {
     "treerl": {"method": "treerl"},
     "treerpo": {"method": "treerpo"},
     "dpepo": {"method": "dpepo", "copies": 3},
-    "votes on actions": {"method": "test-time-branch"},
-    "votes on outcomes": {"method": "test-time-branch"},
+    "votes on actions": {"method": "test-time-branch", "vote": "action"},
+    "votes on outcomes": {"method": "test-time-branch", "vote": "outcome"},
 }
-VOTES = {"votes on actions": "action", "votes on outcomes": "outcome"}
-"""Growths that sample more than they keep, and evaluation.vote."""
+VOTES = {"votes on actions", "votes on outcomes"}
+"""Growths that sample more than they keep."""
 SPARKS = {"spark", "spark by coin", "spark by entropy"}
 """Growths that may leave a part of the leaf budget unused."""
 growths = pytest.mark.parametrize("growth", GROWTHS)

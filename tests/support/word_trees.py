@@ -3,12 +3,13 @@
 import asyncio
 from typing import Any
 
+from fitting import fitting
 from word_world import WordEngines, WordWorld
 
 from agentcli.exploration.actor import Actor, Engines
 from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
-from agentcli.records.settings import EnvironmentSettings, EvaluationSettings, PromptSettings, RolloutSettings, Settings
+from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Task, Tree
 
@@ -22,19 +23,17 @@ def grow_word(
     seed: int = 0,
     engines: Engines | None = None,
     style: str = "compact",
-    evaluation: dict[str, Any] | None = None,
     task: Task = TASK,
     **rollout: Any,
 ) -> Tree:
-    """The tree of `method`, checked to be one."""
+    """The tree of `method`, checked to be one. Settings that the method has not are left out."""
     chosen = Settings(
         environment=EnvironmentSettings(max_steps=max_steps),
         prompt=PromptSettings(style=style),
-        rollout=RolloutSettings(method=method, **rollout),
-        evaluation=EvaluationSettings(**evaluation or {}),
+        rollout=fitting(method, **rollout),
     )
     actor = Actor(task, engines or WordEngines(), policy, WordWorld(), chosen, seed)
-    tree = asyncio.run(make(method)(actor, chosen))
+    tree = asyncio.run(make(method)(actor, chosen.rollout))
     validate_tree(tree)
     return tree
 

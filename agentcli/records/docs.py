@@ -1,0 +1,39 @@
+"""The docstrings that stand under the fields of a settings class: the help of options, the descriptions of a schema."""
+
+import ast
+import inspect
+import sys
+from functools import cache
+
+import msgspec
+
+
+def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """The docstring of every field that has one, on one line; inherited fields too. The class has a source file."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            docs |= _docs_in(base.__module__).get(base.__name__, {})
+    return docs
+
+
+@cache
+def _docs_in(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> docstring, of a whole module."""
+    source = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: _docs_of(node.body) for node in source.body if isinstance(node, ast.ClassDef)}
+
+
+def _docs_of(body: list[ast.stmt]) -> dict[str, str]:
+    docs: dict[str, str] = {}
+    name = ""
+    for statement in body:
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=field)):
+                name = field
+            case ast.Expr(value=ast.Constant(value=str(text))) if name:
+                docs[name] = " ".join(text.split())
+                name = ""
+            case _:
+                name = ""
+    return docs

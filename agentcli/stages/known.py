@@ -1,0 +1,126 @@
+"""Whether a layer of settings holds known keys and values of the right type.
+
+An error names the file, variable or option that holds the layer, the dotted key, and the nearest name or the choices.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.exploration.settings import evaluation_class, method_of, methods_with, settings_class
+from agentcli.registry import closest
+
+
+def check(place: str, layer: Mapping[str, Any], method: str) -> None:
+    """Refuse an unknown key, a wrong type, or a number that no record can hold.
+
+    `method` is the exploration method where the layer itself names none. Raises UsageError "place: dotted.key: what is wrong".
+    """
+    method = method_of(layer, otherwise=method)
+    kind = settings_class(method)
+    try:
+        _Keys(place, kind, method).refuse_unknown(layer, kind, "")
+        msgspec.convert(layer, kind)
+        _refuse_absurd(place, layer, "")
+    except RecursionError as error:
+        raise UsageError(f"{place}: holds a value that contains itself, or is nested without end") from error
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).replace("`", "").replace("at key in $", "at $").partition(" - at $.")
+        choices = _choices(kind, path)
+        expected = f"expected one of {', '.join(choices)}" if choices else message[:1].lower() + message[1:]
+        raise UsageError(f"{place}: {path}: {expected}") from error
+
+
+class _Keys:
+    """The keys that a layer may have where the exploration method is `method`."""
+
+    def __init__(self, place: str, kind: type[msgspec.Struct], method: str) -> None:
+        self._place = place
+        self._kind = kind
+        self._method = method
+
+    def refuse_unknown(self, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str) -> None:
+        """Raises UsageError for the first unknown key of a section, or of one below it."""
+        fields = {field.name: field.type for field in msgspec.structs.fields(section)}
+        for key, value in layer.items():
+            path = f"{above}{key}"
+            if key not in fields:
+                self._refuse_other_methods(path)
+                raise UsageError(
+                    f"{self._place}: no setting {path!r}; {self._suggestion(str(key), above, list(fields))}"
+                )
+            inner = section_in(fields[key])
+            if inner is not None and isinstance(value, Mapping):
+                self.refuse_unknown(value, inner, f"{path}.")
+
+    def _refuse_other_methods(self, path: str) -> None:
+        """Raises UsageError for a setting that other exploration methods have."""
+        section, _, key = path.partition(".")
+        if section not in ("rollout", "evaluation"):
+            return
+        methods = methods_with(key)
+        if section == "evaluation":
+            methods = [name for name in methods if key in evaluation_class(name).__struct_fields__]
+        if methods:
+            raise UsageError(
+                f"{self._place}: {path}: {self._method} has no such setting; add --method {' or '.join(methods)}, or "
+                "leave it out"
+            )
+
+    def _suggestion(self, key: str, above: str, siblings: list[str]) -> str:
+        """The nearest name: among the section's own, then the same name in another section, then anywhere."""
+        everywhere = list(_paths(self._kind, ""))
+        elsewhere = [path for path in everywhere if path.rpartition(".")[2] == key]
+        near = closest(key, siblings)
+        if near:
+            return f"did you mean {above}{near}?"
+        near = closest(f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7)
+        if near:
+            return f"did you mean {near}?"
+        return f"there are {', '.join(above + name for name in siblings)}"
+
+
+def section_in(kind: Any) -> type[msgspec.Struct] | None:
+    """The section that a field of this type holds, or may hold; None for a plain value."""
+    for one in (kind, *get_args(kind)):
+        if isinstance(one, type) and issubclass(one, msgspec.Struct):
+            return one
+    return None
+
+
+def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
+    for field in msgspec.structs.fields(section):
+        yield f"{above}{field.name}"
+        inner = section_in(field.type)
+        if inner is not None:
+            yield from _paths(inner, f"{above}{field.name}.")
+
+
+def _choices(settings: type[msgspec.Struct], path: str) -> tuple[str, ...]:
+    """The values that a Literal setting, or each of a list of them, may have; empty for any other."""
+    kind: Any = settings
+    for key in path.partition("[")[0].split("."):
+        section = section_in(kind)
+        types = {field.name: field.type for field in msgspec.structs.fields(section)} if section else {}
+        kind = types.get(key)
+    if "[" in path and get_origin(kind) is list:
+        (kind,) = get_args(kind)
+    literal = next((one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None)
+    return get_args(literal)
+
+
+def _refuse_absurd(place: str, value: Any, path: str) -> None:
+    """Raises UsageError for a number that no record can hold, where a setting takes anything (credit, environment.options)."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            _refuse_absurd(place, inner, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            _refuse_absurd(place, inner, f"{path}[{index}]")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise UsageError(f"{place}: {path}: expected a finite number, got {value}")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UsageError(f"{place}: {path}: expected a number of 64 bits, got {value}")
