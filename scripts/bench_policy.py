@@ -18,6 +18,8 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import PROMPT_BUCKET, TransformersPolicy
 from agentcli.policies.protocol import Request
 from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import PolicySettings, TinySettings
 from agentcli.records.types import Task
 
@@ -65,12 +67,13 @@ def main() -> None:
 
 async def _ask(policy: TransformersPolicy, prompts: list[str], max_tokens: int, salt: int) -> int:
     task = Task(id="bench", world="bench", split="bench", kind="bench")
-    context = Context(task=task, instruction="", observations=("",))
+    moment = Moment(copies=(Context(task=task, instruction="", observations=("",)),))
     requests = [
         Request(
-            prompt=prompt,
-            context=context,
-            state=None,
+            message=Message((prompt,)),
+            moment=moment,
+            states=(),
+            form=Tagged(),
             seed=1_000_003 * salt + index,
             episode_seed=0,
             temperature=1.0,

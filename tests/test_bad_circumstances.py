@@ -32,7 +32,7 @@ from command_line import Answer
 from processes import as_here
 from refusal import refused
 
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.lock import RunLock
 from agentcli.records.types import Manifest, Tree
@@ -49,7 +49,7 @@ sys.argv[:2] = ["agentcli"]
 main()
 """
 GONE = "http://127.0.0.1:9/v1"
-EAST, KEY = format_response("think", "on", "go east"), format_response("explore", "a key", "take key")
+EAST, KEY = write_tagged("think", "on", "go east"), write_tagged("explore", "a key", "take key")
 
 
 def limited(limit: int, *words: str) -> Answer:

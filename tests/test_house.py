@@ -44,7 +44,6 @@ RIDDLES = ("Of ", "Those ", "As ")
 
 CLASSES_OF_TWO_MEANINGS = {
     "Call",
-    "Planner",
     "State",
     "Step",
 }

@@ -127,7 +127,7 @@ def _validate_settings(path: Path) -> None:
     from agentcli.environments.registry import make_world
     from agentcli.exploration.registry import make as make_exploration
     from agentcli.policies.registry import policy_names
-    from agentcli.prompts.render import STYLES
+    from agentcli.prompts.registry import dialect_names
     from agentcli.stages.layers import resolve
     from agentcli.stages.yaml_files import read_yaml
 
@@ -144,7 +144,7 @@ def _validate_settings(path: Path) -> None:
     except (UsageError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
     _refuse_unknown(path, "policy.kind", settings.policy.kind, policy_names())
-    _refuse_unknown(path, "prompt.style", settings.prompt.style, list(STYLES))
+    _refuse_unknown(path, "prompt.style", settings.prompt.style, dialect_names())
 
 
 def _refuse_unknown(path: Path, key: str, name: str, names: Sequence[str]) -> None:

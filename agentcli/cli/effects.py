@@ -9,7 +9,6 @@ if TYPE_CHECKING:
     from agentcli.cli.options import Option
     from agentcli.records.settings import Settings
 
-MODEL_FREE = {"expert", "search", "random"}
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
 MODEL_ONLY = {*LOADED_HERE, "policy.model", "policy.temperature", "evaluation.temperature"}
 
@@ -26,12 +25,14 @@ def refuse_without_effect(options: "Iterable[Option]", flags: Mapping[str, Any],
 
 
 def _reason(path: str, settings: "Settings", policy: str) -> str | None:
+    from agentcli.policies.registry import MODEL_FREE
+
     if path == "rollout.distinct" and settings.rollout.distinct:
         return _why_not_distinct(settings, policy)
     if path == "rollout.minimum_leaves" and settings.rollout.deadline_seconds is None:
         return "without a deadline; add --deadline SECONDS or leave it out"
-    if path == "prompt.history" and settings.rollout.numbered:
-        return f"with rollout.method {settings.rollout.method}, which shows all that happened; leave it out"
+    if path == "prompt.history":
+        return _why_not_history(settings)
     if path in MODEL_ONLY and policy in MODEL_FREE:
         return f"with --policy {policy}, which asks no model; leave one of the two out"
     if path in LOADED_HERE and policy == "openai":
@@ -42,8 +43,6 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
         return f"with train.objective {settings.train.objective}, which does not read it; leave it out"
     if path in ("environment.split", "evaluation.split") and settings.environment.panel is not None:
         return f"with the panel file {settings.environment.panel}; leave one of the two out"
-    if path == "prompt.history" and settings.prompt.style == "compact":
-        return "with prompt.style compact, where the world chooses what to show; leave it out"
     return None
 
 
@@ -54,8 +53,23 @@ def _unread(settings: "Settings") -> tuple[str, ...]:
     return make_objective(settings.train.objective).unread
 
 
+def _why_not_history(settings: "Settings") -> str | None:
+    """Why the messages are the same for any length of the history."""
+    from agentcli.prompts.registry import dialect_class
+
+    method = settings.rollout.method
+    fixed = dialect_class(settings.prompt.style, settings.rollout.numbered).fixed
+    return (
+        f"with prompt.style {settings.prompt.style} and rollout.method {method}: {fixed}; leave it out"
+        if fixed
+        else None
+    )
+
+
 def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
     """Why no response could be drawn again, or would be another one."""
+    from agentcli.policies.registry import MODEL_FREE
+
     if settings.rollout.leaves == 1:
         return "with rollout.leaves 1, where nothing has a sibling; raise --leaves or leave it out"
     if settings.policy.temperature == 0 and policy not in MODEL_FREE:

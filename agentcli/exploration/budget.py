@@ -101,7 +101,8 @@ class Allowance:
         settings: Settings,
         known: Mapping[str, Ledger] | None = None,
     ) -> None:
-        self._budget, self._highest = budget, highest(budget.unit, settings) if budget is not None else 0
+        self._budget = budget
+        self._highest = highest(budget.unit, settings) if budget is not None else 0
         self._places = {task.id: place for place, task in enumerate(tasks)}
         self._costs: list[int | None] = [None] * len(tasks)
         self._begun = len(known or {})

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from agentcli.exploration.actor import Actor, Lineage, Node
+from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.chain import follow
+from agentcli.exploration.nodes import Lineage, Node
 from agentcli.exploration.triggers import surprise
 from agentcli.records.files import derive_seed
 from agentcli.records.siblings import was_sampled

@@ -5,7 +5,8 @@ With prompt.style react and no training this is ReAct. A slow trajectory never h
 
 import asyncio
 
-from agentcli.exploration.actor import Actor, Node
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.nodes import Node
 from agentcli.records.settings import RolloutSettings
 from agentcli.records.types import Tree
 

@@ -18,6 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+Lineage = tuple[int, ...]
 T = TypeVar("T")
 
 
@@ -26,13 +27,13 @@ class Draws:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._settled: dict[tuple[int, ...], asyncio.Future[str]] = {}
+        self._settled: dict[Lineage, asyncio.Future[str]] = {}
         """The action that a child ended up with, once it has; "" without one."""
-        self._begun: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self._begun: dict[Lineage, list[Lineage]] = {}
         """Children by node, in the order in which they began."""
 
     async def draw(
-        self, lineage: tuple[int, ...], sample: Callable[[int], Awaitable[T]], action: Callable[[T], str]
+        self, lineage: Lineage, sample: Callable[[int], Awaitable[T]], action: Callable[[T], str]
     ) -> tuple[T, int]:
         """The response of the child `lineage`, and how many were thrown away before it.
 
@@ -41,22 +42,23 @@ class Draws:
         """
         if not self._most:
             return await sample(0), 0
-        began = self._begun.setdefault(lineage[:-1], [])
-        before = [self._settled[sibling] for sibling in began if sibling < lineage]
-        began.append(lineage)
-        own: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._settled[lineage] = own
-        ended_with = ""
+        siblings = self._begun.setdefault(lineage[:-1], [])
+        before = [self._settled[sibling] for sibling in siblings if sibling < lineage]
+        siblings.append(lineage)
+        settled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._settled[lineage] = settled
+        final = ""
         try:
-            drawn, thrown_away = await sample(0), 0
+            drawn = await sample(0)
+            thrown_away = 0
             if before:
                 await asyncio.wait(before)
             taken = {sibling.result() for sibling in before} - {""}
             while action(drawn) in taken and thrown_away < self._most:
                 thrown_away += 1
                 drawn = await sample(thrown_away)
-            ended_with = action(drawn)
+            final = action(drawn)
             return drawn, thrown_away
         finally:
             # Also where the draw failed or was cancelled: nobody may wait for it any longer.
-            own.set_result(ended_with)
+            settled.set_result(final)

@@ -2,14 +2,14 @@
 
 N trajectories of one task are the group. In each step of one the policy selects copies E'_t and an action for each, all are
 executed at the same time, and the observations of all copies are its history. The trajectory has succeeded as soon as any copy
-has. Step.moves holds what happened in each copy; the reward scheme is the credit method's.
+has. So it is chain with K copies. Step.moves holds what happened in each; the reward scheme is the credit method's.
 """
 
 import asyncio
 from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.copies import Copies, act, open_copies
+from agentcli.exploration.chain import follow
 from agentcli.records.settings import Count, RolloutSettings
 from agentcli.records.types import Tree
 
@@ -34,13 +34,6 @@ class DpepoRollout(RolloutSettings, kw_only=True):
 
 async def explore(actor: Actor, settings: DpepoRollout) -> Tree:
     """A tree that branches only at the root: `leaves` trajectories, each in `copies` copies."""
-    start = await open_copies(actor, settings.copies, limited=settings.beyond == "failure")
+    start = await actor.start(settings.copies, limited=settings.beyond == "failure")
     await asyncio.gather(*(follow(actor, start, index) for index in range(settings.leaves)))
     return actor.tree("dpepo")
-
-
-async def follow(actor: Actor, node: Copies, index: int) -> None:
-    """One trajectory from `node` to its end."""
-    node = await act(actor, node, index)
-    while not node.finished:
-        node = await act(actor, node)

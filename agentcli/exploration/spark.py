@@ -11,9 +11,10 @@ import asyncio
 
 import msgspec
 
-from agentcli.exploration.actor import Actor, Node
+from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.chain import follow
+from agentcli.exploration.nodes import Node
 from agentcli.exploration.triggers import EntropySettings, Trigger, probability_of, trigger
 from agentcli.records.settings import Count
 from agentcli.records.types import Tree

@@ -17,8 +17,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from agentcli.exploration.actor import Actor, Node, Sampled
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.nodes import Node, Response
 from agentcli.records.settings import Count, RolloutSettings
+from agentcli.records.siblings import joined
 from agentcli.records.types import Outcome, Tree
 
 
@@ -62,7 +64,7 @@ class Polls:
         depth, tokens = self.limits.depth, self.limits.vote_tokens
         return (depth is None or self.held < depth) and (tokens is None or self.tokens < tokens)
 
-    def charge(self, sample: Sampled) -> None:
+    def charge(self, sample: Response) -> None:
         """A response was generated."""
         self.tokens += len(sample.reply.token_ids) or sample.reply.generated_tokens
 
@@ -132,21 +134,21 @@ def succeeded(trajectory: list[Node]) -> bool:
     return step is not None and step.outcome is Outcome.SUCCESS
 
 
-def vote(samples: list[Sampled]) -> Sampled:
+def vote(samples: list[Response]) -> Response:
     """The first sample of the action with most votes; malformed responses have none unless all are malformed."""
-    readable = [sample for sample in samples if sample.parsed.action is not None] or samples
-    votes = Counter(sample.parsed.action for sample in readable)
+    readable = [sample for sample in samples if sample.answer.actions] or samples
+    votes = Counter(joined(sample.answer.actions) for sample in readable)
     comparable = all(sample.reply.logprobs for sample in readable)
 
-    def confidence(action: str | None) -> float:
-        own = [mean_logprob(sample) for sample in readable if sample.parsed.action == action]
-        return sum(own) / len(own)
+    def confidence(action: str) -> float:
+        logprobs = [mean_logprob(sample) for sample in readable if joined(sample.answer.actions) == action]
+        return sum(logprobs) / len(logprobs)
 
     winner = max(votes, key=lambda action: (votes[action], confidence(action) if comparable else 0.0))
-    return next(sample for sample in readable if sample.parsed.action == winner)
+    return next(sample for sample in readable if joined(sample.answer.actions) == winner)
 
 
-def mean_logprob(sample: Sampled) -> float:
+def mean_logprob(sample: Response) -> float:
     """Mean log-probability per token; the sample has them."""
     values = sample.reply.logprobs
     return sum(values) / len(values)

@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable
 
 from agentcli.errors import UsageError
-from agentcli.exploration.actor import Actor, Node
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.nodes import Node
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Finite, Section
 from agentcli.records.types import Step

@@ -11,10 +11,9 @@ import msgspec
 
 from agentcli.environments.protocol import Context, Tutor, World, tutor_of
 from agentcli.errors import UsageError
-from agentcli.policies.model_free import Search
 from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.prompts.parallel import ParallelContext, format_parallel, parse_parallel
-from agentcli.prompts.parse import format_response
+from agentcli.policies.searcher import Searcher
+from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import DemosSettings
 
@@ -32,7 +31,7 @@ class Demonstrator:
     """
 
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
-        if isinstance(inner, Search):
+        if isinstance(inner, Searcher):
             self._habits = habits_of(tutor_of(world, "--policy", "search"), settings)
         elif settings.forget or settings.overlook:
             raise UsageError(
@@ -40,35 +39,43 @@ class Demonstrator:
                 "set demos.policy=search, or both to 0"
             )
         self.seconds = 0.0
-        self._inner, self._settings = inner, settings
+        self._inner = inner
+        self._settings = settings
         self._vocabulary = tutor_of(world, "demos.stray", str(settings.stray)).vocabulary() if settings.stray else []
 
     async def respond(self, request: Request) -> Reply:
         """One step's reply; in several copies a fault happens in one of those that would act. What the wrapped policy raises is
         passed on."""
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
-        chance, context = rng.random(), request.context
-        fault = next((name for name, share in self._faults() if chance < share), None)
+        fault = self._drawn_fault(rng.random())
         if fault is None:
             return await self._sound(request)
-        tag, sentence = FAULTS[fault]
-        if isinstance(context, ParallelContext):
+        moment = request.moment
+        sound: Reply | None = None
+        copy = 1
+        actions: dict[int, str] = {}
+        if moment.numbered:
             sound = await self._sound(request)
-            actions = dict(parse_parallel(sound.text, context.open).actions)
-            copy = rng.choice(sorted(actions)) if actions else context.open[0]
-            action = self._faulty(fault, context.copies[copy - 1], rng)
-            text = format_parallel(sentence, actions | {copy: action}) if action else ""
-            return Reply(text=text, mask=fault) if action else sound
-        action = self._faulty(fault, context, rng)
-        return Reply(text=format_response(tag, sentence, action), mask=fault) if action else await self._sound(request)
+            actions.update(request.form.read(sound.text, moment).actions)
+            copy = rng.choice(sorted(actions)) if actions else moment.open[0]
+        action = self._faulty(fault, moment.copies[copy - 1], rng)
+        if action is None:
+            return sound or await self._sound(request)
+        tag, sentence = FAULTS[fault]
+        actions[copy] = action
+        return Reply(text=request.form.write(Answer(tag, sentence, actions)), mask=fault)
 
     async def close(self) -> None:
         """Close the wrapped policy."""
         await self._inner.close()
 
-    def _faults(self) -> list[tuple[str, float]]:
-        """Faults and the upper ends of their shares of a draw."""
-        return [("stray", self._settings.stray), ("noise", self._settings.stray + self._settings.noise)]
+    def _drawn_fault(self, chance: float) -> str | None:
+        """The fault at a place from 0 to 1: stray moves first, then noise, then none."""
+        if chance < self._settings.stray:
+            return "stray"
+        if chance < self._settings.stray + self._settings.noise:
+            return "noise"
+        return None
 
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
         """The action to take instead of the sound one; None where there is none."""
@@ -78,7 +85,7 @@ class Demonstrator:
 
     async def _sound(self, request: Request) -> Reply:
         """The wrapped policy's reply, with the habits of this episode."""
-        if isinstance(self._inner, Search):
+        if isinstance(self._inner, Searcher):
             reply = self._inner.respond_with(request, self._habits)
         else:
             reply = await self._inner.respond(request)
@@ -97,8 +104,11 @@ def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
 
 
 def stray_action(context: Context, vocabulary: list[str], rng: random.Random) -> str | None:
-    """An inadmissible action such as a confused agent tries: the last one again, an earlier one whose time is over (going
-    to where it is), or one with a thing of another room. Kinds that exist are equally likely; None when there is none."""
+    """An inadmissible action such as a confused agent tries; None when there is none.
+
+    It is the last one again, an earlier one whose time is over (going to where it is), or one with a thing of another room. Kinds
+    that exist are equally likely.
+    """
     if not context.admissible:
         return None
     past = [action for action in dict.fromkeys(context.actions) if action and action not in context.admissible]

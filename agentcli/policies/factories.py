@@ -44,9 +44,9 @@ def expert(settings: Settings, world: World, pool: Any, model_dir: str | None) -
 
 def search(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
     """The world's expert without knowledge of places."""
-    from agentcli.policies.model_free import Search
+    from agentcli.policies.searcher import Searcher
 
-    return Search(world)
+    return Searcher(world)
 
 
 def random(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:

@@ -1,22 +1,25 @@
-"""Policies without a model: a plan from the true state, the world's searching expert, and a uniform draw.
+"""Policies that know no more than the engine tells: a plan from the true state, and a uniform draw.
 
-They answer in the format models are asked for, so that every stage treats them alike; token ids stay empty.
+They act in every copy that may act, and answer in the form that the request names, so that stages treat them like a model. Token
+ids stay empty.
 """
 
 import random
-import time
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
-import msgspec
-
-from agentcli.environments.protocol import FINISHED, World, tutor_of
+from agentcli.environments.protocol import Context
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.protocol import Answer
+from agentcli.records.files import derive_seed
+
+Choose = Callable[[Context, Any, int], Awaitable[str]]
+"""(one copy's past, its state, seed) -> action."""
 
 
-class Planner(Protocol):
-    """What the expert needs of the engine pool."""
+class PlanSource(Protocol):
+    """The part of the engine pool that the expert asks."""
 
     async def plan(self, state: Any) -> list[str]:
         """Actions that win from `state`."""
@@ -26,47 +29,22 @@ class Planner(Protocol):
 class Expert:
     """Follows a plan computed from the true state; wins wherever the world has a planner."""
 
-    def __init__(self, pool: Planner) -> None:
+    def __init__(self, pool: PlanSource) -> None:
         self.seconds = 0.0
         self._pool = pool
 
     async def respond(self, request: Request) -> Reply:
         """Raises EngineError when there is no plan."""
-        plan = await self._pool.plan(request.state)
+        return await act_everywhere(request, "think", "next step of the plan", self._next)
+
+    async def _next(self, context: Context, state: Any, seed: int) -> str:
+        plan = await self._pool.plan(state)
         if not plan:
-            raise EngineError(f"task {request.context.task.id}: the planner knows nothing left to do")
-        return Reply(text=format_response("think", "next step of the plan", plan[0]))
+            raise EngineError(f"task {context.task.id}: the planner knows nothing left to do")
+        return plan[0]
 
     async def close(self) -> None:
-        """Nothing to let go of."""
-
-
-class Search:
-    """The world's searching expert, without bad habits: it knows what the agent has seen, and no more.
-
-    Raises UsageError for a world without one.
-    """
-
-    def __init__(self, world: World) -> None:
-        self.seconds = 0.0
-        self._tutor = tutor_of(world, "--policy", "search")
-        self._sound = self._tutor.habits()
-
-    async def respond(self, request: Request) -> Reply:
-        """The next move."""
-        return self.respond_with(request, self._sound)
-
-    def respond_with(self, request: Request, habits: msgspec.Struct) -> Reply:
-        """The same with `habits`."""
-        started = time.perf_counter()
-        tag, sentence, action = self._tutor.next(request.context, request.episode_seed, habits)
-        self.seconds += time.perf_counter() - started
-        past = request.context.actions
-        idle = "finished" if sentence == FINISHED and past and past[-1] == action else None
-        return Reply(text=format_response(tag, sentence, action), mask=idle)
-
-    async def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to let go of."""
 
 
 class Uniform:
@@ -77,12 +55,24 @@ class Uniform:
 
     async def respond(self, request: Request) -> Reply:
         """Raises UsageError where the world lists no admissible actions."""
-        if not request.context.admissible:
+        return await act_everywhere(request, "explore", "try anything", self._draw)
+
+    async def _draw(self, context: Context, state: Any, seed: int) -> str:
+        if not context.admissible:
             raise UsageError(
-                f"policy.kind random: {request.context.task.world} lists no admissible actions; choose another --policy"
+                f"policy.kind random: {context.task.world} lists no admissible actions; choose another --policy"
             )
-        action = random.Random(request.seed).choice(request.context.admissible)
-        return Reply(text=format_response("explore", "try anything", action))
+        return random.Random(seed).choice(context.admissible)
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to let go of."""
+
+
+async def act_everywhere(request: Request, tag: str, sentence: str, choose: Choose) -> Reply:
+    """Asks `choose` once for every copy that may act, each of several with its own seed."""
+    moment = request.moment
+    actions = {}
+    for number in moment.open:
+        seed = derive_seed(request.seed, number) if moment.numbered else request.seed
+        actions[number] = await choose(moment.copies[number - 1], request.states[number - 1], seed)
+    return Reply(text=request.form.write(Answer(tag, sentence, actions)))

@@ -4,19 +4,22 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from agentcli.environments.protocol import Context
+from agentcli.errors import UsageError
+from agentcli.prompts.protocol import Message, Moment, ResponseForm
 from agentcli.records.types import StopReason
 
 
 class Request(msgspec.Struct, kw_only=True, frozen=True):
     """One decision to be made."""
 
-    prompt: str
+    message: Message
     """The user message."""
-    context: Context
+    moment: Moment
     """For policies without a model."""
-    state: Any
-    """The pool's state handle (for the expert, which asks the engine for a plan)."""
+    states: tuple[Any, ...]
+    """The pool's handle of every copy's state (for the expert, which asks the engine for a plan); empty for a teacher."""
+    form: ResponseForm
+    """How the response is to be written, for policies without a model."""
     seed: int
     """64-bit; the same request with the same seed gives the same reply, whoever else is in the batch."""
     episode_seed: int
@@ -25,6 +28,15 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
     max_tokens: int
     parent_prompt: str = ""
     """The prompt of the step before, for Reply.shared_prompt_tokens; "" where nothing is asked about it."""
+
+    @property
+    def prompt(self) -> str:
+        """The message, for a policy that reads text only. Raises UsageError where it holds pictures."""
+        if self.message.pictures:
+            raise UsageError(
+                "policy.kind: this policy reads no pictures; choose a --policy that does, or another prompt.style"
+            )
+        return self.message.text
 
 
 class Reply(msgspec.Struct, kw_only=True, frozen=True):

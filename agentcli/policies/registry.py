@@ -22,7 +22,7 @@ POLICIES = {
 """Name -> "module:function". demonstrator: the policy that settings.demos describes, faults on purpose included."""
 
 MODEL_FREE = ("expert", "search", "random")
-"""Policies that answer for several copies of the environment where their answers are numbered; a model learns to by itself."""
+"""Policies that ask no model."""
 
 REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", what="policy")
 
@@ -40,8 +40,4 @@ def make_policy(settings: Settings, world: World, pool: Any, model_dir: str | No
     """
     kind = settings.policy.kind
     policy: Policy = REGISTRY.load(kind)(settings, world, pool, model_dir)
-    if kind in MODEL_FREE and settings.rollout.numbered:
-        from agentcli.policies.parallel_expert import in_parallel
-
-        return in_parallel(policy, world)
     return policy

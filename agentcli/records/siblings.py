@@ -4,7 +4,7 @@ A fork that repeats its sibling's action buys a second walk of the same way. The
 was new in them. They read only a step's action, so that they also serve a reader who decodes less of a step than Step.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from agentcli.records.types import StopReason
@@ -54,13 +54,13 @@ def was_sampled(step: Answered) -> bool:
 def named_action(step: Answered) -> str:
     """The step's action, or those of its moves in the order of the copies; "" where no action could be read."""
     if step.moves:
-        return joint_action({move.copy: move.action for move in step.moves})
+        return joined({move.copy: move.action for move in step.moves})
     return step.action or ""
 
 
-def joint_action(actions: dict[int, str]) -> str:
-    """Join the actions of several copies into one text, in their order."""
-    return "\n".join(f"env_{copy}: {actions[copy]}" for copy in sorted(actions))
+def joined(texts: Mapping[int, str]) -> str:
+    """One text out of those of several copies, in their order."""
+    return "\n".join(f"env_{copy}: {texts[copy]}" for copy in sorted(texts))
 
 
 def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:

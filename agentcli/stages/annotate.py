@@ -24,6 +24,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, PolicyError, UsageError
+from agentcli.policies.registry import MODEL_FREE
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -36,7 +37,6 @@ from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import tally_of
 from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable
 
-NO_TEACHERS = ("expert", "search", "random", "demonstrator")
 INTERVAL = 5
 """Steps of one row of the paper's Table 9."""
 
@@ -99,7 +99,7 @@ def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
 def check_teacher(settings: Settings, source: Path, out: Path) -> None:
     """Raises UsageError for a policy that reads no prompts, and when `out` is the run that is read."""
     teacher = settings.demos.policy
-    if teacher in NO_TEACHERS:
+    if teacher in (*MODEL_FREE, "demonstrator"):
         raise UsageError(
             f"demos --annotate: {teacher} answers no prompts; name a teacher: --policy openai or transformers"
         )

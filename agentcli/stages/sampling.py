@@ -15,6 +15,7 @@ from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy, Reloadable
 from agentcli.policies.registry import make_policy, policy_names
+from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
 from agentcli.stages.plan import StagePlan, check_model, model_sources
@@ -38,10 +39,11 @@ class SamplingPlan(StagePlan):
 def check_sampling(settings: Settings, model: str | None, world: World | None = None) -> World:
     """The world of these settings (`world`, where it is made already), after refusing what would end the first tree.
 
-    Raises UsageError for an unknown world, method, policy or budget, and what `check_model` raises.
+    Raises UsageError for an unknown world, method, policy, budget or prompt style, and what `check_model` raises.
     """
     check(settings)
     world = world or make_world(settings.environment)
+    make_dialect(settings.prompt, world, settings.rollout.numbered)
     check_policy(settings, settings.policy.kind, world)
     check_model(model)
     return world

@@ -9,9 +9,10 @@ import msgspec
 
 from agentcli.environments.protocol import Context, World
 from agentcli.policies.protocol import Policy, Request
-from agentcli.prompts.annotate import annotation_prompt, read_annotation
-from agentcli.prompts.parse import format_response
-from agentcli.prompts.render import render
+from agentcli.prompts.annotate import Annotation
+from agentcli.prompts.full import Full
+from agentcli.prompts.protocol import Answer, Dialect, Moment
+from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path
@@ -27,7 +28,12 @@ class Teacher:
     """Annotates trees with the answers of a policy."""
 
     def __init__(self, policy: Policy, world: World, settings: Settings) -> None:
-        self._policy, self._world, self._settings = policy, world, settings
+        self._policy = policy
+        self._settings = settings
+        self._agent = make_dialect(settings.prompt, world)
+        """What the annotated steps are written in."""
+        self._full = Full(settings.prompt, world)
+        """What the teacher is asked in, whatever the steps are written in."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
         """All its steps, with seeds that derive from `key`; the teacher's tokens are added to the tree's ledger.
@@ -45,29 +51,30 @@ class Teacher:
     async def _step(self, tree: Tree, step: Step, key: str, ledger: Ledger) -> Step:
         if not imitable(step):
             return step
-        context, action = _context(tree, step), step.action or ""
-        shown = step.prompt or render(context, self._settings.prompt, self._world)
+        moment = Moment(copies=(_context(tree, step),))
+        action = step.action or ""
+        prompt = step.prompt or self._agent.ask(moment).text
         problem = None
         for ask in range(ASKS):
-            length = self._settings.prompt.history
-            prompt = annotation_prompt(context, action, length, self._world, problem)
-            request = self._request(prompt, context, derive_seed(self._settings.seed, "annotate", key, step.id, ask))
-            reply = await self._policy.respond(request)
+            dialect = Annotation(self._full, action, problem)
+            seed = derive_seed(self._settings.seed, "annotate", key, step.id, ask)
+            reply = await self._policy.respond(self._request(dialect, moment, seed))
             ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
             ledger.prompt_tokens += reply.prompt_tokens
-            read = read_annotation(reply.text, action)
-            problem = read.problem
-            if read.tag is not None and read.reasoning is not None:
-                response = format_response(read.tag, " ".join(read.reasoning.split()), action)
-                return _with_response(step, shown, response, read.tag)
-        return msgspec.structs.replace(step, prompt=shown, mask=NOT_ANNOTATED)
+            answer = dialect.read(reply.text, moment)
+            problem = answer.problem
+            if answer.tag is not None and answer.reasoning is not None:
+                written = Answer(answer.tag, " ".join(answer.reasoning.split()), {1: action})
+                return _with_response(step, prompt, self._agent.write(written), answer.tag)
+        return msgspec.structs.replace(step, prompt=prompt, mask=NOT_ANNOTATED)
 
-    def _request(self, prompt: str, context: Context, seed: int) -> Request:
+    def _request(self, dialect: Dialect, moment: Moment, seed: int) -> Request:
         policy = self._settings.policy
         return Request(
-            prompt=prompt,
-            context=context,
-            state=None,
+            message=dialect.ask(moment),
+            moment=moment,
+            states=(),
+            form=dialect,
             seed=seed,
             episode_seed=seed,
             temperature=policy.temperature,

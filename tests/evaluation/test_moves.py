@@ -10,8 +10,8 @@ from word_trees import grow_word
 from agentcli.credit.dpepo import DpepoSettings, assign
 from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.summary import summarise
-from agentcli.prompts.parallel import format_parallel
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.parallel import write_parallel
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import paths
 from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
 
@@ -118,8 +118,8 @@ actions = st.lists(st.sampled_from(["a", "b", "noop", "sing", ""]), min_size=6, 
 @given(said=actions)
 def test_dpepo_of_one_copy_has_the_shares_of_chain(said: list[str]) -> None:
     """The same actions in the same world, "" being unreadable."""
-    parallel = ListedPolicy([format_parallel("go", {1: word}) if word else "?" for word in said])
-    single = ListedPolicy([format_response("think", "go", word) if word else "?" for word in said])
+    parallel = ListedPolicy([write_parallel("go", {1: word}) if word else "?" for word in said])
+    single = ListedPolicy([write_tagged("think", "go", word) if word else "?" for word in said])
     ours = grow_word("dpepo", parallel, max_steps=6, leaves=1, copies=1)
     theirs = grow_word("chain", single, max_steps=6, leaves=1)
     mine, other = (

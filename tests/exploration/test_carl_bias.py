@@ -8,7 +8,7 @@ from word_trees import grow_word
 
 from agentcli.credit import carl
 from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import Credit, StopReason
 
 TREES = 1500
@@ -21,9 +21,9 @@ class Gambler:
     seconds = 0.0
 
     async def respond(self, request: Request) -> Reply:
-        first, second, chance = ("die", "b", 0.5) if request.context.actions else ("win", "a", RARE)
+        first, second, chance = ("die", "b", 0.5) if request.moment.copies[0].actions else ("win", "a", RARE)
         rare = random.Random(request.seed).random() < chance
-        text = format_response("think", "go", first if rare else second)
+        text = write_tagged("think", "go", first if rare else second)
         surprise = -math.log(chance if rare else 1 - chance)
         return Reply(text=text, token_ids=(1,), logprobs=(-surprise,), prompt_tokens=1, stop=StopReason.STOP)
 

@@ -165,7 +165,7 @@ def test_carl_is_not_misled_by_length() -> None:
 def test_a_policy_that_breaks_leaves_an_errored_leaf_and_the_states_before_it() -> None:
     class Breaks(ScriptedPolicy):
         async def respond(self, request: Request) -> Reply:
-            if len(request.context.actions) == 2:
+            if len(request.moment.copies[0].actions) == 2:
                 raise PolicyError("prompt too long")
             return await super().respond(request)
 

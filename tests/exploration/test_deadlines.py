@@ -8,7 +8,7 @@ from scripted import SeededPolicy
 from word_trees import grow_word
 
 from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import Outcome
 
 
@@ -23,13 +23,13 @@ class Stuck(SeededPolicy):
     async def respond(self, request: Request) -> Reply:
         if request.episode_seed not in self.rows:
             self.rows.append(request.episode_seed)
-        if self.rows.index(request.episode_seed) == 2 and request.context.actions:
+        if self.rows.index(request.episode_seed) == 2 and request.moment.copies[0].actions:
             await asyncio.Event().wait()
         self.patience -= 1
         if self.patience < 0:
             await asyncio.Event().wait()
         action = "a" if self.rows.index(request.episode_seed) == 2 else "win"
-        return Reply(text=format_response("think", "go", action), token_ids=(1,), logprobs=(-1.0,))
+        return Reply(text=write_tagged("think", "go", action), token_ids=(1,), logprobs=(-1.0,))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import check
 from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.prompts.parallel import format_parallel
+from agentcli.prompts.parallel import write_parallel
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
 from agentcli.records.trees import children
@@ -76,7 +76,7 @@ def test_a_policy_that_breaks_when_asked_again_leaves_an_errored_leaf() -> None:
 
 def test_copies_repeat_when_all_their_moves_do() -> None:
     texts = [{1: "a", 2: "b"}, {2: "b", 1: "a"}, {1: "a"}, {1: "a"}, {2: "die", 1: "win"}]
-    policy = ListedPolicy([format_parallel("go", actions) for actions in texts])
+    policy = ListedPolicy([write_parallel("go", actions) for actions in texts])
     tree = grow_word("dpepo", policy, leaves=3, copies=2, max_steps=1, distinct=2)
     assert [did(step)[1:] for step in tree.steps] == [
         ((1, "a"), (2, "b")),
@@ -223,7 +223,7 @@ class _Slow(ScriptedPolicy):
     """Never answers the first root again: its siblings wait for it."""
 
     async def respond(self, request: Request) -> Reply:
-        if not request.context.actions and self.asked.get((), 0) == 0:
+        if not request.moment.copies[0].actions and self.asked.get((), 0) == 0:
             self.asked[()] = 1
             await asyncio.sleep(60)
         return await super().respond(request)

@@ -14,14 +14,14 @@ from word_world import ADMISSIBLE, WordEngines
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import UsageError
 from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.parallel import UNREADABLE as TOLD
-from agentcli.prompts.parallel import format_parallel
+from agentcli.prompts.parallel import write_parallel
+from agentcli.prompts.parallel_full import UNREADABLE as TOLD
 from agentcli.records.trees import paths
 from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 
 
 def say(actions: dict[int, str]) -> str:
-    return format_parallel("go", actions)
+    return write_parallel("go", actions)
 
 
 def one_trajectory(*responses: dict[int, str] | str, copies: int = 3, **settings: Any) -> tuple[Tree, ListedPolicy]:
@@ -178,7 +178,7 @@ def test_the_group_shares_its_first_prompt() -> None:
 
 
 def test_an_unknown_prompt_style_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"prompt\.style: no style 'react'; did you mean .*there are full, compact"):
+    with pytest.raises(UsageError, match=r"prompt\.style: no style 'parallel-react'; did you mean parallel-"):
         one_trajectory({1: "a"}, style="react")
 
 

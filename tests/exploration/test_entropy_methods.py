@@ -13,7 +13,7 @@ from word_world import WordEngines
 from agentcli.errors import UsageError
 from agentcli.exploration.triggers import EntropySettings
 from agentcli.policies.protocol import Reply, Request
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
 
@@ -151,7 +151,7 @@ def test_threshold_and_weights_decide() -> None:
 def test_a_policy_without_log_probabilities_is_refused(method: str, rollout: dict, instead: str) -> None:
     class Silent(ListedPolicy):
         async def respond(self, request: Request) -> Reply:
-            return Reply(text=format_response("think", "go", "a"), generated_tokens=9)
+            return Reply(text=write_tagged("think", "go", "a"), generated_tokens=9)
 
     with pytest.raises(UsageError, match=f"need log-probabilities and this policy gives none.*{instead}") as caught:
         grow_word(method, Silent([]), **rollout)

@@ -18,7 +18,7 @@ from agentcli.errors import PromptTooLongError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.growth import TreeShape, totals
 from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.prompts.parallel import format_parallel
+from agentcli.prompts.parallel import write_parallel
 from agentcli.records.settings import Settings
 from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, StopReason, Tree, Validity
@@ -101,7 +101,7 @@ def test_it_is_counted_as_a_failure_and_by_itself() -> None:
 
 def test_several_copies() -> None:
     """As many words as the two copies have seen: 2 at first ("start" twice, and the names of the copies)."""
-    policy = Limited(ListedPolicy([format_parallel("go", {1: "a", 2: "a"}), format_parallel("go", {1: "b"})]), 7)
+    policy = Limited(ListedPolicy([write_parallel("go", {1: "a", 2: "a"}), write_parallel("go", {1: "b"})]), 7)
     tree = grow_word("dpepo", policy, leaves=1, copies=2, max_steps=9, overlong="failure")
     last = tree.steps[-1]
     assert (last.outcome, last.stop, last.mask, last.error) == (Outcome.FAILURE, StopReason.OVERLONG, MASK, None)

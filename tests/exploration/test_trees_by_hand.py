@@ -12,9 +12,9 @@ from word_trees import TASK, grow_word, words
 from word_world import WordEngines
 
 from agentcli.errors import UsageError
-from agentcli.exploration.actor import UNREADABLE
 from agentcli.exploration.registry import make, method_names
 from agentcli.policies.protocol import Reply, Request
+from agentcli.prompts.protocol import UNREADABLE
 from agentcli.records.files import derive_seed
 from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Tree, Validity
@@ -248,9 +248,9 @@ def test_a_straggler_holds_up_no_other_trajectory(method: str) -> None:
 
         async def respond(self, request: Request) -> Reply:
             rows.setdefault(request.episode_seed, len(rows))
-            if rows[request.episode_seed] == 0 and len(request.context.actions) == 1:
+            if rows[request.episode_seed] == 0 and len(request.moment.copies[0].actions) == 1:
                 await self.ended.wait()
-            if rows[request.episode_seed] == 1 and len(request.context.actions) == 3:
+            if rows[request.episode_seed] == 1 and len(request.moment.copies[0].actions) == 3:
                 self.ended.set()
             return await super().respond(request)
 

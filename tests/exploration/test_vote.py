@@ -2,15 +2,15 @@
 
 import pytest
 
-from agentcli.exploration.actor import Sampled
+from agentcli.exploration.nodes import Response
 from agentcli.exploration.test_time_branch import vote
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.parse import format_response, parse
+from agentcli.prompts.tagged import read_tagged, write_tagged
 
 
-def sampled(action: str, *logprobs: float) -> Sampled:
-    text = format_response("think", "so", action)
-    return Sampled("", Reply(text=text, token_ids=tuple(range(len(logprobs))), logprobs=logprobs), parse(text))
+def sampled(action: str, *logprobs: float) -> Response:
+    text = write_tagged("think", "so", action)
+    return Response("", Reply(text=text, token_ids=tuple(range(len(logprobs))), logprobs=logprobs), read_tagged(text))
 
 
 @pytest.mark.parametrize(
@@ -25,5 +25,5 @@ def sampled(action: str, *logprobs: float) -> Sampled:
     ],
     ids=["likelier", "likelier a token", "none have them", "the other has none", "the first has none", "majority"],
 )
-def test_who_wins(samples: list[Sampled], winner: str) -> None:
-    assert vote(samples).parsed.action == winner
+def test_who_wins(samples: list[Response], winner: str) -> None:
+    assert vote(samples).answer.actions.get(1) == winner

@@ -7,7 +7,7 @@ import torch
 from policy_requests import ENTITIES, PROMPTS
 
 from agentcli.policies.tiny import make_model, make_tokenizer
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.settings import TinySettings
 
 
@@ -24,9 +24,7 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def tokenizer() -> Any:
-    return make_tokenizer(
-        [*PROMPTS, format_response("explore", "find the apple", "take apple 1 from fridge 1")], ENTITIES
-    )
+    return make_tokenizer([*PROMPTS, write_tagged("explore", "find the apple", "take apple 1 from fridge 1")], ENTITIES)
 
 
 @pytest.fixture

@@ -12,11 +12,12 @@ from small_world import SmallWorld
 from agentcli.environments.protocol import Context
 from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator, stray_action
-from agentcli.policies.model_free import Search, Uniform
-from agentcli.policies.parallel_expert import EachCopy
+from agentcli.policies.model_free import Uniform
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.parallel import ParallelContext, parse_parallel
-from agentcli.prompts.parse import parse
+from agentcli.policies.searcher import Searcher
+from agentcli.prompts.parallel import Parallel, read_parallel
+from agentcli.prompts.protocol import Moment
+from agentcli.prompts.tagged import read_tagged
 from agentcli.records.settings import DemosSettings
 
 WORLD = SmallWorld()
@@ -32,13 +33,13 @@ STRAYS = {"go to fridge 1", "open fridge 1"}
 
 def replies(count: int = 1500, **settings: Any) -> list[Reply]:
     """Replies to requests that differ in their seeds only."""
-    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings(**settings))
+    demonstrator = Demonstrator(Searcher(WORLD), WORLD, DemosSettings(**settings))
     requests = [make_request(seed=seed, episode_seed=seed // 10, context=CONTEXT) for seed in range(count)]
     return [asyncio.run(demonstrator.respond(request)) for request in requests]
 
 
 def test_without_faults_it_is_the_policy_itself() -> None:
-    search = Search(WORLD)
+    search = Searcher(WORLD)
     alone = [
         asyncio.run(search.respond(make_request(seed=seed, episode_seed=seed // 10, context=CONTEXT)))
         for seed in range(50)
@@ -51,7 +52,7 @@ def test_noise_and_stray_come_at_their_rates_with_masks() -> None:
     masks = Counter(reply.mask for reply in made)
     assert masks["noise"] / 1500 == pytest.approx(0.2, abs=0.04)
     assert masks["stray"] / 1500 == pytest.approx(0.1, abs=0.03)
-    actions = {mask: {parse(reply.text).action for reply in made if reply.mask == mask} for mask in masks}
+    actions = {mask: {read_tagged(reply.text).actions[1] for reply in made if reply.mask == mask} for mask in masks}
     assert actions[None] == {"open fridge 1"}
     assert actions["noise"] == set(CONTEXT.admissible)
     assert actions["stray"] > STRAYS
@@ -71,19 +72,19 @@ def test_where_nothing_is_stray_the_policy_acts() -> None:
         task=TASK, instruction="", observations=("bathtub 1 cabinet 1 fridge 1 towel",), admissible=("look",)
     )
     assert stray_action(fresh, WORLD.vocabulary(), random.Random(0)) is None
-    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings(stray=1.0))
+    demonstrator = Demonstrator(Searcher(WORLD), WORLD, DemosSettings(stray=1.0))
     reply = asyncio.run(demonstrator.respond(make_request(context=fresh)))
-    assert (reply.mask, parse(reply.text).action) == (None, "open fridge 1")
+    assert (reply.mask, read_tagged(reply.text).actions[1]) == (None, "open fridge 1")
 
 
 def test_the_tutor_is_given_the_habits_that_demos_sets() -> None:
-    habits = {tuple(parse(reply.text).reasoning.split()[1:]) for reply in replies(forget=0.7, overlook=0.25)}
+    habits = {tuple(read_tagged(reply.text).reasoning.split()[1:]) for reply in replies(forget=0.7, overlook=0.25)}
     assert habits == {("0.7", "0.25")}
 
 
 def test_a_habit_that_the_tutor_does_not_have_is_refused() -> None:
     with pytest.raises(UsageError, match=r"demos\.wander"):
-        Demonstrator(Search(WORLD), WORLD, DemosSettings(wander=0.5))
+        Demonstrator(Searcher(WORLD), WORLD, DemosSettings(wander=0.5))
 
 
 @pytest.mark.parametrize("habit", ["forget", "overlook"])
@@ -93,7 +94,7 @@ def test_habits_that_cannot_take_effect_are_refused(habit: str) -> None:
 
 
 def test_seconds_are_those_of_the_wrapped_policy() -> None:
-    demonstrator = Demonstrator(Search(WORLD), WORLD, DemosSettings())
+    demonstrator = Demonstrator(Searcher(WORLD), WORLD, DemosSettings())
     asyncio.run(demonstrator.respond(make_request(context=CONTEXT)))
     assert demonstrator.seconds > 0
     asyncio.run(demonstrator.close())
@@ -108,18 +109,16 @@ def test_in_several_copies_a_fault_happens_in_one_of_those_that_act() -> None:
         actions=("go to fridge 1",),
         admissible=("open fridge 1", "go to cabinet 1"),
     )
-    context = ParallelContext(
-        task=TASK, instruction="open it", observations=("",), copies=(CONTEXT, earlier, CONTEXT), ended=frozenset({3})
-    )
+    moment = Moment(copies=(CONTEXT, earlier, CONTEXT), numbered=True, ended=frozenset({3}))
     own = {1: CONTEXT, 2: earlier}
     faults = DemosSettings(policy="random", stray=0.4, noise=0.3)
-    inner = EachCopy(Uniform())
+    inner = Uniform()
     sound, made = Demonstrator(inner, WORLD, DemosSettings(policy="random")), Demonstrator(inner, WORLD, faults)
     masks, changed = Counter[str | None](), set()
     for seed in range(400):
-        request = make_request(seed=seed, episode_seed=0, context=context, state=(None, None, None))
+        request = make_request(seed=seed, episode_seed=0, moment=moment, states=(None, None, None), form=Parallel())
         plain, reply = (
-            parse_parallel(asyncio.run(policy.respond(request)).text, context.open).actions for policy in (sound, made)
+            read_parallel(asyncio.run(policy.respond(request)).text, moment.open, 3).actions for policy in (sound, made)
         )
         mask = asyncio.run(made.respond(request)).mask
         masks[mask] += 1

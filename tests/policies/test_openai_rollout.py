@@ -8,7 +8,7 @@ from chat_server import Answer, ChatServer, completion
 from typer.testing import CliRunner
 
 from agentcli.cli.app import build
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Manifest, Outcome, Tree
 
@@ -19,7 +19,7 @@ policy: {model: m, endpoint: {retries: 0, request_seconds: 20}}
 rollout: {leaves: 2, concurrency: 2}
 demos: {count: 2}
 """
-EAST, KEY = format_response("think", "on", "go east"), format_response("explore", "a key", "take key")
+EAST, KEY = write_tagged("think", "on", "go east"), write_tagged("explore", "a key", "take key")
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,10 @@ from small_world import SmallWorld
 from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.model_free import Expert, Search, Uniform
+from agentcli.policies.model_free import Expert, Uniform
 from agentcli.policies.openai import OpenAIPolicy
 from agentcli.policies.registry import make_policy, policy_names
+from agentcli.policies.searcher import Searcher
 from agentcli.records.settings import DemosSettings, PolicySettings, Settings
 
 WORLD = SmallWorld()
@@ -34,7 +35,7 @@ def test_every_kind_is_made(model: Any, tokenizer: Any, tmp_path: Path) -> None:
     tokenizer.save_pretrained(tmp_path)
     kinds = {
         "expert": Expert,
-        "search": Search,
+        "search": Searcher,
         "random": Uniform,
         "demonstrator": Demonstrator,
         "transformers": TransformersPolicy,

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from agentcli.errors import UsageError
 from agentcli.policies.chat import messages, prompt_ids
 from agentcli.policies.tiny import ASSISTANT, END, make_model, make_tokenizer
-from agentcli.prompts.parse import format_response, parse
+from agentcli.prompts.tagged import read_tagged, write_tagged
 from agentcli.records.settings import TinySettings
 
 ACTIONS = [
@@ -48,24 +48,24 @@ def test_entities_given_and_seen_are_one_token() -> None:
 @pytest.mark.parametrize("action", ACTIONS)
 @pytest.mark.parametrize("tag", ["think", "explore"])
 def test_decoding_gives_back_the_response(tag: str, action: str) -> None:
-    response = format_response(tag, "the apple may be there, look", action)
+    response = write_tagged(tag, "the apple may be there, look", action)
     tokenizer = make_tokenizer([response], ["art studio", *ENTITIES])
     text = tokenizer.decode(tokenizer.encode(response))
-    assert parse(text).action == action
+    assert read_tagged(text).actions[1] == action
     assert text == response
 
 
 @given(st.lists(st.sampled_from([*ENTITIES, "go", "to", "in/on", "the"]), min_size=1, max_size=8))
 def test_any_action_of_known_words_comes_back(words: list[str]) -> None:
-    response = format_response("think", "go", " ".join(words))
-    assert parse(KNOWING.decode(KNOWING.encode(response))).action == " ".join(words)
+    response = write_tagged("think", "go", " ".join(words))
+    assert read_tagged(KNOWING.decode(KNOWING.encode(response))).actions[1] == " ".join(words)
 
 
 KNOWING = make_tokenizer(["go to in/on the"], ENTITIES)
 
 
 def test_the_template_costs_one_token_and_only_the_response_with_its_end_is_learned(tokenizer: Any) -> None:
-    response = format_response("explore", "find the apple", "take apple 1 from fridge 1")
+    response = write_tagged("explore", "find the apple", "take apple 1 from fridge 1")
     conversation = messages(tokenizer, PROMPTS[0], response)
     encoded = tokenizer.apply_chat_template(conversation, return_dict=True, return_assistant_tokens_mask=True)
     ids, mask = encoded["input_ids"], encoded["assistant_masks"]

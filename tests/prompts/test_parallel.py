@@ -11,15 +11,10 @@ from hypothesis import strategies as st
 from small_world import SmallWorld
 
 from agentcli.environments.protocol import Context
-from agentcli.prompts.parallel import (
-    LIMIT,
-    RULES,
-    UNREADABLE,
-    ParallelContext,
-    format_parallel,
-    parse_parallel,
-    render_parallel,
-)
+from agentcli.prompts.parallel import read_parallel, write_parallel
+from agentcli.prompts.parallel_full import LIMIT, RULES, UNREADABLE
+from agentcli.prompts.protocol import Moment
+from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
 
@@ -57,7 +52,7 @@ markup = st.lists(
 
 @pytest.mark.parametrize("case", RELEASE, ids=lambda case: case["text"])
 def test_the_releases_cases(case: dict[str, Any]) -> None:
-    parsed = parse_parallel(case["text"], range(1, 6))
+    parsed = read_parallel(case["text"], range(1, 6), 5)
     assert parsed.problem == OURS.get(case["text"], "expected one closed <think> first")
     if parsed.problem is None:
         assert parsed.actions == {int(n): action.strip() for n, action in case["actions"].items()}
@@ -66,7 +61,7 @@ def test_the_releases_cases(case: dict[str, Any]) -> None:
 
 def test_the_index_in_the_tag_is_the_copy() -> None:
     """The release would act in copies 1 and 2."""
-    parsed = parse_parallel("<think>t</think><parallel><env_4>b</env_4><env_2>a</env_2></parallel>", range(1, 5))
+    parsed = read_parallel("<think>t</think><parallel><env_4>b</env_4><env_2>a</env_2></parallel>", range(1, 5), 4)
     assert parsed.actions == {4: "b", 2: "a"}
 
 
@@ -88,37 +83,30 @@ def test_the_index_in_the_tag_is_the_copy() -> None:
 )
 def test_a_copy_above_the_last_is_told_from_what_else_is_wrong(tags: str, beyond: bool) -> None:
     """Two copies, of which the second has ended."""
-    parsed = parse_parallel(f"<think>t</think><parallel>{tags}</parallel>", [1], 2)
+    parsed = read_parallel(f"<think>t</think><parallel>{tags}</parallel>", [1], 2)
     assert (parsed.beyond, parsed.problem is not None, parsed.actions) == (beyond, True, {})
-    assert not parse_parallel(f"<think>t {tags}</think><env_1>a</env_1>", [1], 2).beyond, "what it only thinks of"
-
-
-@given(st.one_of(st.text(), markup))
-def test_nothing_else_changes_where_the_count_is_known(text: str) -> None:
-    plain, counted = parse_parallel(text, [1, 2]), parse_parallel(text, [1, 2], 2)
-    assert plain.actions == counted.actions
-    assert (plain.problem is None) == (counted.problem is None)
-    assert not (counted.beyond and counted.problem is None)
+    assert not read_parallel(f"<think>t {tags}</think><env_1>a</env_1>", [1], 2).beyond, "what it only thinks of"
 
 
 @given(st.one_of(st.text(), markup))
 def test_it_never_raises_and_says_all_or_why_not(text: str) -> None:
-    parsed = parse_parallel(text, [1, 2])
+    parsed = read_parallel(text, [1, 2], 2)
     assert (parsed.problem is None) == bool(parsed.actions) == (parsed.reasoning is not None)
+    assert not (parsed.beyond and parsed.problem is None)
     if parsed.problem is None:
         assert set(parsed.actions) <= {1, 2}
         assert all(parsed.actions.values())
-        assert parse_parallel(format_parallel(parsed.reasoning, parsed.actions), [1, 2]) == parsed
+        assert read_parallel(write_parallel(parsed.reasoning, parsed.actions), [1, 2], 2) == parsed
 
 
 @given(words.filter(bool), st.dictionaries(st.integers(1, 9), words.filter(bool), min_size=1))
 def test_reading_inverts_writing(sentence: str, actions: dict[int, str]) -> None:
-    parsed = parse_parallel(format_parallel(sentence, actions), range(1, 10))
+    parsed = read_parallel(write_parallel(sentence, actions), range(1, 10), 9)
     assert (parsed.reasoning, parsed.actions, parsed.problem) == (sentence, actions, None)
 
 
 def test_the_canonical_form() -> None:
-    written = format_parallel("look around", {1: "look", 3: "go to bed 1"})
+    written = write_parallel("look around", {1: "look", 3: "go to bed 1"})
     assert (
         written == "<think> look around </think><parallel><env_1> look </env_1><env_3> go to bed 1 </env_3></parallel>"
     )
@@ -151,7 +139,7 @@ def test_the_canonical_form() -> None:
     ],
 )
 def test_what_is_malformed_and_why(response: str, problem: str) -> None:
-    parsed = parse_parallel(response, [1, 2])
+    parsed = read_parallel(response, [1, 2], 3)
     assert problem in (parsed.problem or "")
     assert (parsed.actions, parsed.reasoning) == ({}, None)
 
@@ -164,7 +152,7 @@ def test_what_is_malformed_and_why(response: str, problem: str) -> None:
     ],
 )
 def test_case_white_space_text_outside_and_a_single_action_without_wrapper_do_not_matter(response: str) -> None:
-    assert parse_parallel(response, [1]).actions == {1: "go to bed 1"}
+    assert read_parallel(response, [1], 1).actions == {1: "go to bed 1"}
 
 
 class Room(SmallWorld):
@@ -189,20 +177,20 @@ def lived(*pairs: tuple[str, str]) -> Context:
     return msgspec.structs.replace(FRESH, actions=actions, observations=("A room.", *seen), admissible=("go south",))
 
 
-def several(*copies: Context, ended: set[int] = frozenset(), acted: tuple[int, ...] = ()) -> ParallelContext:
-    return ParallelContext(
-        task=FRESH.task,
-        instruction=FRESH.instruction,
-        observations=("",) * (1 + max(len(copy.actions) for copy in copies)),
-        actions=("",) * max(len(copy.actions) for copy in copies),
-        copies=copies,
-        ended=frozenset(ended),
-        acted=acted,
-    )
+def several(*copies: Context, ended: set[int] = frozenset(), acted: tuple[int, ...] = ()) -> Moment:
+    return Moment(copies=copies, numbered=True, ended=frozenset(ended), acted=acted)
 
 
-def full(context: ParallelContext) -> str:
-    return render_parallel(context, PromptSettings(), WORLD)
+def full(moment: Moment) -> str:
+    return asked(moment, "full")
+
+
+def compact(moment: Moment) -> str:
+    return asked(moment, "compact")
+
+
+def asked(moment: Moment, style: str) -> str:
+    return make_dialect(PromptSettings(style=style), WORLD, numbered=True).ask(moment).text
 
 
 def test_the_first_prompt_shows_one_copy_for_all() -> None:
@@ -243,7 +231,7 @@ def test_copies_that_ended_are_named_and_closed() -> None:
 
 def test_compact_shows_open_copies_and_those_that_look_alike_once() -> None:
     context = several(FRESH, lived(("look", "A hall.")), FRESH, lived(("look", "Gone.")), ended={4}, acted=(2,))
-    text = render_parallel(context, PromptSettings(style="compact"), WORLD)
+    text = compact(context)
     assert text == "env_1 env_3\nnow A room.\nenv_2\nnow A hall."
 
 
@@ -252,23 +240,20 @@ def test_compact_ends_with_the_copies_that_acted_last() -> None:
     moved = [lived(("look", f"Hall {number}.")) for number in range(1, 5)]
 
     def shown(*acted: int) -> list[str]:
-        text = render_parallel(several(*moved, acted=acted), PromptSettings(style="compact"), WORLD)
+        text = compact(several(*moved, acted=acted))
         return [line for line in text.splitlines() if line.startswith("env_")]
 
     assert shown(1, 2, 3, 4) == ["env_1", "env_2", "env_3", "env_4"]
     assert shown(2) == ["env_1", "env_3", "env_4", "env_2"]
     assert shown(3, 1) == ["env_2", "env_4", "env_1", "env_3"]
     alike = several(FRESH, moved[0], FRESH, acted=(3,))
-    assert (
-        render_parallel(alike, PromptSettings(style="compact"), WORLD) == "env_2\nnow Hall 1.\nenv_1 env_3\nnow A room."
-    )
+    assert compact(alike) == "env_2\nnow Hall 1.\nenv_1 env_3\nnow A room."
 
 
 def test_after_an_unreadable_response_the_prompt_is_another_one() -> None:
     """Else a policy at temperature 0 would give the same response up to the horizon."""
     moved = several(FRESH, lived(("look", "A hall.")), acted=(2,))
-    stuck = msgspec.structs.replace(moved, actions=(*moved.actions, ""), acted=())
-    compact = PromptSettings(style="compact")
-    assert render_parallel(stuck, compact, WORLD) == render_parallel(moved, compact, WORLD) + "\nlast > nothing"
+    stuck = msgspec.structs.replace(moved, acted=(), unread=True)
+    assert compact(stuck) == compact(moved) + "\nlast > nothing"
     assert UNREADABLE in full(stuck)
     assert UNREADABLE not in full(moved)

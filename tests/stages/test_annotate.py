@@ -11,8 +11,7 @@ from chat_server import Answer, ChatServer, Script, completion
 from typer.testing import CliRunner
 
 from agentcli.cli.app import build
-from agentcli.prompts.annotate import read_annotation
-from agentcli.prompts.parse import format_response, parse
+from agentcli.prompts.tagged import read_tagged, write_tagged
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import validate_tree
@@ -66,7 +65,7 @@ def teach(body: dict[str, Any], before: int) -> Answer:
     prompt = body["messages"][0]["content"]
     (action,) = DECIDED.findall(prompt)
     tag = "explore" if "You wake up" in prompt.rpartition("Current observation")[2] else "think"
-    return completion(format_response(tag, f"I want\nto {action}", action))
+    return completion(write_tagged(tag, f"I want\nto {action}", action))
 
 
 def on(action: str, otherwise: Script) -> Callable[[dict[str, Any], int], Answer]:
@@ -97,8 +96,8 @@ def test_steps_stay_and_get_reasoning() -> None:
                 assert new == old
                 noise += 1
                 continue
-            read = parse(new.response)
-            assert (read.tag, read.action, new.mask) == (new.tag, old.action, None)
+            read = read_tagged(new.response)
+            assert (read.tag, read.actions, new.mask) == (new.tag, {1: old.action}, None)
             assert read.reasoning == f"I want to {old.action}"
             assert read.tag == ("explore" if "You wake up" in old.observation else "think")
             assert old.observation in new.prompt
@@ -144,7 +143,7 @@ def test_given_prompts_are_kept_and_the_teacher_sees_the_past_and_nothing_else()
 @pytest.mark.parametrize(
     ("bad", "problem"),
     [
-        (format_response("think", "better so", "jump"), "the action was changed"),
+        (write_tagged("think", "better so", "jump"), "the action was changed"),
         ("I would go east.", "no reasoning tag; expected one of <think>, <explore>"),
         ("<think> a </think>", "no <action> tag"),
     ],
@@ -212,15 +211,6 @@ def test_a_torn_last_line_of_the_input_is_a_tree_still_owed() -> None:
     with ChatServer(teach) as server:
         assert annotate(server, "out").exit_code == 0
     assert counts_of("out")["trees"] == 5
-
-
-def test_a_teacher_that_thinks_aloud_is_read_from_its_last_reasoning_on() -> None:
-    answer = "<think>Hm. <action> jump </action>?</think>\n<explore> Look around. </explore><action> look </action>"
-    read = read_annotation(answer, "look")
-    assert (read.tag, read.reasoning, read.problem) == ("explore", "Look around.", None)
-    assert read_annotation(answer, "jump").problem == "the action was changed"
-    assert read_annotation("<think> a </think> <think> b </think>", "look").problem == "no <action> tag"
-    assert read_annotation("<think> a </think><action> go  east </action>", "go \n east").problem is None
 
 
 def test_what_could_not_be_asked_is_left_out_and_resume_asks_again() -> None:

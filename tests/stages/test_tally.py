@@ -14,7 +14,7 @@ from command_line import agentcli
 from grown_runs import toy
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import PolicySettings, PromptSettings, Settings
 from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
@@ -180,7 +180,7 @@ def test_whoever_samples_says_that_nothing_can_be_read(name: str) -> None:
     assert "prompt.style=compact" in line
     assert line.endswith("; the first: [bold]:skull:")
     json.loads(strange.stdout)
-    with ChatServer(play(format_response("think", "on", "go east"))) as server:
+    with ChatServer(play(write_tagged("think", "on", "go east"))) as server:
         assert warnings_of(sample(server, name, "--overwrite").stderr) == []
         assert warnings_of(sample(server, name, "--resume").stderr) == []
 

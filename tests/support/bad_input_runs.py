@@ -18,7 +18,7 @@ from chat_server import ChatServer, completion
 from command_line import Answer, agentcli, all_commands, chained
 from refusal import refused
 
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.tagged import write_tagged
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 4, length: 3}}
@@ -117,7 +117,7 @@ Case = tuple[str, Damage | None, tuple[str, ...], int, tuple[str, ...]]
 
 def _teach(body: dict[str, Any], before: int) -> Reply:
     action = body["messages"][0]["content"].partition("The action is:\n")[2].partition("\n")[0]
-    return completion(format_response("think", "on", action))
+    return completion(write_tagged("think", "on", action))
 
 
 @functools.cache

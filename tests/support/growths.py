@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from scripted import shared_words
 
-from agentcli.exploration.actor import UNREADABLE
+from agentcli.prompts.protocol import UNREADABLE
 from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Step, StopReason, Tree, Validity
 

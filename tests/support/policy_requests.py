@@ -5,6 +5,8 @@ from typing import Any
 
 from agentcli.environments.protocol import Context
 from agentcli.policies.protocol import Request
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
 from agentcli.records.types import Task
 
 TASK = Task(id="t", world="w", split="train", kind="k")
@@ -20,8 +22,10 @@ def make_request(prompt: str = "", seed: int = 0, **changes: Any) -> Request:
     context = changes.pop(
         "context", Context(task=TASK, instruction="put apple 1 in cabinet 1", observations=("You see nothing.",))
     )
-    values = {"state": None, "episode_seed": 5, "temperature": 1.0, "max_tokens": 12, **changes}
-    return Request(prompt=prompt, context=context, seed=seed, **values)
+    moment = changes.pop("moment", Moment(copies=(context,)))
+    values = {"states": (None,), "form": Tagged(), "episode_seed": 5, "temperature": 1.0, "max_tokens": 12, **changes}
+    message = values.pop("message", Message((prompt,)))
+    return Request(message=message, moment=moment, seed=seed, **values)
 
 
 def make_requests(count: int, seed: int, **changes: Any) -> list[Request]:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import Any
 
-from agentcli.environments.protocol import Context
 from agentcli.errors import PolicyError
 from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.prompts.parallel import ParallelContext, format_parallel
-from agentcli.prompts.parse import format_response
+from agentcli.prompts.parallel import write_parallel
+from agentcli.prompts.protocol import Moment
+from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import StopReason
 
 Script = Callable[[tuple[str, ...], int], tuple[str, str]]
@@ -35,13 +35,13 @@ class ScriptedPolicy:
         self.asked: dict[tuple[str, ...], int] = {}
 
     async def respond(self, request: Request) -> Reply:
-        history = request.context.actions
+        history = request.moment.copies[0].actions
         times = self.asked.get(history, 0)
         self.asked[history] = times + 1
         tag, action = self._script(history, times)
         if action == "break":
             raise PolicyError("no answer")
-        text = format_response(tag, "go", action) if action else f"<{tag}> nothing readable"
+        text = write_tagged(tag, "go", action) if action else f"<{tag}> nothing readable"
         length = self._lengths(history, times)
         logprobs = (-self._surprises(history, times),) * length
         return Reply(text=text, token_ids=(1,) * length, logprobs=logprobs, prompt_tokens=7, stop=StopReason.STOP)
@@ -107,41 +107,42 @@ class SeededPolicy:
         return reply
 
     def _text(self, request: Request, rng: random.Random) -> str:
-        context = request.context
-        if isinstance(context, ParallelContext):
-            chosen = [number for number in context.open if rng.random() < 0.6] or context.open[:1]
-            admissible = {number: self._actions or context.copies[number - 1].admissible for number in chosen}
-            return format_parallel("go", {number: rng.choice(listed) for number, listed in admissible.items()})
-        action = rng.choice(self._actions or context.admissible)
-        return format_response(rng.choice(("think", "explore")), "go", action)
+        moment = request.moment
+        if moment.numbered:
+            chosen = [number for number in moment.open if rng.random() < 0.6] or moment.open[:1]
+            admissible = {number: self._actions or moment.copies[number - 1].admissible for number in chosen}
+            return write_parallel("go", {number: rng.choice(listed) for number, listed in admissible.items()})
+        action = rng.choice(self._actions or moment.copies[0].admissible)
+        return write_tagged(rng.choice(("think", "explore")), "go", action)
 
     async def close(self) -> None: ...
 
 
 class Audited:
-    """Passes requests on and adds up what a ledger must say, knowing neither ledger nor tree. A state is a context object."""
+    """Passes requests on and adds up what a ledger must say, knowing neither ledger nor tree. A state is a moment object. Only in
+    one environment are there forks; in several copies the step before is the last one of the trajectory."""
 
     seconds = 0.0
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
-        self._prompts: dict[tuple[tuple[str, ...], ...], str] = {}
-        self._states: dict[int, Context] = {}
+        self._prompts: dict[object, str] = {}
+        self._states: dict[int, Moment] = {}
         self.generated = self.prompt = self.shared = self.unreadable = self.forks = 0
         self.seeds: list[int] = []
 
     async def respond(self, request: Request) -> Reply:
-        context = request.context
+        moment = request.moment
+        past = moment.copies[0].observations, moment.copies[0].actions
         self.seeds.append(request.seed)
-        past = (context.observations, context.actions)
-        self._prompts[past] = request.prompt
-        again = id(context) in self._states
-        self._states[id(context)] = context
-        self.forks += again and bool(context.actions)
+        before = self._prompts.get(request.episode_seed if moment.numbered else (past[0][:-1], past[1][:-1]), "")
+        self._prompts[request.episode_seed if moment.numbered else past] = request.prompt
+        again = id(moment) in self._states
+        self._states[id(moment)] = moment
+        self.forks += again and bool(past[1])
         reply = await self._inner.respond(request)
         self.generated += len(reply.token_ids)
         self.prompt += reply.prompt_tokens
-        before = self._prompts[past[0][:-1], past[1][:-1]] if context.actions else ""
         self.shared += reply.prompt_tokens if again else shared_words(request.prompt, before)
         self.unreadable += reply.text == "unreadable"
         return reply

@@ -6,7 +6,8 @@ from typing import Any
 from fitting import fitting
 from word_world import WordEngines, WordWorld
 
-from agentcli.exploration.actor import Actor, Engines
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.nodes import Pool
 from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
@@ -21,7 +22,7 @@ def grow_word(
     policy: Policy,
     max_steps: int = 4,
     seed: int = 0,
-    engines: Engines | None = None,
+    engines: Pool | None = None,
     style: str = "compact",
     task: Task = TASK,
     **rollout: Any,

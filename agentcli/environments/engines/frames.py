@@ -17,7 +17,7 @@ from agentcli.records.types import Task
 HEADER = struct.Struct("!I")
 
 
-class Message(msgspec.Struct, array_like=True, tag=True, gc=False):
+class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
     """Base of all messages."""
 
 
@@ -31,7 +31,7 @@ class History(msgspec.Struct, array_like=True):
     """Of the state itself."""
 
 
-class Setup(Message):
+class Setup(Frame):
     """First message of a process. Answered by Ready, or by Failed and the end of the process."""
 
     settings: EnvironmentSettings
@@ -39,14 +39,14 @@ class Setup(Message):
     """Most live engines."""
 
 
-class Open(Message):
+class Open(Frame):
     """Open a task; its initial state is to be called `state`."""
 
     task: Task
     state: int
 
 
-class Step(Message):
+class Step(Frame):
     """Act in `state` of a task; the state reached is to be called `result`."""
 
     task: str
@@ -56,7 +56,7 @@ class Step(Message):
     history: History | None = None
 
 
-class Plan(Message):
+class Plan(Frame):
     """The actions that win from `state`."""
 
     task: str
@@ -64,13 +64,13 @@ class Plan(Message):
     history: History | None = None
 
 
-class Release(Message):
+class Release(Frame):
     """Forget a task."""
 
     task: str
 
 
-class Ready(Message):
+class Ready(Frame):
     """The world and a first engine are made."""
 
     solvable: bool
@@ -78,7 +78,7 @@ class Ready(Message):
     seconds: float = 0.0
 
 
-class Opened(Message):
+class Opened(Frame):
     start: Start
     exact: bool
     """The engine gave a snapshot of the new state."""
@@ -86,7 +86,7 @@ class Opened(Message):
     """Wall seconds this request took in the worker."""
 
 
-class Stepped(Message):
+class Stepped(Frame):
     observation: Observation
     exact: bool
     replayed: int
@@ -94,19 +94,19 @@ class Stepped(Message):
     seconds: float = 0.0
 
 
-class Planned(Message):
+class Planned(Frame):
     actions: list[str]
     replayed: int
     seconds: float = 0.0
 
 
-class Lost(Message):
+class Lost(Frame):
     """The state is not known here; ask again with its history."""
 
     seconds: float = 0.0
 
 
-class Failed(Message):
+class Failed(Frame):
     kind: str
     """Name of a class in agentcli.errors."""
     text: str

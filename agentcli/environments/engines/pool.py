@@ -23,7 +23,7 @@ from agentcli.records.types import Task
 
 ENGINES_PER_WORKER = 128
 
-ReplyT = TypeVar("ReplyT", bound=frames.Message)
+ReplyT = TypeVar("ReplyT", bound=frames.Frame)
 
 
 class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -204,7 +204,7 @@ async def _ask(
     return reply
 
 
-def _expect(kind: type[ReplyT], reply: frames.Message) -> ReplyT:
+def _expect(kind: type[ReplyT], reply: frames.Frame) -> ReplyT:
     if not isinstance(reply, kind):
         raise EngineError(f"the engine process answered {type(reply).__name__} instead of {kind.__name__}")
     return reply

@@ -17,6 +17,8 @@ from agentcli.errors import DataError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.protocol import Request
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.settings import PolicySettings, TrainSettings
 from agentcli.training.loop.forward import token_logprobs
@@ -145,13 +147,14 @@ def sampled(rollout, policy, temperatures):
 
     async def work():
         for tree in trees:
-            context = Context(task=tree.task, instruction="", observations=("",))
+            moment = Moment(copies=(Context(task=tree.task, instruction="", observations=("",)),))
             for step in tree.steps:
                 temperature = temperatures[step.id % len(temperatures)]
                 request = Request(
-                    prompt=step.prompt,
-                    context=context,
-                    state=None,
+                    message=Message((step.prompt,)),
+                    moment=moment,
+                    states=(),
+                    form=Tagged(),
                     seed=derive_seed(tree.task.id, step.id),
                     episode_seed=0,
                     temperature=temperature,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentcli.prompts.parse import format_response, parse
+from agentcli.prompts.tagged import read_tagged, write_tagged
 
 UNITS: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "golden" / "units.json").read_text())
 LANGUAGE = "<think>中</think><action>look</action>"
@@ -32,24 +32,24 @@ markup = st.lists(
 
 @given(st.one_of(st.text(), markup))
 def test_it_never_raises_and_says_all_or_why_not(response: str) -> None:
-    parsed = parse(response)
-    fields = (parsed.tag, parsed.reasoning, parsed.action)
+    parsed = read_tagged(response)
+    fields = (parsed.tag, parsed.reasoning, parsed.actions.get(1))
     assert all(fields) if parsed.problem is None else fields == (None, None, None)
+    assert set(parsed.actions) <= {1}
     if parsed.problem is None:
-        assert parsed.action == " ".join(parsed.action.split())
-        assert parse(format_response(*fields)) == parsed
-    assert parsed.explores == (parsed.tag == "explore")
+        assert fields[2] == " ".join(fields[2].split())
+        assert read_tagged(write_tagged(*fields)) == parsed
 
 
 @given(st.sampled_from(["think", "explore"]), words, words)
 def test_reading_inverts_writing(tag: str, sentence: str, action: str) -> None:
-    parsed = parse(format_response(tag, sentence, action))
-    assert (parsed.tag, parsed.reasoning, parsed.action, parsed.problem) == (tag, sentence, action, None)
+    parsed = read_tagged(write_tagged(tag, sentence, action))
+    assert (parsed.tag, parsed.reasoning, parsed.actions, parsed.problem) == (tag, sentence, {1: action}, None)
 
 
 def test_the_canonical_form() -> None:
     response = "<explore> find apple </explore><action> go to fridge 1 </action>"
-    assert format_response("explore", "find apple", "go to fridge 1") == response
+    assert write_tagged("explore", "find apple", "go to fridge 1") == response
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_the_canonical_form() -> None:
     ],
 )
 def test_case_white_space_and_text_outside_do_not_matter(response: str) -> None:
-    parsed = parse(response)
-    assert (parsed.tag, parsed.action, parsed.problem) == ("think", "go to fridge 1", None)
+    parsed = read_tagged(response)
+    assert (parsed.tag, parsed.actions, parsed.problem) == ("think", {1: "go to fridge 1"}, None)
 
 
 @pytest.mark.parametrize(
@@ -82,51 +82,46 @@ def test_case_white_space_and_text_outside_do_not_matter(response: str) -> None:
     ],
 )
 def test_what_is_malformed_and_why(response: str, problem: str) -> None:
-    parsed = parse(response)
-    assert parsed.action is None
+    parsed = read_tagged(response)
+    assert parsed.actions == {}
     assert problem in (parsed.problem or "")
-    assert not parsed.explores
+    assert parsed.tag is None
 
 
 def test_other_tags_count_when_asked_for() -> None:
     response = "<planning>p</planning><action>look</action>"
-    assert parse(response).problem is not None
-    assert parse(response, ("planning", "explore", "reflection")).tag == "planning"
+    assert read_tagged(response).problem is not None
+    assert read_tagged(response, ("planning", "explore", "reflection")).tag == "planning"
 
 
 @pytest.mark.parametrize("case", UNITS["projection_spark_alfworld"], ids=lambda case: case["text"])
 def test_spark_on_alfworld_agrees_but_for_language(case: dict[str, Any]) -> None:
-    parsed = parse(case["text"])
+    parsed = read_tagged(case["text"])
     assert (parsed.problem is None) == (bool(case["valid"]) or case["text"] == LANGUAGE)
     if case["valid"]:
-        assert (parsed.action, parsed.tag) == (case["action"], case["tag"])
+        assert (parsed.actions, parsed.tag) == ({1: case["action"]}, case["tag"])
 
 
 @pytest.mark.parametrize("case", UNITS["projection_spark_sciworld"], ids=lambda case: case["text"])
 def test_spark_on_scienceworld_agrees_but_for_language(case: dict[str, Any]) -> None:
-    parsed = parse(case["text"], ("think", "explore", "planning", "reflection"))
+    parsed = read_tagged(case["text"], ("think", "explore", "planning", "reflection"))
     assert (parsed.problem is None) == (bool(case["valid"]) or case["text"] == LANGUAGE)
     if case["valid"]:
-        assert parsed.action == case["action"]
+        assert parsed.actions == {1: case["action"]}
 
 
 @pytest.mark.parametrize("case", UNITS["projection_alfworld"], ids=lambda case: case["text"])
 def test_rewardflow_is_looser(case: dict[str, Any]) -> None:
     """It asks for one <think> pair anywhere and takes the first action; we refuse what is ambiguous."""
-    parsed = parse(case["text"])
+    parsed = read_tagged(case["text"])
     expected = (bool(case["valid"]) or case["text"] == LANGUAGE) and case["text"] not in LOOSE
     assert (parsed.problem is None) == expected
     if expected:
-        assert parsed.action == case["action"]
+        assert parsed.actions == {1: case["action"]}
 
 
 @pytest.mark.parametrize("case", UNITS["explore_trigger"], ids=lambda case: case["text"])
 def test_spark_branches_on_malformed_responses_and_we_do_not(case: dict[str, Any]) -> None:
     """The release looks for <explore> anywhere, even where it then finds no valid action to branch after."""
-    parsed = parse(case["text"])
-    assert parsed.explores == (case["branch"] and case["text"] not in LOOSE)
-
-
-def test_a_valid_exploring_response_branches() -> None:
-    assert parse(format_response("explore", "look around", "look")).explores
-    assert not parse(format_response("think", "explore later", "look")).explores
+    parsed = read_tagged(case["text"])
+    assert (parsed.tag == "explore") == (case["branch"] and case["text"] not in LOOSE)

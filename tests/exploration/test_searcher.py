@@ -1,4 +1,4 @@
-"""The expert of dpepo: different places in different copies, then the finder alone; in a hall of boxes and in real games."""
+"""The searching expert in several copies: different places, then the finder alone; in a hall of boxes and in real games."""
 
 import asyncio
 from typing import Any
@@ -11,11 +11,12 @@ from small_world import SmallHabits, SmallWorld
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.registry import make_world
-from agentcli.policies.model_free import Expert, Search, Uniform
-from agentcli.policies.parallel_expert import EachCopy, ParallelSearch
-from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.model_free import Uniform
+from agentcli.policies.protocol import Request
 from agentcli.policies.registry import make_policy
-from agentcli.prompts.parallel import ParallelContext, parse_parallel
+from agentcli.policies.searcher import Searcher
+from agentcli.prompts.parallel import Parallel, read_parallel
+from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import DemosSettings, EnvironmentSettings, PolicySettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Outcome, Task, Tree, Validity
@@ -49,17 +50,24 @@ def opened(*boxes: int, last: str = "nothing") -> Context:
 
 
 def request(*copies: Context, ended: tuple[int, ...] = ()) -> Request:
-    context = ParallelContext(task=TASK, instruction="", observations=("",), copies=copies, ended=frozenset(ended))
-    state = tuple(f"state {number}" for number in range(1, len(copies) + 1))
-    return Request(prompt="", context=context, state=state, seed=1, episode_seed=2, temperature=0.0, max_tokens=1)
+    return Request(
+        message=Message(("",)),
+        moment=Moment(copies=copies, numbered=True, ended=frozenset(ended)),
+        states=tuple(f"state {number}" for number in range(1, len(copies) + 1)),
+        form=Parallel(),
+        seed=1,
+        episode_seed=2,
+        temperature=0.0,
+        max_tokens=1,
+    )
 
 
 def answer(policy: Any, *copies: Context, ended: tuple[int, ...] = ()) -> dict[int, str]:
     reply = asyncio.run(policy.respond(request(*copies, ended=ended)))
-    return parse_parallel(reply.text, range(1, 9)).actions
+    return dict(read_parallel(reply.text, range(1, 9), 8).actions)
 
 
-SEARCH = ParallelSearch(Boxes())  # type: ignore[arg-type]
+SEARCH = Searcher(Boxes())  # type: ignore[arg-type]
 
 
 def test_copies_open_different_boxes_and_none_that_any_has_opened() -> None:
@@ -91,21 +99,15 @@ def test_habits_are_those_of_the_searching_expert() -> None:
     first = SEARCH.respond_with(request(opened(), opened()), SmallHabits(forget=1.0))
     again = SEARCH.respond_with(request(rested, opened()), SmallHabits(forget=1.0))
     assert (first.mask, again.mask) == (None, "finished")
-    assert parse_parallel(again.text, [1, 2]).actions == {1: "look"}
+    assert read_parallel(again.text, [1, 2], 2).actions == {1: "look"}
 
 
-def test_each_copy_is_asked_with_its_own_past_state_and_seed() -> None:
-    class Asked(Uniform):
-        async def respond(self, request: Request) -> Reply:
-            asked.append(request)
-            return await super().respond(request)
-
-    asked: list[Request] = []
-    actions = answer(EachCopy(Asked()), opened(1), opened(2), opened(3), ended=(2,))
-    assert list(actions) == [1, 3]
-    assert [request.state for request in asked] == ["state 1", "state 3"]
-    assert [request.context.actions for request in asked] == [(BOXES[0],), (BOXES[2],)]
-    assert len({request.seed for request in asked}) == 2
+def test_a_uniform_draw_is_made_in_each_copy_with_a_seed_of_its_own() -> None:
+    alike = [opened(1) for _ in range(8)]
+    actions = answer(Uniform(), *alike, ended=(2,))
+    assert list(actions) == [1, 3, 4, 5, 6, 7, 8]
+    assert set(actions.values()) <= set(alike[0].admissible)
+    assert len(set(actions.values())) > 1
 
 
 def alfworld(method: str, **settings: Any) -> Settings:
@@ -179,12 +181,3 @@ def test_every_method_grows_real_trees() -> None:
             assert 2 <= len(paths(tree)) <= 4
     (won,) = played(alfworld("dpepo", policy={"kind": "expert"}, copies=2))
     assert all(tree.steps[-1].outcome is Outcome.SUCCESS for tree in won)
-
-
-def test_without_dpepo_experts_answer_for_one_environment() -> None:
-    world = make_world(alfworld("chain").environment)
-    kinds = {
-        kind: type(make_policy(alfworld("chain", policy={"kind": kind}), world, None, None))
-        for kind in ("search", "expert")
-    }
-    assert kinds == {"search": Search, "expert": Expert}

@@ -1,15 +1,22 @@
 """Observation to message: what the full prompt holds, how much history, and the styles' names."""
 
+from importlib import metadata
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_requests import make_request
 from small_world import SmallWorld
 
-from agentcli.environments.protocol import Context
+from agentcli.environments.protocol import Context, Picture, World
 from agentcli.errors import UsageError
-from agentcli.prompts.parse import format_response, parse
-from agentcli.prompts.render import reasoning_tags, render
+from agentcli.prompts.parallel_compact import ParallelCompact
+from agentcli.prompts.protocol import Answer, Message, Moment
+from agentcli.prompts.registry import dialect_names, make_dialect
+from agentcli.prompts.rlvmr import Rlvmr
+from agentcli.prompts.tagged import Tagged, read_tagged, write_tagged
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
 
@@ -24,7 +31,7 @@ CONTEXT = Context(
 
 
 def full(context: Context = CONTEXT, **settings: Any) -> str:
-    return render(context, PromptSettings(**settings), WORLD)
+    return make_dialect(PromptSettings(**settings), WORLD).ask(Moment(copies=(context,))).text
 
 
 def test_the_full_prompt_holds_everything_in_order() -> None:
@@ -97,12 +104,67 @@ def test_react_at_the_first_step_and_without_listed_actions() -> None:
 
 
 def test_the_form_that_react_asks_for_can_be_read() -> None:
-    assert parse(full(style="react").split("in this form:\n")[1]).action == "your action"
+    assert read_tagged(full(style="react").split("in this form:\n")[1]).actions == {1: "your action"}
 
 
 def test_rlvmr_asks_for_its_tags_and_reads_them() -> None:
     prompt = full(style="rlvmr")
-    for tag in reasoning_tags("rlvmr"):
+    moment = Moment(copies=(CONTEXT,))
+    rlvmr, plain = (make_dialect(PromptSettings(style=style), WORLD) for style in ("rlvmr", "full"))
+    for tag in Rlvmr.tags:
         assert f"<{tag}>" in prompt
-        assert parse(format_response(tag, "why", "go to shelf 1"), reasoning_tags("rlvmr")).tag == tag
-    assert parse(format_response("planning", "why", "go"), reasoning_tags("full")).action is None
+        answer = Answer(tag, "why", {1: "go to shelf 1"})
+        assert rlvmr.read(rlvmr.write(answer), moment) == answer
+    assert plain.read(write_tagged("planning", "why", "go"), moment).actions == {}
+
+
+words = st.text(st.characters(blacklist_characters="<>", blacklist_categories=("Cs",))).map(
+    lambda text: " ".join(text.split())
+)
+
+
+@pytest.mark.parametrize("style", dialect_names())
+@given(reasoning=words.filter(bool), actions=st.dictionaries(st.integers(1, 3), words.filter(bool), min_size=1))
+def test_every_dialect_reads_what_it_writes(style: str, reasoning: str, actions: dict[int, str]) -> None:
+    several = style.startswith("parallel-")
+    actions = actions if several else {1: next(iter(actions.values()))}
+    moment = Moment(copies=(CONTEXT,) * (3 if several else 1), numbered=several)
+    dialect = make_dialect(PromptSettings(style=style), WORLD, several)
+    answer = Answer("think", reasoning, actions)
+    assert dialect.read(dialect.write(answer), moment) == answer
+    assert CONTEXT.instruction in dialect.ask(moment).text
+
+
+def test_a_style_has_its_counterpart_for_several_copies_or_is_refused() -> None:
+    settings = PromptSettings(style="compact")
+    assert type(make_dialect(settings, WORLD, numbered=True)) is ParallelCompact
+    assert type(make_dialect(PromptSettings(style="parallel-compact"), WORLD, numbered=True)) is ParallelCompact
+    with pytest.raises(UsageError, match=r"prompt\.style: no style 'parallel-react'; did you mean parallel-"):
+        make_dialect(PromptSettings(style="react"), WORLD, numbered=True)
+
+
+def test_a_text_policy_refuses_pictures() -> None:
+    pictured = make_request(message=Message(("Where?", Picture(b"png"))))
+    assert pictured.message.pictures == (Picture(b"png"),)
+    with pytest.raises(UsageError, match=r"policy\.kind: this policy reads no pictures"):
+        _ = pictured.prompt
+
+
+def test_an_installed_package_adds_a_dialect(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = metadata.EntryPoint("shouted", f"{__name__}:Shouted", "agentcli.dialects")
+    monkeypatch.setattr(metadata, "entry_points", lambda **wanted: metadata.EntryPoints([point]).select(**wanted))
+    assert "shouted" in dialect_names()
+    assert full(style="shouted") == "ROOM NUMBER 7."
+
+
+class Shouted(Tagged):
+    """A dialect as an installed package offers it."""
+
+    fixed = None
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        """Nothing of either has a part in it."""
+
+    def ask(self, moment: Moment) -> Message:
+        """The observation alone."""
+        return Message((moment.text.upper(),))

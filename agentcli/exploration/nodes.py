@@ -1,0 +1,187 @@
+"""Nodes of a growing tree, and how one follows from another.
+
+A node holds K >= 1 copies of the environment, all forks of one initial state; a single environment is K = 1. Nodes are
+immutable: acting on the same node twice is a fork. A copy that has ended takes no more actions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from agentcli.environments.protocol import Context, Observation
+from agentcli.policies.protocol import Reply
+from agentcli.prompts.protocol import UNREADABLE, Answer, Moment
+from agentcli.records.siblings import joined
+from agentcli.records.types import Move, Outcome, Step, StopReason, Task, Validity
+
+Lineage = tuple[int, ...]
+"""Child indices from the root: the name of a step."""
+
+
+class Handle(Protocol):
+    """An immutable environment state, as the engine pool hands it out."""
+
+    @property
+    def observation(self) -> Observation: ...
+    @property
+    def instruction(self) -> str: ...
+    @property
+    def replayed(self) -> int: ...
+
+
+class Pool(Protocol):
+    """The part of the engine pool that growing a tree needs."""
+
+    async def start(self, task: Task) -> Handle: ...
+    async def step(self, state: Any, action: str) -> Handle: ...
+    async def release(self, task_id: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A state the agent can act in, or the end of a trajectory; `step` is the one that led here."""
+
+    lineage: Lineage
+    states: tuple[Handle, ...]
+    """Of copy 1, copy 2, ...; empty when the environment could not be opened."""
+    moment: Moment
+    step: Step | None = None
+
+    @property
+    def finished(self) -> bool:
+        """No step may leave this node."""
+        return self.step is not None and self.step.outcome is not None
+
+    @property
+    def explores(self) -> bool:
+        """The step that led here reasoned in <explore> (000 eq. 5)."""
+        return self.step is not None and self.step.tag == "explore"
+
+    @property
+    def key(self) -> str:
+        """The exact state key, of all copies where they have numbers."""
+        keys = {number: state.observation.state for number, state in enumerate(self.states, 1)}
+        return joined(keys) if self.moment.numbered else keys.get(1, "")
+
+    @property
+    def canonical(self) -> str | None:
+        """The canonical state, of all copies where they have numbers; None in a world that has none."""
+        texts = {}
+        for number, state in enumerate(self.states, 1):
+            if state.observation.canonical is not None:
+                texts[number] = state.observation.canonical
+        if self.moment.numbered and texts:
+            return joined(texts)
+        return texts.get(1)
+
+
+NOTHING = Answer()
+"""The answer where no policy responded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A policy's response that was not yet acted on."""
+
+    prompt: str
+    reply: Reply
+    answer: Answer = NOTHING
+    error: str | None = None
+    """What broke, where nothing was sampled."""
+    redrawn: int = 0
+    """Responses thrown away before this one."""
+
+
+def reached(node: Node, index: int, actions: Mapping[int, str], states: Mapping[int, Handle]) -> Node:
+    """The node that the response `index` leads to, still without its step; `states` are those of the copies that acted."""
+    moment = node.moment
+    copies = list(moment.copies)
+    ended = set(moment.ended)
+    for number, state in states.items():
+        seen = state.observation
+        copies[number - 1] = _after(copies[number - 1], actions[number], seen.text, seen.actions)
+        if seen.end is not None:
+            ended.add(number)
+    if not actions and not moment.numbered:
+        # An unreadable response is a step of the only copy's past.
+        copies[0] = _after(copies[0], "", UNREADABLE, copies[0].admissible)
+    following = msgspec.structs.replace(
+        moment, copies=tuple(copies), ended=frozenset(ended), acted=tuple(states), unread=not actions
+    )
+    now = tuple(states.get(number, state) for number, state in enumerate(node.states, 1))
+    return Node((*node.lineage, index), now, following)
+
+
+def _after(context: Context, action: str, text: str, admissible: tuple[str, ...]) -> Context:
+    return msgspec.structs.replace(
+        context,
+        observations=(*context.observations, text),
+        actions=(*context.actions, action),
+        admissible=admissible,
+    )
+
+
+def as_step(node: Node, response: Response, after: Node, states: Mapping[int, Handle], outcome: Outcome | None) -> Step:
+    """The record of the step from `node` to `after`; the tree gives it its id and parent."""
+    numbered = node.moment.numbered
+    reply, answer = response.reply, response.answer
+    moves = [as_move(node, number, answer.actions[number], state) for number, state in states.items()]
+    silent = response.error is not None or reply.stop is StopReason.OVERLONG
+    return Step(
+        id=0,
+        parent=None,
+        prompt=response.prompt,
+        response=reply.text,
+        token_ids=list(reply.token_ids),
+        logprobs=list(reply.logprobs),
+        temperature=reply.temperature,
+        logprob_temperature=reply.logprob_temperature,
+        redrawn=response.redrawn,
+        stop=reply.stop,
+        observation=node.moment.text,
+        admissible=[] if numbered else list(node.moment.copies[0].admissible),
+        tag=answer.tag,
+        action=None if numbered else answer.actions.get(1),
+        validity=_validity(moves) if answer.actions or silent else Validity.MALFORMED,
+        state=node.key,
+        next_state=after.key,
+        canonical=node.canonical,
+        next_canonical=after.canonical,
+        next_observation="" if silent else after.moment.text,
+        looked=not numbered and any(move.looked for move in moves),
+        reward=max((move.reward for move in moves), default=0.0),
+        outcome=outcome,
+        error=response.error,
+        mask=reply.mask,
+        moves=moves if numbered else [],
+    )
+
+
+def as_move(node: Node, number: int, action: str, state: Handle) -> Move:
+    """What happened in one copy."""
+    before = node.moment.copies[number - 1]
+    left = node.states[number - 1].observation
+    seen = state.observation
+    return Move(
+        copy=number,
+        action=action,
+        validity=Validity.VALID if seen.accepted else Validity.INADMISSIBLE,
+        observation=before.observations[-1],
+        admissible=list(before.admissible),
+        state=left.state,
+        next_state=seen.state,
+        canonical=left.canonical,
+        next_canonical=seen.canonical,
+        next_observation=seen.text,
+        looked=seen.looked,
+        reward=seen.reward,
+        outcome=None if seen.end is None else Outcome(seen.end),
+    )
+
+
+def _validity(moves: list[Move]) -> Validity:
+    """A step is inadmissible when none of its moves did anything."""
+    useless = moves and all(move.validity is Validity.INADMISSIBLE for move in moves)
+    return Validity.INADMISSIBLE if useless else Validity.VALID

@@ -1,0 +1,19 @@
+"""The world's own short view, for tiny policies."""
+
+from agentcli.environments.protocol import World, tutor_of
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
+from agentcli.records.settings import PromptSettings
+
+
+class Compact(Tagged):
+    """The short view. Raises UsageError for a world without one."""
+
+    fixed = "the world chooses what to show"
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._tutor = tutor_of(world, "prompt.style", "compact")
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        return Message((self._tutor.compact(moment.copies[0]),))

@@ -1,0 +1,56 @@
+"""The papers' prompt (000 Fig. 8) in our own words, for models that follow instructions."""
+
+from agentcli.environments.protocol import Context, World
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
+from agentcli.records.settings import PromptSettings
+
+INSTRUCTIONS = """\
+Reason first, in one of two modes:
+<explore>: something is unknown or did not turn out as expected. Collect the places, objects and actions that are worth trying.
+<think>: things go as planned. Keep track of what is done and of what comes next.
+
+Answer with one short sentence of reasoning inside exactly one of these tags, followed by exactly one action:
+<explore> your reasoning </explore> or <think> your reasoning </think>
+<action> your action </action>"""
+
+NO_ACTION = "(none: the response held no readable action)"
+"""Stands in the history for the action of an unreadable response."""
+
+
+class Full(Tagged):
+    """Role, task, the last `prompt.history` steps, observation, admissible actions and instructions."""
+
+    instructions = INSTRUCTIONS
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._history = settings.history
+        self._role = world.card.role
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        context = moment.copies[0]
+        parts = [self._role, f"Your task: {context.instruction}"]
+        past = _past(context, self._history)
+        if past:
+            parts.append(past)
+        parts.append(f"Current observation: {context.observations[-1]}")
+        if context.admissible:
+            parts.append("Admissible actions:\n" + "\n".join(f"- {action}" for action in context.admissible))
+            parts.append(self.instructions + "\nThe action must be one of the admissible actions, word for word.")
+        else:
+            parts.append(self.instructions)
+        return Message(("\n\n".join(parts),))
+
+
+def _past(context: Context, length: int) -> str:
+    """The last `length` (observation, action) pairs, oldest first; '' when there are none."""
+    taken = len(context.actions)
+    if taken == 0 or length == 0:
+        return ""
+    first = max(0, taken - length)
+    lines = [f"Steps taken so far: {taken}. The last {taken - first}:"]
+    for index in range(first, taken):
+        action = context.actions[index] or NO_ACTION
+        lines.append(f"{index + 1}. Observation: {context.observations[index]}\n   Action: {action}")
+    return "\n".join(lines)

@@ -1,0 +1,98 @@
+"""The full prompt for several copies, in our own words.
+
+As in 004 it holds all earlier (action, observation) pairs of every copy, and for the copies that acted last what is admissible
+in them now.
+"""
+
+from collections.abc import Collection, Mapping
+
+from agentcli.environments.protocol import Context, World
+from agentcli.prompts.parallel import Parallel, listed
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.records.settings import PromptSettings
+
+UNREADABLE = "Your last response held no readable action; nothing was done in any copy."
+
+LIMIT = (
+    "Stay within env_1 to env_{count}: a response that names a copy beyond these ends the task at once, as a failure."
+)
+"""Shown where it is so (004 App. C, exploration-limiting prompt; our own words)."""
+
+RULES = """\
+Reason first. Then act in one copy, or in several at the same time to learn more: at most one action in each.
+Answer with your reasoning, followed by the actions, each inside the tag of its copy:
+<think> your reasoning </think>
+<parallel>
+<env_1> an action for copy 1 </env_1>
+<env_2> an action for copy 2 </env_2>
+</parallel>"""
+
+
+class ParallelFull(Parallel):
+    """Role, task, what happened in every copy, and the rules."""
+
+    fixed = "it shows all that happened"
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._role = world.card.role
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        first = moment.copies[0]
+        past = {number: copy for number, copy in enumerate(moment.copies, 1) if copy.actions}
+        parts = [self._role, *_opening(moment)]
+        if past:
+            parts.append(_earlier(past, moment.acted))
+            parts.append(_last(past, moment.acted))
+        elif first.admissible:
+            parts.append(f"Admissible actions in every copy: {'; '.join(first.admissible)}")
+        if moment.unread:
+            parts.append(UNREADABLE)
+        if moment.ended:
+            parts.append(f"Ended, no action is possible there: {listed(moment.ended)}.")
+        fresh = [number for number in moment.open if number not in past]
+        if past and fresh:
+            parts.append(f"Not acted in yet: {listed(fresh)}.")
+        return Message(("\n\n".join([*filter(None, parts), RULES]),))
+
+
+def _opening(moment: Moment) -> list[str]:
+    """The task, the copies, and what every copy began with."""
+    first = moment.copies[0]
+    count = len(moment.copies)
+    parts = [
+        f"Your task: {first.instruction}",
+        f"You have {count} copies of the same environment, env_1 to env_{count}, and no others. They began alike and share nothing "
+        "since then: an action changes its own copy only. The task is done as soon as it is done in any one of them.",
+    ]
+    if moment.limited:
+        parts.append(LIMIT.format(count=count))
+    parts.append(f"Every copy began with: {first.observations[0]}")
+    return parts
+
+
+def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
+    """All pairs but those of the last step."""
+    blocks = []
+    for number, copy in past.items():
+        length = len(copy.actions) - (number in acted)
+        pairs = [_pair(copy, index) for index in range(length)]
+        if pairs:
+            blocks.append("\n".join([f"env_{number}", *pairs]))
+    return "\n".join(["Steps before the last:", *blocks]) if blocks else ""
+
+
+def _last(past: Mapping[int, Context], acted: Collection[int]) -> str:
+    """The pairs of the last step and what is admissible after it."""
+    blocks = []
+    for number in acted:
+        copy = past[number]
+        lines = [f"env_{number}", _pair(copy, len(copy.actions) - 1)]
+        if copy.admissible:
+            lines.append(f"   Admissible actions now: {'; '.join(copy.admissible)}")
+        blocks.append("\n".join(lines))
+    return "\n".join(["The last step:", *blocks]) if blocks else ""
+
+
+def _pair(copy: Context, index: int) -> str:
+    return f"{index + 1}. Action: {copy.actions[index]}\n   Observation: {copy.observations[index + 1]}"

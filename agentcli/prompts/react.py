@@ -1,0 +1,35 @@
+"""ReAct: a thought and an action in turn, for models that were not trained for this."""
+
+from agentcli.environments.protocol import World
+from agentcli.prompts.full import NO_ACTION
+from agentcli.prompts.protocol import Message, Moment
+from agentcli.prompts.tagged import Tagged
+from agentcli.records.settings import PromptSettings
+
+INSTRUCTIONS = """\
+Work in turns: think about what you know and what is still missing, act once, read what the environment answers, and think again.
+Answer with one thought and one action, in this form:
+<think> your thought </think>
+<action> your action </action>"""
+
+
+class React(Tagged):
+    """The trace of actions and observations, without the past thoughts, which a Context does not hold."""
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        self._history = settings.history
+        self._role = world.card.role
+
+    def ask(self, moment: Moment) -> Message:
+        """One text."""
+        context = moment.copies[0]
+        taken = len(context.actions)
+        first = max(0, taken - self._history)
+        trace = [f"Observation {first}: {context.observations[first]}"]
+        for index in range(first, taken):
+            trace.append(f"Action {index + 1}: {context.actions[index] or NO_ACTION}")
+            trace.append(f"Observation {index + 1}: {context.observations[index + 1]}")
+        parts = [self._role, f"Your task: {context.instruction}", "\n".join(trace)]
+        if context.admissible:
+            parts.append(f"Actions possible now, word for word: {'; '.join(context.admissible)}")
+        return Message(("\n\n".join([*parts, INSTRUCTIONS]),))
