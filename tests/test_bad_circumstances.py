@@ -173,7 +173,20 @@ def test_an_endpoint_without_log_probabilities_can_be_sampled_but_not_trained() 
         asked = ("--policy", "openai", "--model", "m", "--base-url", server.url)
         assert agentcli("rollout", "-c", "toy.yaml", "-o", "runs/served", *asked).code == 0
         for method, instead in [("carl", "--criterion random"), ("arpo", "--method spark")]:
-            words = ("rollout", "-c", "toy.yaml", "-o", "new", "--method", method, "--concurrency", "1", *asked)
+            words = (
+                "rollout",
+                "-c",
+                "toy.yaml",
+                "-o",
+                "new",
+                "--method",
+                method,
+                "--roots",
+                "1",
+                "--concurrency",
+                "1",
+                *asked,
+            )
             refused(untouched(words), 2, "log-probabilities", instead)
     assert agentcli("assign-credit", "runs/served").code == 0
     why = ("runs/served/trees.jsonl:1: ", "no step has token_ids", "--policy transformers")

@@ -32,6 +32,7 @@ from command_line import all_commands
 from refusal import refused
 
 from agentcli.errors import UsageError
+from agentcli.exploration.settings import settings_class
 from agentcli.records.settings import Settings
 from agentcli.stages.layers import resolve
 
@@ -56,16 +57,22 @@ def settings_paths(kind: type[msgspec.Struct] = Settings, above: str = "") -> It
             yield f"{above}{field.name}", field.type
 
 
-def takes_number(path: str, number: float) -> bool:
+def takes_number(path: str, number: float | str, method: str) -> bool:
     """Whether a setting can be this ordinary number."""
     try:
-        resolve(None, [], {}, [f"{path}={number}"], {})
+        resolve(None, [], {}, [f"rollout.method={method}", f"{path}={number}"], {})
     except UsageError:
         return False
     return True
 
 
-NUMBERS = [path for path, _ in settings_paths() if takes_number(path, 1) and not takes_number(path, "word")]  # type: ignore[arg-type]
+METHOD_OF = {
+    path: method
+    for method in ("arpo", "carl", "dpepo", "spark", "chain")
+    for path, _ in settings_paths(settings_class(method))
+    if takes_number(path, 1, method) and not takes_number(path, "word", method)
+}
+"""The numbers among the settings, and an exploration method that has them."""
 
 
 @pytest.mark.usefixtures("folder")
@@ -86,11 +93,11 @@ def test_in_every_option_of_every_command(path: tuple[str, ...]) -> None:
 
 
 def test_most_settings_are_numbers() -> None:
-    assert len(NUMBERS) > 50
-    assert {"seed", "policy.temperature", "train.dpo.beta", "rollout.entropy.base", "sft.tiny.heads"} <= set(NUMBERS)
+    assert len(METHOD_OF) > 50
+    assert {"seed", "policy.temperature", "train.dpo.beta", "rollout.entropy.base", "sft.tiny.heads"} <= set(METHOD_OF)
 
 
-@pytest.mark.parametrize("path", NUMBERS)
+@pytest.mark.parametrize("path", METHOD_OF)
 def test_in_every_setting_by_set_file_and_variable(path: str, tmp_path: Path) -> None:
     file, variable = tmp_path / "some.yaml", f"AGENTCLI_{path.upper().replace('.', '__')}"
     for value in (".nan", ".inf", "-.inf", "1e400", "1e30", "-1", str(2**70), "true", "[1]", "{}", "1 2"):
@@ -100,10 +107,11 @@ def test_in_every_setting_by_set_file_and_variable(path: str, tmp_path: Path) ->
         for key in reversed(path.split(".")):
             nested = f"{{{key}: {nested if isinstance(nested, str) else json.dumps(nested)}}}"
         file.write_text(nested, encoding="utf-8")
+        method = f"rollout.method={METHOD_OF[path]}"
         for files, environ, sets, place in (
-            ([], {}, [f"{path}={value}"], f"--set {path}={value}: {path}: "),
-            ([file], {}, [], f"{file}: {path}: "),
-            ([], {variable: value}, [], f"{variable}: {path}: "),
+            ([], {}, [method, f"{path}={value}"], f"--set {path}={value}: {path}: "),
+            ([file], {}, [method], f"{file}: {path}: "),
+            ([], {variable: value}, [method], f"{variable}: {path}: "),
         ):
             with pytest.raises(UsageError) as caught:
                 resolve(None, files, environ, sets, {})

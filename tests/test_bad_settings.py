@@ -200,7 +200,7 @@ NAMES: list[Case] = [
     ("vote's split", None, ("test-time-branch", "runs/x", "--split", "no"), 2, ("--split no",)),
     ("env split", None, ("env", "panel", "-c", "toy.yaml", "--split", "no"), 2, ("--split no",)),
     ("where", None, (*ROLLOUT, "--where", "kind=none"), 2, ("is left by --where kind=none",)),
-    ("where's key", None, (*ROLLOUT, "--where", "size=1"), 2, ("--where size", "it has kind, length")),
+    ("where's key", None, (*ROLLOUT, "--where", "size=1"), 2, ("--where size", "it has kind, split, length")),
     ("tracker", None, (*RUN, "--tracker", "wandv"), 2, ("--tracker wandv", "tensorboard, wandb, trackio")),
     ("device", None, (*ROLLOUT, "--device", "gpu"), 2, ("policy.device: no device 'gpu'",)),
     ("dtype", None, (*ROLLOUT, "--dtype", "fp8"), 2, ("policy.dtype: no dtype 'fp8'",)),

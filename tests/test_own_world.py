@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from agentcli.cli.app import app
+from agentcli.cli.app import build
 from agentcli.environments.protocol import Closable, Engine, Forkable, Solvable, Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.exploration.registry import method_names
@@ -35,7 +35,7 @@ PRESET = ("--preset", "./own.yaml")
 
 
 def run(*words: str) -> Any:
-    return CliRunner().invoke(app, [*words, "-q"])
+    return CliRunner().invoke(build(), [*words, "-q"])
 
 
 def agentcli(*words: str) -> None:

@@ -47,7 +47,6 @@ COMMANDS = (
     merge,
     pass_at_k,
     test_time_branch,
-    merge,
     compare,
     run,
     schema,

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.exploration.settings import evaluation_class, method_of, methods_with, settings_class
+from agentcli.exploration.settings import evaluation_class, method_of, methods_with, rollout_class, settings_class
 from agentcli.registry import closest
 
 
@@ -32,6 +32,21 @@ def check(place: str, layer: Mapping[str, Any], method: str) -> None:
         choices = _choices(kind, path)
         expected = f"expected one of {', '.join(choices)}" if choices else message[:1].lower() + message[1:]
         raise UsageError(f"{place}: {path}: {expected}") from error
+
+
+def without_foreign(layer: Mapping[str, Any], method: str) -> tuple[dict[str, Any], list[str]]:
+    """The layer without the settings that other exploration methods have and `method` has not, and the paths of these."""
+    kept = dict(layer)
+    foreign = []
+    for section, kind in (("rollout", rollout_class), ("evaluation", evaluation_class)):
+        values = layer.get(section)
+        if not isinstance(values, Mapping):
+            continue
+        names = kind(method).__struct_fields__
+        others = {name for name in values if name not in names and methods_with(str(name))}
+        kept[section] = {name: value for name, value in values.items() if name not in others}
+        foreign += [f"{section}.{name}" for name in sorted(others)]
+    return kept, foreign
 
 
 class _Keys:

@@ -14,13 +14,14 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode, method_of, rollout_class
 from agentcli.records.settings import Settings
 from agentcli.registry import nearest
-from agentcli.stages.known import check
+from agentcli.stages.known import check, without_foreign
 from agentcli.stages.merging import Merger, overlay, shown
 from agentcli.stages.yaml_files import parse_value, read_yaml
 
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
 RECORDED = "recorded settings"
+OPTIONS = "options"
 PACKAGE = Path(__file__).resolve().parents[1]
 
 Part = tuple[str, dict[str, Any]]
@@ -60,10 +61,12 @@ def resolve(
         layers.append(Layer(str(path), [(str(path), read_yaml(path))], own=False))
     layers += [Layer(str(path), [(str(path), read_yaml(path))]) for path in files]
     layers.append(Layer("AGENTCLI_*", list(_from_environment(environ))))
-    layers.append(Layer("options", list(_from_options(sets, flags, names or {}))))
-    _check_all(layers)
-
+    layers.append(Layer(OPTIONS, list(_from_options(sets, flags, names or {}))))
+    method = _last_method([part for layer in layers for part in layer.parts])
     merger = Merger(msgspec.to_builtins(Settings()))
+    layers = [_for_method(layer, method, merger.notes) for layer in layers]
+    _check_all(layers, method)
+
     for layer in layers:
         merged: dict[str, Any] = {}
         for _, values in layer.parts:
@@ -96,13 +99,29 @@ def find_preset(name: str) -> Path:
     return known[name]
 
 
-def _check_all(layers: Sequence[Layer]) -> None:
-    """Every part by itself, as the exploration method that the layers come to wants it."""
-    parts = [part for layer in layers for part in layer.parts]
+def _for_method(layer: Layer, method: str, notes: list[str]) -> Layer:
+    """The layer without what only other exploration methods have, so that one file can serve every stage.
+
+    `notes` get a line for what is left out. Options, and a layer that names its own method, are taken at their word.
+    """
+    if layer.place == OPTIONS:
+        return layer
+    parts = []
+    for place, values in layer.parts:
+        if method_of(values, otherwise="") == "":
+            values, foreign = without_foreign(values, method)
+            if foreign:
+                notes.append(f"{place}: leaves out {', '.join(foreign)}, which rollout.method {method} does not have")
+        parts.append((place, values))
+    return layer._replace(parts=parts)
+
+
+def _check_all(layers: Sequence[Layer], method: str) -> None:
+    """Every part by itself, as `method` wants it."""
     try:
-        method = _last_method(parts)
-        for place, values in parts:
-            check(place, values, method)
+        for layer in layers:
+            for place, values in layer.parts:
+                check(place, values, method)
     except UsageError as error:
         if str(error).startswith(RECORDED):
             raise DataError(f"{error}; name the settings with --preset or -c instead of inheriting them") from error

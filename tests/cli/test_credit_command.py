@@ -161,7 +161,7 @@ def test_only_what_is_needed_is_loaded(run: Path) -> None:
         "import sys\n"
         "from unittest.mock import patch\n"
         "from agentcli.cli.app import main\n"
-        "heavy = 'torch transformers textworld networkx scipy numpy agentcli.environments agentcli.policies'.split()\n"
+        "heavy = 'torch transformers textworld networkx scipy numpy agentcli.environments.engines agentcli.policies.hf'.split()\n"
         "lines = [['assign-credit', 'runs/x', '--method', 'rewardflow'], ['assign-credit', 'runs/x', '--explain', 'worst'],\n"
         "         ['assign-credit', 'runs/x', '--method', 'gigpo', '--set', 'credit.similarity=difflib:0.9'],\n"
         "         ['credit', 'compare', 'runs/x', 'grpo', 'carl'], ['assign-credit', 'runs/x', '--method', 'carl', '--graph']]\n"

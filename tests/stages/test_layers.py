@@ -358,3 +358,22 @@ def test_deep_merge_of_options(below: dict[str, Any], above: dict[str, Any]) -> 
     assert leaves(above).items() <= leaves(once).items()
     kept = {path: leaf for path, leaf in leaves(below).items() if path[0] not in above}
     assert kept.items() <= leaves(once).items()
+
+
+def test_a_file_may_hold_what_only_other_methods_have(tmp_path: Path) -> None:
+    """One file serves every stage: what the method lacks is left out and said, while an option is taken at its word."""
+    path = tmp_path / "shared.yaml"
+    path.write_text("rollout: {leaves: 6, roots: 3}\n", encoding="utf-8")
+    notes: list[str] = []
+    chain = resolve(None, [path], {}, [], {}, note=notes.append)
+    assert chain.rollout.leaves == 6
+    assert not hasattr(chain.rollout, "roots")
+    assert notes == [f"{path}: leaves out rollout.roots, which rollout.method chain does not have"]
+    spark = resolve(None, [path], {}, ["rollout.method=spark"], {}, note=notes.append)
+    assert spark.rollout.roots == 3
+    assert len(notes) == 1
+    with pytest.raises(UsageError, match=r"rollout\.roots.*chain"):
+        resolve(None, [path], {}, ["rollout.roots=3"], {})
+    path.write_text("rollout: {method: chain, roots: 3}\n", encoding="utf-8")
+    with pytest.raises(UsageError, match=r"rollout\.roots.*chain"):
+        resolve(None, [path], {}, [], {})

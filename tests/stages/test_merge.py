@@ -10,8 +10,9 @@ from command_line import agentcli
 from grown_runs import toy
 from refusal import refused
 
+from agentcli.exploration.settings import evaluation_class
 from agentcli.records.files import read_json, read_records, write_json
-from agentcli.records.settings import EvaluationSettings, Settings
+from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, Tree
 from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.merge import perform, plan
@@ -72,7 +73,7 @@ def test_the_iterations_slice_is_sharded_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stage", [evaluate, pass_at_k])
 def test_merged_shards_are_the_unsharded_evaluation(tmp_path: Path, stage: Callable[..., Any]) -> None:
-    settings = msgspec.structs.replace(toy(), evaluation=EvaluationSettings(split="test", samples=3, n=4, k=2))
+    settings = msgspec.structs.replace(toy(), evaluation=evaluation_class("chain")(split="test", samples=3, n=4, k=2))
     label = "test" if stage is evaluate else "pass-at-k-test"
     merge(sample(stage, settings, tmp_path, 3), tmp_path / "merged")
     same(tmp_path, f"evaluation/{label}", f"evaluation/{label}.jsonl", f"evaluation/{label}.json")

@@ -188,7 +188,8 @@ def test_whoever_samples_says_that_nothing_can_be_read(name: str) -> None:
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("method", ["chain", "dpepo"])
 def test_policies_without_a_model_and_experts_with_faults_are_not_warned_of(method: str) -> None:
-    plain = ("-c", "toy.yaml", "--set", f"rollout.method={method}", "--set", "rollout.copies=2", "-o")
+    copies = ("--set", "rollout.copies=2") if method == "dpepo" else ()
+    plain = ("-c", "toy.yaml", "--set", f"rollout.method={method}", *copies, "-o")
     for policy in ("random", "search", "expert") if method == "chain" else ("search", "expert"):
         assert warnings_of(agentcli("rollout", *plain, f"new/{policy}", "--policy", policy).stderr) == []
     faulty = ("--set", "demos.noise=0.5", "--set", "demos.stray=0.4", "--set", "demos.keep=all")

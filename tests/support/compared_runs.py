@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from agentcli.analysis.compare import compare
 from agentcli.cli.app import build
+from agentcli.exploration.settings import evaluation_class
 from agentcli.records.settings import (
     EnvironmentSettings,
-    EvaluationSettings,
     PolicySettings,
     PromptSettings,
     Settings,
@@ -25,12 +25,13 @@ from agentcli.stages.session import Invocation
 def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:
     """`search` always goes east and wins all but the locked corridors, `random` less."""
     evaluation = {"split": "test", **more.pop("evaluation", {})}
+    fitted = fitting(**{"method": "chain", "leaves": 3, "roots": 2, **more.pop("rollout", {})})
     return Settings(
         environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options={"tasks": tasks}),
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(kind=kind),
-        rollout=fitting(**{"method": "chain", "leaves": 3, "roots": 2, **more.pop("rollout", {})}),
-        evaluation=EvaluationSettings(**evaluation),
+        rollout=fitted,
+        evaluation=evaluation_class(fitted.method)(**evaluation),
         **more,
     )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from fitting import fitting
 
+from agentcli.exploration.settings import evaluation_class
 from agentcli.records.settings import (
     EnvironmentSettings,
     PolicySettings,
@@ -26,6 +27,7 @@ def toy(
         prompt=PromptSettings(style="compact"),
         policy=PolicySettings(**{"kind": "random", **policy}),
         rollout=fitting(method, leaves=3, roots=2, concurrency=concurrency),
+        evaluation=evaluation_class(method)(),
     )
 
 
