@@ -18,12 +18,12 @@ import msgspec
 
 from agentcli.environments.protocol import Inspected
 from agentcli.environments.registry import REGISTRY
+from agentcli.requirements import CORE, PACKAGE, requirements
 from agentcli.stages.layers import list_presets, presets_folder
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-PACKAGE = "agentcli"
 GIB = 2**30
 SCARCE = GIB
 """Free bytes below which a disk counts as full: one small checkpoint fits no more."""
@@ -69,21 +69,16 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
 def _packages() -> list[Finding]:
     """Python and the requirements of the core and of each extra, as the installed package states them."""
     try:
-        about = metadata.metadata(PACKAGE)
+        wanted = requirements()
     except metadata.PackageNotFoundError:
         detail = f"{PACKAGE} is imported from a folder but not installed, so its requirements are not known"
         return [Finding(name="packages", found=False, required=True, detail=detail, get=f"pip install {PACKAGE}")]
-    from packaging.requirements import Requirement
-
-    requirements = [Requirement(line) for line in about.get_all("Requires-Dist") or []]
-    core = [one for one in requirements if one.marker is None or one.marker.evaluate({"extra": ""})]
+    core = wanted.pop(CORE)
     findings = [
-        _python(about["Requires-Python"] or ""),
+        _python(metadata.metadata(PACKAGE)["Requires-Python"] or ""),
         _installed("core", core, f"pip install --upgrade {PACKAGE}", required=True),
     ]
-    others = [one for one in requirements if one not in core]
-    for extra in about.get_all("Provides-Extra") or []:
-        added = [one for one in others if one.marker and one.marker.evaluate({"extra": extra})]
+    for extra, added in wanted.items():
         findings.append(_installed(f"extra {extra}", added, f"pip install '{PACKAGE}[{extra}]'", required=False))
     return findings
 

@@ -82,13 +82,13 @@ COMMANDS = (
         body=check,
         arguments=(WORLD_ARGUMENT,),
         options=(*LAYERS, *WORLD_HERE, PLAYED, MAX_STEPS, SEED, JSON, QUIET),
-        example="agentcli env check alfworld --split L1 --tasks 12",
+        example="agentcli env check --preset quickstart --tasks 12",
     ),
     Command(
         name="panel",
         body=panel,
         arguments=(WORLD_ARGUMENT,),
         options=(*LAYERS, *WORLD_HERE, TASKS, OUT_FILE, OVERWRITE, DRY_RUN),
-        example="agentcli env panel alfworld --split L2 -o l2.json",
+        example="agentcli env panel --preset quickstart --split L2 -o l2.json",
     ),
 )

@@ -31,7 +31,9 @@ def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "agentcli":
             raise _end(_unexpected(error), FAILED) from error
-        raise _end(f"{error.name} is not installed; type: pip install 'agentcli[alfworld]'", MISSING) from error
+        from agentcli.requirements import remedy_for
+
+        raise _end(f"{error.name} is not installed; type: {remedy_for(error.name or '')}", MISSING) from error
     except (typer.Exit, typer.Abort):
         raise
     except OSError as error:

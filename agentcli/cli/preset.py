@@ -75,7 +75,7 @@ COMMANDS = (
         body=show,
         arguments=(PRESET_ARGUMENT,),
         options=(JSON,),
-        example="agentcli preset show spark-alfworld",
+        example="agentcli preset show quickstart",
     ),
     Command(
         name="copy",

@@ -7,6 +7,7 @@ that stage's finished output.
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -15,8 +16,10 @@ from agentcli import __version__
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.types import Manifest, StageRecord
+from agentcli.requirements import PACKAGE, requirements
 
-VERSIONED = ("torch", "transformers", "trl", "peft", "textworld", "alfworld", "numpy", "networkx")
+BYSTANDERS = ("plots", "test", "trackers")
+"""Extras on which no result depends."""
 
 
 class RunDirectory:
@@ -121,13 +124,23 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that a result may depend on."""
-    installed = {"agentcli": __version__, "python": sys.version.split()[0]}
-    for name in VERSIONED:
-        try:
+    """Versions of Python and of the installed packages that a result may depend on.
+
+    These are what agentcli requires, in its core or for a world or an engine, and the packages that add plug-ins.
+    """
+    installed = {PACKAGE: __version__, "python": sys.version.split()[0]}
+    names = set()
+    with suppress(metadata.PackageNotFoundError):  # imported from a folder: nobody states what it requires
+        for extra, wanted in requirements().items():
+            if extra not in BYSTANDERS:
+                names.update(one.name for one in wanted)
+    for name in sorted(names):
+        # An extra that nobody asked for is not there.
+        with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
+    for distribution in metadata.distributions():
+        if any(point.group.startswith(f"{PACKAGE}.") for point in distribution.entry_points):
+            installed[distribution.name] = distribution.version
     return installed
 
 

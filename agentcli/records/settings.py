@@ -29,7 +29,7 @@ class EnvironmentSettings(Section, kw_only=True):
 
     name: str = "alfworld"
     data: str | None = None
-    """Folder of the real data set; None: what the world's own variable names (ALFWORLD_DATA), else generated games."""
+    """Folder of the real data set; None: where the world itself looks for one."""
     split: str = "train"
     tasks: Count | None = None
     """Only the panel's first N tasks."""

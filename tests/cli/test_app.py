@@ -86,6 +86,16 @@ def test_an_unknown_option_is_a_usage_error() -> None:
             4,
             "error: textworld is not installed; type: pip install 'agentcli[alfworld]'",
         ),
+        (
+            ModuleNotFoundError("No module named 'vllm.core'", name="vllm.core"),
+            4,
+            "error: vllm.core is not installed; type: pip install 'agentcli[vllm]'",
+        ),
+        (
+            ModuleNotFoundError("No module named 'corridors'", name="corridors"),
+            4,
+            "error: corridors is not installed; type: pip install corridors",
+        ),
         (KeyError("x"), 1, "error: KeyError: 'x' (unexpected; AGENTCLI_DEBUG=1 shows where)"),
         (KeyboardInterrupt(), 130, "error: interrupted; try again"),
     ],

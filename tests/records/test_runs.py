@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agentcli.errors import DataError, UsageError
-from agentcli.records.runs import RunDirectory, hash_inputs, link_latest
+from agentcli.records.runs import RunDirectory, hash_inputs, link_latest, versions
 from agentcli.records.types import StageRecord
 
 
@@ -57,3 +57,16 @@ def test_inputs_are_hashed_file_by_file(tmp_path: Path) -> None:
     hashes = hash_inputs([tmp_path / "m", tmp_path / "trees"])
     assert list(hashes) == [str(tmp_path / "m" / "weights"), str(tmp_path / "trees")]
     assert hashes[str(tmp_path / "trees")] == "d4735e3a265e16eee03f59718b9b5d03019c07d8b6c51f90da3a666eec13ab35"
+
+
+def test_versions_are_those_of_what_a_result_may_depend_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The core, a world's extra, and a package that adds a plug-in; what tests need is left out."""
+    about = tmp_path / "newton-2.5.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: newton\nVersion: 2.5\n")
+    (about / "entry_points.txt").write_text("[agentcli.environments]\napple = newton:Apple\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed = versions()
+    assert installed["newton"] == "2.5"
+    assert {"agentcli", "python", "torch", "transformers", "textworld"} <= installed.keys()
+    assert not {"pytest", "ruff", "wandb"} & installed.keys()
