@@ -32,6 +32,8 @@ from bad_input_runs import (
 
 __all__ = ["folder"]
 
+PICTURED = (*ROLLOUT, "--set", "environment.options.pictures=true", "--set")
+
 MODELS: list[Case] = [
     (f"{what}, {words[0]}", damage, words, code, said)
     for what, damage, code, said in [
@@ -238,6 +240,8 @@ EFFECTLESS: list[Case] = [
     ),
     ("resume without -o", None, ("rollout", *MODEL, "--resume"), 2, ("--resume needs -o DIR",)),
     ("more roots than leaves", None, (*ROLLOUT, "--method", "spark", "--roots", "9"), 2, ("rollout.roots is 9",)),
+    ("pictures in a text", None, (*PICTURED, "prompt.style=compact"), 2, ("prompt.style: compact", "toy", "pictures")),
+    ("pictures for a model", None, (*PICTURED, "prompt.style=full"), 2, ("policy.kind", "pictures", "--policy")),
     ("k above n", None, ("pass-at-k", "runs/x", "--split", "test", "-n", "2", "-k", "3"), 2, ("1 <= k <= n",)),
 ]
 

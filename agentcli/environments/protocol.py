@@ -70,6 +70,8 @@ class Context(msgspec.Struct, kw_only=True, frozen=True):
     actions: tuple[str, ...] = ()
     admissible: tuple[str, ...] = ()
     """Observation.actions of the last observation."""
+    pictures: tuple[Picture, ...] = ()
+    """Observation.pictures of the last observation."""
 
 
 class Card(msgspec.Struct, kw_only=True, frozen=True):

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from agentcli.environments.protocol import Context, World
-from agentcli.errors import EngineError, PolicyError, PromptTooLongError
+from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import Handle, Lineage, Node, Pool, Response, as_step, reached
 from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.prompts.protocol import Dialect, Moment
+from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
@@ -79,6 +79,7 @@ class Actor:
                 instruction=state.instruction,
                 observations=(state.observation.text,),
                 admissible=state.observation.actions,
+                pictures=state.observation.pictures,
             )
         except EngineError as error:
             self._broken = str(error)
@@ -168,7 +169,7 @@ class Actor:
         name = "/".join(map(str, lineage))
         again = ("again", attempt) if attempt else ()
         return Request(
-            message=self._dialect.ask(node.moment),
+            message=self._message(node.moment),
             moment=node.moment,
             states=node.states,
             form=self._dialect,
@@ -178,6 +179,16 @@ class Actor:
             max_tokens=policy.max_tokens,
             parent_prompt=self._steps.prompt_before(lineage),
         )
+
+    def _message(self, moment: Moment) -> Message:
+        """What the dialect asks. Raises UsageError where it leaves out a picture: the policy would act blindly."""
+        message = self._dialect.ask(moment)
+        if not set(moment.pictures) <= set(message.pictures):
+            raise UsageError(
+                f"prompt.style: {self.settings.prompt.style} shows no pictures, and the world "
+                f"{self._world.card.name} has some; choose a style that shows them"
+            )
+        return message
 
     def _charge(self, reply: Reply, same_prompt: bool) -> None:
         self.ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens

@@ -101,12 +101,15 @@ def reached(node: Node, index: int, actions: Mapping[int, str], states: Mapping[
     ended = set(moment.ended)
     for number, state in states.items():
         seen = state.observation
-        copies[number - 1] = _after(copies[number - 1], actions[number], seen.text, seen.actions)
+        copies[number - 1] = _after(copies[number - 1], actions[number], seen)
         if seen.end is not None:
             ended.add(number)
     if not actions and not moment.numbered:
-        # An unreadable response is a step of the only copy's past.
-        copies[0] = _after(copies[0], "", UNREADABLE, copies[0].admissible)
+        # An unreadable response is a step of the only copy's past; what can be done and seen there stays.
+        before = copies[0]
+        copies[0] = msgspec.structs.replace(
+            before, observations=(*before.observations, UNREADABLE), actions=(*before.actions, "")
+        )
     following = msgspec.structs.replace(
         moment, copies=tuple(copies), ended=frozenset(ended), acted=tuple(states), unread=not actions
     )
@@ -114,12 +117,13 @@ def reached(node: Node, index: int, actions: Mapping[int, str], states: Mapping[
     return Node((*node.lineage, index), now, following)
 
 
-def _after(context: Context, action: str, text: str, admissible: tuple[str, ...]) -> Context:
+def _after(context: Context, action: str, observation: Observation) -> Context:
     return msgspec.structs.replace(
         context,
-        observations=(*context.observations, text),
+        observations=(*context.observations, observation.text),
         actions=(*context.actions, action),
-        admissible=admissible,
+        admissible=observation.actions,
+        pictures=observation.pictures,
     )
 
 

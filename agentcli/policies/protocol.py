@@ -34,7 +34,7 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
         """The message, for a policy that reads text only. Raises UsageError where it holds pictures."""
         if self.message.pictures:
             raise UsageError(
-                "policy.kind: this policy reads no pictures; choose a --policy that does, or another prompt.style"
+                "policy.kind: this policy reads no pictures, and the world shows some; choose a --policy that reads them"
             )
         return self.message.text
 

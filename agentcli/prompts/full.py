@@ -28,7 +28,7 @@ class Full(Tagged):
         self._role = world.card.role
 
     def ask(self, moment: Moment) -> Message:
-        """One text."""
+        """One text, and the pictures of the last observation."""
         context = moment.copies[0]
         parts = [self._role, f"Your task: {context.instruction}"]
         past = _past(context, self._history)
@@ -40,7 +40,7 @@ class Full(Tagged):
             parts.append(self.instructions + "\nThe action must be one of the admissible actions, word for word.")
         else:
             parts.append(self.instructions)
-        return Message(("\n\n".join(parts),))
+        return Message(("\n\n".join(parts), *context.pictures))
 
 
 def _past(context: Context, length: int) -> str:

@@ -38,6 +38,11 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
         return [number for number in range(1, len(self.copies) + 1) if number not in self.ended]
 
     @property
+    def pictures(self) -> tuple[Picture, ...]:
+        """What every copy that may act shows now."""
+        return tuple(picture for number in self.open for picture in self.copies[number - 1].pictures)
+
+    @property
     def text(self) -> str:
         """What the agent saw last, all copies joined where they have numbers."""
         if not self.numbered:

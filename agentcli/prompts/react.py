@@ -21,7 +21,7 @@ class React(Tagged):
         self._role = world.card.role
 
     def ask(self, moment: Moment) -> Message:
-        """One text."""
+        """One text, and the pictures of the last observation."""
         context = moment.copies[0]
         taken = len(context.actions)
         first = max(0, taken - self._history)
@@ -32,4 +32,4 @@ class React(Tagged):
         parts = [self._role, f"Your task: {context.instruction}", "\n".join(trace)]
         if context.admissible:
             parts.append(f"Actions possible now, word for word: {'; '.join(context.admissible)}")
-        return Message(("\n\n".join([*parts, INSTRUCTIONS]),))
+        return Message(("\n\n".join([*parts, INSTRUCTIONS]), *context.pictures))

@@ -129,7 +129,7 @@ def versions() -> dict[str, str]:
     These are what agentcli requires, in its core or for a world or an engine, and the packages that add plug-ins.
     """
     installed = {PACKAGE: __version__, "python": sys.version.split()[0]}
-    names = set()
+    names: set[str] = set()
     with suppress(metadata.PackageNotFoundError):  # imported from a folder: nobody states what it requires
         for extra, wanted in requirements().items():
             if extra not in BYSTANDERS:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
+from agentcli.environments.protocol import Advice, Card, Context, Observation, Picture, Start
 from agentcli.errors import EngineError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -51,6 +51,8 @@ class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     for a file. long: a text of a million characters. astray: whatever the action, a restored copy is one room further."""
     fault_tasks: list[str] = []
     fault_action: str = "go west"
+    pictures: bool = False
+    """Every observation has a picture: the number of its room."""
     setup_fault: Literal["missing", "exit"] | None = None
     """What goes wrong when an engine is made."""
 
@@ -185,6 +187,7 @@ class ToyEngine:
             looked=looked,
             reward=float(won),
             end=("success" if won else "failure") if self.ended else None,
+            pictures=(Picture(b"room %d" % self.room),) if self.world.options.pictures else (),
         )
 
     def _faulty(self, action: str) -> bool:
