@@ -147,8 +147,8 @@ def _validate_settings(path: Path) -> None:
     _refuse_unknown(path, "prompt.style", settings.prompt.style, dialect_names())
 
 
-def _refuse_unknown(path: Path, key: str, name: str, names: Sequence[str]) -> None:
-    if name not in names:
+def _refuse_unknown(path: Path, key: str, name: str | None, names: Sequence[str]) -> None:
+    if name is not None and name not in names:
         raise DataError(f"{path}: {key}: is {shown(name)!r}; {nearest(name, names)}")
 
 

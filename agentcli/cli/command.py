@@ -172,6 +172,11 @@ class Call:
             },
             note=self.progress.note,
         )
+        if any(option.path == "environment.name" for option in options):
+            # Commands that play no world leave open what is the world's to say.
+            from agentcli.environments.registry import settle
+
+            settings = settle(settings)
         refuse_without_effect(options, flags, settings)
         return settings
 

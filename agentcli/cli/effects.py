@@ -55,15 +55,13 @@ def _unread(settings: "Settings") -> tuple[str, ...]:
 
 def _why_not_history(settings: "Settings") -> str | None:
     """Why the messages are the same for any length of the history."""
+    from agentcli.environments.registry import make_world
     from agentcli.prompts.registry import dialect_class
 
+    style = settings.prompt.style or make_world(settings.environment).card.dialect
     method = settings.rollout.method
-    fixed = dialect_class(settings.prompt.style, settings.rollout.numbered).fixed
-    return (
-        f"with prompt.style {settings.prompt.style} and rollout.method {method}: {fixed}; leave it out"
-        if fixed
-        else None
-    )
+    fixed = dialect_class(style, settings.rollout.numbered).fixed
+    return f"with prompt.style {style} and rollout.method {method}: {fixed}; leave it out" if fixed else None
 
 
 def _why_not_distinct(settings: "Settings", policy: str) -> str | None:

@@ -32,7 +32,7 @@ COMMON = (
     *LAYERS,
     ENV,
     DATA,
-    SPLIT.to("evaluation.split", "Split to evaluate on: L0, L1, L2, train, ..."),
+    SPLIT.to("evaluation.split", "Split; without it the one that the world is evaluated on."),
     TASKS.to("evaluation.tasks"),
     PANEL,
     WHERE,

@@ -66,7 +66,13 @@ def _control(flag: str, kind: Any, help: str, metavar: str | None = None, values
 ENV = _setting("--env", str, "environment.name", "World to play in.", "World", "NAME", completion.worlds)
 DATA = _setting("--data", str, "environment.data", "Folder of the world's real data set.", "World", "DIR")
 SPLIT = _setting(
-    "--split", str, "environment.split", "Split: train, L0, L1, L2, ...", "World", "NAME", completion.splits
+    "--split",
+    str,
+    "environment.split",
+    "Split; without it the one that the world is trained on.",
+    "World",
+    "NAME",
+    completion.splits,
 )
 TASKS = _setting("--tasks", int, "environment.tasks", "Only the panel's first N tasks.", "World", "N")
 PANEL = _setting("--panel", str, "environment.panel", "Panel file instead of a split.", "World", "FILE")

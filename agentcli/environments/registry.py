@@ -13,7 +13,7 @@ import msgspec
 
 from agentcli.environments.protocol import Engine, World
 from agentcli.errors import MissingError, UsageError
-from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.registry import Registry
 
 WORLDS = {
@@ -52,6 +52,26 @@ def make_world(settings: EnvironmentSettings) -> World:
     except msgspec.ValidationError as error:
         what, _, field = str(error).replace("`", "").partition(" - at $")
         raise UsageError(f"environment.options{field}: {what[0].lower()}{what[1:]}") from error
+
+
+def settle(settings: Settings) -> Settings:
+    """The settings with what they leave to the world: its split, its evaluation split and its dialect.
+
+    Raises what `make_world` raises.
+    """
+    environment = settings.environment
+    evaluation = settings.evaluation
+    prompt = settings.prompt
+    if None not in (environment.split, evaluation.split, prompt.style):
+        return settings
+    card = make_world(environment).card
+    replace = msgspec.structs.replace
+    return replace(
+        settings,
+        environment=replace(environment, split=environment.split or card.split),
+        evaluation=replace(evaluation, split=evaluation.split or card.evaluation_split),
+        prompt=replace(prompt, style=prompt.style or card.dialect),
+    )
 
 
 def _from_file(path: str, name: str) -> Any:

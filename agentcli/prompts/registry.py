@@ -50,4 +50,4 @@ def dialect_class(style: str, numbered: bool = False) -> DialectClass:
 
 def make_dialect(settings: PromptSettings, world: World, numbered: bool = False) -> Dialect:
     """The dialect of `settings` for `world`. Raises UsageError as `dialect_class` and the dialect do."""
-    return dialect_class(settings.style, numbered)(settings, world)
+    return dialect_class(settings.style or world.card.dialect, numbered)(settings, world)

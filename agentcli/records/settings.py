@@ -30,7 +30,8 @@ class EnvironmentSettings(Section, kw_only=True):
     name: str = "alfworld"
     data: str | None = None
     """Folder of the real data set; None: where the world itself looks for one."""
-    split: str = "train"
+    split: str | None = None
+    """None: the split that the world is trained on."""
     tasks: Count | None = None
     """Only the panel's first N tasks."""
     where: dict[str, list[str]] = {}
@@ -93,8 +94,9 @@ class PolicySettings(Section, kw_only=True):
 class PromptSettings(Section, kw_only=True):
     """How an observation becomes a message."""
 
-    style: str = "full"
-    """full: the papers' prompt. react: thought and action in turn. compact: the world's own short view (for tiny policies)."""
+    style: str | None = None
+    """full: the papers' prompt. react: thought and action in turn. compact: the world's own short view (for tiny policies).
+    None: the one that suits the world."""
     history: CountFromZero = 5
     """Past (observation, action) pairs shown."""
 
@@ -263,7 +265,8 @@ class EvaluationSettings(Section, kw_only=True):
     (agentcli/exploration/settings.py).
     """
 
-    split: str = "L0"
+    split: str | None = None
+    """None: the split that the world is evaluated on."""
     tasks: Count | None = None
     samples: Count = 1
     """Episodes per task."""

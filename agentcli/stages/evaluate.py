@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from agentcli.environments.registry import settle
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
@@ -56,7 +57,7 @@ class EvaluationPlan(WalkPlan):
 def plan_evaluation(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
     """`evaluation.samples` episodes per task of `evaluation.split`."""
     method = settings.rollout.alone
-    settings = _for_panel(settings, method, settings.evaluation.samples, settings.evaluation.split)
+    settings = _for_panel(settings, method, settings.evaluation.samples)
     return _plan("eval", settings, out, model)
 
 
@@ -69,8 +70,7 @@ def plan_pass_at_k(settings: Settings, out: Path, *, model: str | None) -> Evalu
     k = settings.evaluation.k
     if not 1 <= k <= n:
         raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
-    label = f"pass-at-k-{settings.evaluation.split}"
-    settings = _for_panel(settings, settings.rollout.alone, n, label)
+    settings = _for_panel(settings, settings.rollout.alone, n, prefix="pass-at-k-")
     return _plan("pass-at-k", settings, out, model, k)
 
 
@@ -84,13 +84,13 @@ def plan_test_time_branch(settings: Settings, out: Path, *, model: str | None) -
         raise UsageError(
             f"test-time-branch votes on one action; a policy of rollout.method {method} answers with several"
         )
-    label = f"test-time-branch-{settings.evaluation.split}"
-    settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, label)
+    settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, prefix="test-time-branch-")
     return _plan("test-time-branch", settings, out, model)
 
 
-def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Settings:
-    """Settings whose rollout is the evaluation."""
+def _for_panel(settings: Settings, method: str, samples: int, *, prefix: str = "") -> Settings:
+    """Settings whose rollout is the evaluation; without a label it is called by its split, after `prefix`."""
+    settings = settle(settings)
     wanted = settings.evaluation
     policy = settings.policy
     own = {field.name: getattr(wanted, field.name, None) for field in own_fields(method)}
@@ -107,7 +107,7 @@ def _for_panel(settings: Settings, method: str, samples: int, label: str) -> Set
             iteration=None,
             budget=wanted.budget,
         ),
-        evaluation=replace(wanted, label=wanted.label or label, temperature=temperature),
+        evaluation=replace(wanted, label=wanted.label or f"{prefix}{wanted.split}", temperature=temperature),
     )
 
 

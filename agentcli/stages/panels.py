@@ -37,8 +37,8 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         name = panel.name
         tasks = panel.tasks
     else:
-        name = settings.split
-        tasks = world.tasks(settings.split)
+        name = settings.split or world.card.split
+        tasks = world.tasks(name)
     tasks = select(world, tasks, settings.where)[: settings.tasks]
     if not tasks:
         narrowed = ",".join(f"{key}={'|'.join(values)}" for key, values in settings.where.items())

@@ -17,6 +17,7 @@ from agentcli.cli.app import COMMANDS, GROUPS, build
 from agentcli.cli.command import Call, Command
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
+from agentcli.environments.registry import settle
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
@@ -288,8 +289,8 @@ def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
         "leaves_at_most": 6,
         "steps_at_most": 6 * plan["settings"]["environment"]["max_steps"],
     }
-    wanted = resolve("quickstart", [], {}, [], {"policy.kind": "expert", "rollout.leaves": 2, "environment.tasks": 3})
-    assert plan["settings"] == yaml.safe_load(to_yaml(wanted))
+    flags = {"policy.kind": "expert", "rollout.leaves": 2, "environment.tasks": 3}
+    assert plan["settings"] == yaml.safe_load(to_yaml(settle(resolve("quickstart", [], {}, [], flags))))
     assert json.loads(agentcli(*words, "--json").stdout) == plan
     assert list(Path().iterdir()) == []
 

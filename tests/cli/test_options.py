@@ -50,6 +50,10 @@ def with_value(path: str, value: Any) -> Path:
         kind = "openai" if path.startswith("policy.endpoint.") else "transformers"
         text["policy"]["kind"] = kind
         text["demos"] = {"policy": kind}
+    if path in ("environment.name", "environment.data"):
+        # Nothing is left to the world, so that it may be one that does not exist.
+        text["environment"]["split"] = "train"
+        text |= {"evaluation": {"split": "test"}, "prompt": {"style": "full"}}
     file = Path("only.yaml")
     file.write_text(to_yaml(text), encoding="utf-8")
     return file
