@@ -6,6 +6,7 @@ concurrency.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,10 +37,20 @@ class Actor:
     """Acts for one task.
 
     `seed` is the rollout's; every request's own seed is derived from it, the task id and the lineage. Errors of the
-    engine or the policy become errored leaves with their message; they never leave the actor.
+    engine or the policy become errored leaves with their message; they never leave the actor. `models` are the further
+    models of the method, by the name of their setting (RolloutSettings.further_models).
     """
 
-    def __init__(self, task: Task, engines: Pool, policy: Policy, world: World, settings: Settings, seed: int) -> None:
+    def __init__(
+        self,
+        task: Task,
+        engines: Pool,
+        policy: Policy,
+        world: World,
+        settings: Settings,
+        seed: int,
+        models: Mapping[str, Policy] | None = None,
+    ) -> None:
         self.task = task
         self.settings = settings
         self.seed = seed
@@ -50,10 +61,13 @@ class Actor:
         """Trajectories from scratch before the first fork (Tree.roots), set by the methods that make that difference."""
         self._engines = engines
         self._policy = policy
+        self._models = models or {}
         self._world = world
         self._dialect: Dialect
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
+        self._unanswered: dict[tuple[Lineage, str, int], str] = {}
+        """Why a further model gave no reply, by what it was asked about, its name and the number of the question."""
         self._instruction = ""
         self._broken = "the environment could not be opened"
         """Why, when the engine could not open the task."""
@@ -131,6 +145,56 @@ class Actor:
         self._steps.keep(after.lineage, step)
         return replace(after, step=step)
 
+    async def ask(self, name: str, node: Node, message: Message, index: int = 0) -> Reply:
+        """What the method's further model `name` replies to a message about `node`.
+
+        The seed derives from the node's lineage, the name and `index`, the number of the question there. The tokens are charged.
+        A model that breaks replies nothing: the reply is empty, and when the tree is finished the leaves at or below the node
+        are errored (all leaves, where the tree has none there). Raises UsageError for a model that no setting describes.
+        """
+        chosen = self.settings.rollout.further_models.get(name)
+        if chosen is None:
+            raise UsageError(
+                f"rollout.{name}: rollout.method {self.settings.rollout.method} asks this model, and it is not set; name one "
+                f"with --set rollout.{name}.kind=KIND"
+            )
+        if not node.states:
+            # The environment could not be opened: the first act is an errored leaf.
+            return NO_REPLY
+        seed = derive_seed(self.seed, self.task.id, "/".join(map(str, node.lineage)), "ask", name, index)
+        request = Request(
+            message=message,
+            moment=node.moment,
+            states=node.states,
+            form=self._dialect,
+            seed=seed,
+            episode_seed=seed,
+            temperature=chosen.temperature,
+            max_tokens=chosen.max_tokens,
+        )
+        try:
+            with self._waiting("policy"):
+                reply = await self._models[name].respond(request)
+        except (EngineError, PolicyError) as error:
+            self._unanswered[node.lineage, name, index] = f"rollout.{name}: {error}"
+            return NO_REPLY
+        self._charge(reply, same_prompt=False)
+        return reply
+
+    def note(self, node: Node, **values: float | str) -> None:
+        """Record numbers or words about the step that led to `node`, for credit methods to read (Step.notes).
+
+        Raises ValueError for the initial state, which no step led to, and for a number that is not finite.
+        """
+        if node.step is None:
+            raise ValueError(f"task {self.task.id}: a note on the initial state")
+        notes: dict[str, float | str] = {}
+        for name, value in values.items():
+            if not isinstance(value, str) and not math.isfinite(value):
+                raise ValueError(f"task {self.task.id}: the note {name} is {value}")
+            notes[name] = value if isinstance(value, str) else float(value)
+        self._steps.note(node.lineage, notes)
+
     def keep_only(self, trajectory: Iterable[Node]) -> None:
         """Leave out whatever has branched off a trajectory; what it cost stays charged."""
         self._steps.keep_only(trajectory)
@@ -138,6 +202,9 @@ class Actor:
     def tree(self, method: str) -> Tree:
         """The finished tree: steps in lineage order, ids their positions, ledger filled in."""
         self._steps.charge(self.ledger)
+        # After the charge: what was executed stays charged. Sorted: which question failed first may depend on timing.
+        for (lineage, _, _), why in sorted(self._unanswered.items()):
+            self._steps.fail_below(lineage, why)
         return Tree(
             task=self.task,
             instruction=self._instruction,

@@ -1,6 +1,6 @@
 """The steps of a growing tree by lineage, and those that were executed and left out of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -52,6 +52,23 @@ class Steps:
         for lineage in tips:
             self._kept[lineage] = msgspec.structs.replace(self._kept[lineage], outcome=Outcome.ERRORED, error=why)
         return bool(tips)
+
+    def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
+        """Adds to the notes of a step. Those of a step that was left out go with it."""
+        step = self._kept.get(lineage) or self._left_out[lineage]
+        notes = {**step.notes, **values}
+        # Which of two values was noted first may depend on timing.
+        step.notes = {name: notes[name] for name in sorted(notes)}
+
+    def fail_below(self, lineage: Lineage, why: str) -> None:
+        """Makes the leaves at or below a step errored ones; all leaves where the tree has none there."""
+        inner = {lineage[:-1] for lineage in self._kept}
+        leaves = [leaf for leaf in self._kept if leaf not in inner]
+        below = [leaf for leaf in leaves if leaf[: len(lineage)] == lineage]
+        for leaf in below or leaves:
+            step = self._kept[leaf]
+            if step.outcome is not Outcome.ERRORED:
+                self._kept[leaf] = msgspec.structs.replace(step, outcome=Outcome.ERRORED, error=why)
 
     def next_root(self) -> int:
         """The index of a trajectory beside all that began."""

@@ -2,7 +2,8 @@
 
 The class is what `explore`'s `settings` are annotated with: RolloutSettings or a subclass. Its fields are `rollout.NAME`.
 Evaluations sample with the method's `alone`, or vote (test-time-branch): the fields of these two are `evaluation.NAME` as
-well. So a new field needs no second line anywhere.
+well. So a new field needs no second line anywhere. A field of the type PolicySettings (or None) is a further model, which the
+stages open and `explore` asks with `actor.ask(NAME, node, message)`.
 """
 
 from collections.abc import Mapping

@@ -202,6 +202,12 @@ class RolloutSettings(Section, kw_only=True):
         """How many actions one response may hold."""
         return 1
 
+    @property
+    def further_models(self) -> dict[str, PolicySettings]:
+        """The models that the method asks besides the policy, by the name of their setting; one that is None is left out."""
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
+
     def check(self) -> None:
         """Raises UsageError for values that are good by themselves and not together."""
 

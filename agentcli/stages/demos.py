@@ -22,7 +22,14 @@ from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
 from agentcli.stages.harvest import Grower, Seedling, Standing, TimedTree, grow, harvest, local_grower
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.sampling import SamplingPlan, check_policy, check_sampling, refuse_shard, sampling_sources
+from agentcli.stages.sampling import (
+    SamplingPlan,
+    check_policy,
+    check_sampling,
+    refuse_shard,
+    sampling_inputs,
+    sampling_sources,
+)
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
@@ -56,7 +63,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
         settings=settings,
         sections=("environment", "policy", "prompt", "demos"),
         conditions={"rollout": _form(settings.rollout)},
-        inputs={"model": model},
+        inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
         outputs=[run.trees, run.seconds],
         world=world,

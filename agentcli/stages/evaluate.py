@@ -25,7 +25,7 @@ from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Pan
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_sources
+from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_inputs, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
@@ -122,7 +122,7 @@ def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int
         run=run,
         settings=with_model(settings, model),
         sections=(*SECTIONS, "evaluation"),
-        inputs={"model": model},
+        inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
         outputs=[path, path.with_suffix(".json")],
         world=world,

@@ -7,7 +7,7 @@ work in this process or on other machines; order, budget, files and resuming sta
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -20,6 +20,7 @@ from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
+from agentcli.stages.further_models import open_further_models
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
 from agentcli.stages.tally import share_of_success
@@ -60,22 +61,32 @@ class Grower(Protocol):
 
 
 class LocalGrower:
-    """Grows trees with the engines and the policy of this process, by settings.rollout.method unless `explore` is given."""
+    """Grows trees with the engines, the policy and the further models of this process.
+
+    They grow by settings.rollout.method unless `explore` is given.
+    """
 
     def __init__(
-        self, world: World, pool: EnginePool, policy: Policy, settings: Settings, explore: Explore | None = None
+        self,
+        world: World,
+        pool: EnginePool,
+        policy: Policy,
+        settings: Settings,
+        explore: Explore | None = None,
+        models: Mapping[str, Policy] | None = None,
     ) -> None:
         self._world = world
         self._pool = pool
         self._policy = policy
         self._settings = settings
         self._explore = explore or make(settings.rollout.method)
-        self._watch = Stopwatch(pool, policy)
+        self._models = models or {}
+        self._watch = Stopwatch(pool, policy, *self._models.values())
 
     async def grow(self, job: Seedling) -> TimedTree:
         """Grow a tree. Raises what the method raises: a wrong setting, a fault of ours."""
         begun = time.perf_counter()
-        actor = Actor(job.task, self._pool, self._policy, self._world, self._settings, job.seed)
+        actor = Actor(job.task, self._pool, self._policy, self._world, self._settings, job.seed, self._models)
         tree = await self._explore(actor, self._settings.rollout)
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
@@ -88,17 +99,18 @@ class LocalGrower:
 
 @asynccontextmanager
 async def local_grower(plan: SamplingPlan, workshop: Workshop | None = None) -> AsyncIterator[LocalGrower]:
-    """Start engines and load the policy, both for the block only, or take those of a loop's `workshop`."""
+    """Start engines and load the models, all for the block only, or take those of a loop's `workshop`."""
     settings = plan.settings
     async with AsyncExitStack() as stack:
         if workshop is None:
             pool = await stack.enter_async_context(EnginePool(settings.environment))
-            opening = open_policy(settings, plan.world, pool, plan.model)
+            policy = await stack.enter_async_context(open_policy(settings, plan.world, pool, plan.model))
+            models = await stack.enter_async_context(open_further_models(settings, plan.world, pool))
         else:
             pool = workshop.pool
-            opening = workshop.policy(settings, plan.world, plan.model)
-        policy = await stack.enter_async_context(opening)
-        yield LocalGrower(plan.world, pool, policy, settings)
+            policy = await stack.enter_async_context(workshop.policy(settings, plan.world, plan.model))
+            models = await workshop.further_models(settings, plan.world)
+        yield LocalGrower(plan.world, pool, policy, settings, models=models)
 
 
 async def in_order(

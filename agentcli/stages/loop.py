@@ -28,7 +28,15 @@ from agentcli.stages.credit import assign_credit
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.rollout import grow_trees
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import SECTIONS, SamplingPlan, Workshop, check_sampling, refuse_shard, sampling_sources
+from agentcli.stages.sampling import (
+    SECTIONS,
+    SamplingPlan,
+    Workshop,
+    check_sampling,
+    refuse_shard,
+    sampling_inputs,
+    sampling_sources,
+)
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
@@ -79,7 +87,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         run=run,
         settings=settings,
         sections=(*SECTIONS, "credit", "train", "threads"),
-        inputs={"model": model},
+        inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
         outputs=[*folders, run.checkpoint, run.tracking],
         world=world,

@@ -73,10 +73,17 @@ def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {"seed": settings.seed}
     values |= {name: plain(getattr(settings, name)) for name in sections}
     for section, names in SPEED_ONLY.items():
-        for name in names:
-            if section in values:
-                values[section].pop(name)
+        if section in values:
+            _drop(values[section], names)
+    if "rollout" in values:
+        for model in settings.rollout.further_models:
+            _drop(values["rollout"][model], SPEED_ONLY["policy"])
     return values
+
+
+def _drop(values: dict[str, Any], names: Sequence[str]) -> None:
+    for name in names:
+        values.pop(name)
 
 
 def plain(value: Any) -> Any:
@@ -96,8 +103,8 @@ def model_sources(model: str | None) -> list[Path]:
     return [Path(model)] if model is not None and Path(model).is_dir() else []
 
 
-def check_model(model: str | None) -> None:
-    """Refuse a model that cannot be loaded, by its files' headers.
+def check_model(model: str | None, setting: str = "policy.model", option: str = "--model") -> None:
+    """Refuse a model that cannot be loaded, by its files' headers. `setting` names it, and `option` says how to name another.
 
     Raises MissingError for a name that can only be a path (a hub id has at most one slash) where there is nothing, DataError for
     a directory whose weights are not whole.
@@ -106,7 +113,7 @@ def check_model(model: str | None) -> None:
         return
     if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).is_dir():
         raise MissingError(
-            f"policy.model: no directory {model}; make one with agentcli sft, or name another with --model"
+            f"{setting}: no directory {model}; make one with agentcli sft, or name another with {option}"
         )
     from agentcli.policies.load import check_weights
 

@@ -16,7 +16,7 @@ from agentcli.records.types import Outcome, Panel, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, Workshop, check_sampling, sampling_sources
+from agentcli.stages.sampling import SECTIONS, Workshop, check_sampling, sampling_inputs, sampling_sources
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
@@ -45,7 +45,7 @@ def plan(settings: Settings, out: Path, *, model: str | None, world: World | Non
         run=run,
         settings=with_model(settings, model),
         sections=SECTIONS,
-        inputs={"model": model},
+        inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
         outputs=[run.trees, run.seconds],
         world=world,

@@ -1,8 +1,8 @@
-"""What every stage that samples plans and opens: the world, the panel, the engines and the policy."""
+"""What every stage that samples plans and opens: the world, the panel, the engines, the policy and the method's further models."""
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from agentcli.policies.registry import make_policy, policy_names
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
+from agentcli.stages.further_models import check_further_models, further_sources, names_of, open_further_models
 from agentcli.stages.plan import StagePlan, check_model, model_sources
 from agentcli.stages.threads import use_threads
 
@@ -46,6 +47,7 @@ def check_sampling(settings: Settings, model: str | None, world: World | None = 
     make_dialect(settings.prompt, world, settings.rollout.numbered)
     check_policy(settings, settings.policy.kind, world)
     check_model(model)
+    check_further_models(settings)
     return world
 
 
@@ -65,9 +67,14 @@ def refuse_shard(settings: Settings, stage: str) -> None:
 
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
-    """The model's directory and the panel file, those that there are."""
+    """The directories of the models and the panel file, those that there are."""
     panel = settings.environment.panel
-    return [*model_sources(model), *([Path(panel)] if panel is not None else [])]
+    return [*model_sources(model), *further_sources(settings), *([Path(panel)] if panel is not None else [])]
+
+
+def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
+    """The models in use, by a name for people."""
+    return {"model": model, **names_of(settings)}
 
 
 def start_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> Policy:
@@ -88,11 +95,23 @@ async def open_policy(settings: Settings, world: World, pool: EnginePool, model:
 
 
 class Workshop:
-    """The engines of a loop, and its policy, which stays up between iterations where it can take other weights."""
+    """The engines of a loop, its policy and its method's further models.
+
+    The policy stays up between iterations where it can take other weights, and the further models always.
+    """
 
     def __init__(self, pool: EnginePool) -> None:
         self.pool = pool
         self._policy: Reloadable | None = None
+        self._models: dict[str, Policy] | None = None
+        self._closing = AsyncExitStack()
+
+    async def further_models(self, settings: Settings, world: World) -> dict[str, Policy]:
+        """The models of the loop's method, opened by its first rollout that owes something."""
+        if self._models is None:
+            opening = open_further_models(settings, world, self.pool)
+            self._models = await self._closing.enter_async_context(opening)
+        return self._models
 
     @asynccontextmanager
     async def policy(self, settings: Settings, world: World, model: str | None) -> AsyncIterator[Policy]:
@@ -112,26 +131,28 @@ class Workshop:
                 await policy.close()
 
     async def aclose(self) -> None:
-        """Close the policy that was kept. The engines are the caller's."""
-        if self._policy is not None:
-            await self._policy.close()
+        """Close the policy that was kept, and the further models. The engines are the caller's."""
+        async with self._closing:
+            if self._policy is not None:
+                await self._policy.close()
 
 
 class Stopwatch:
     """Where a sampling stage's time went, in seconds since construction; made and read in the event loop's thread.
 
-    `sampling` is wall time, `policy` time inside the model, `environment` time inside the engines (these may overlap).
+    `sampling` is wall time, `policy` time inside the models, `environment` time inside the engines (these may overlap).
     `orchestration` is all the rest: wall time in neither, or this thread's own CPU time (prompts, parsing, tokenising,
     messages, records; for a policy without a model its thinking too) where that is more.
     """
 
-    def __init__(self, pool: EnginePool, policy: Policy) -> None:
+    def __init__(self, pool: EnginePool, *policies: Policy) -> None:
         self._pool = pool
-        self._policy = policy
+        self._policies = policies
         self._start = self._now()
 
     def _now(self) -> tuple[float, float, float, float]:
-        return time.perf_counter(), time.thread_time(), self._policy.seconds, self._pool.seconds
+        answering = sum(policy.seconds for policy in self._policies)
+        return time.perf_counter(), time.thread_time(), answering, self._pool.seconds
 
     def seconds(self) -> dict[str, float]:
         """sampling, policy, environment, orchestration."""
