@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentcli.analysis.settings_schema import settings_schema
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.settings import Settings
@@ -87,7 +88,10 @@ def type_of(name: str) -> type[Any]:
 
 def json_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of a kind of record. Raises UsageError with the nearest name."""
-    return msgspec.json.schema(type_of(name))
+    kind = type_of(name)
+    if kind is Settings:
+        return settings_schema()
+    return msgspec.json.schema(kind)
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:

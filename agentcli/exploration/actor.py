@@ -150,7 +150,8 @@ class Actor:
 
         The seed derives from the node's lineage, the name and `index`, the number of the question there. The tokens are charged.
         A model that breaks replies nothing: the reply is empty, and when the tree is finished the leaves at or below the node
-        are errored (all leaves, where the tree has none there). Raises UsageError for a model that no setting describes.
+        are errored (all leaves, where the tree has none there). A policy without a model answers with an action, so it
+        cannot be asked at an end. Raises UsageError for a model that no setting describes.
         """
         chosen = self.settings.rollout.further_models.get(name)
         if chosen is None:

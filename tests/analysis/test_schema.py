@@ -10,6 +10,8 @@ from sample_records import every_record
 
 from agentcli.analysis.schema import KINDS, METRICS, json_schema, kind_names, kind_of, metrics_type, type_of
 from agentcli.errors import UsageError
+from agentcli.exploration.registry import method_names
+from agentcli.exploration.settings import settings_class
 from agentcli.records import types
 from agentcli.records.settings import Settings
 from agentcli.records.types import Record
@@ -125,7 +127,7 @@ def test_a_schema_holds_for_a_record_and_not_for_a_damaged_one(name: str) -> Non
         ("credit", ("steps", 0, "step"), -1, "below minimum"),
         ("episode", ("tokens",), 2**70, "above maximum"),
         ("manifest", ("stages", "rollout", "counts", "trees"), -1, "below minimum"),
-        ("settings", ("rollout", "leaves"), 0, "below minimum"),
+        ("settings", ("rollout", "leaves"), 0, r"^\$\.rollout: none of anyOf"),
         ("settings", ("train", "adam_betas"), [0.5], "minItems"),
     ],
 )
@@ -137,6 +139,28 @@ def test_bounds_and_choices_are_in_the_schema(name: str, at: tuple[Any, ...], va
         inner = inner[key]
     inner[at[-1]] = value
     assert re.search(message, fault(record, schema, schema) or "")
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_the_schema_of_settings_knows_what_a_method_brings(method: str) -> None:
+    """It holds for settings of every method, and refuses a setting of another one."""
+    schema = json_schema("settings")
+    settings = settings_class(method)()
+    sound = msgspec.json.decode(msgspec.json.encode(settings))
+    assert fault(sound, schema, schema) is None
+    assert sound["rollout"]["method"] == method
+    if method != "carl":
+        sound["rollout"]["criterion"] = "random"
+        assert fault(sound, schema, schema) == "$.rollout: none of anyOf"
+
+
+def test_the_schema_of_settings_takes_chain_where_no_method_is_named() -> None:
+    schema = json_schema("settings")
+    assert fault({"rollout": {"leaves": 2}}, schema, schema) is None
+    assert fault({"rollout": {"leaves": 2, "roots": 2}}, schema, schema) == "$.rollout: none of anyOf"
+    assert fault({"rollout": {"method": "carl", "roots": 2}}, schema, schema) is None
+    assert fault({"evaluation": {"copies": 2, "vote": "action"}}, schema, schema) is None
+    assert fault({"evaluation": {"copys": 2}}, schema, schema) == "$.evaluation.copys: unknown"
 
 
 def test_metrics_are_told_apart_by_their_fields() -> None:
