@@ -4,6 +4,7 @@ The Trainers of transformers and TRL compute the loss and make the updates. This
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,7 +32,7 @@ class Report(NamedTuple):
     """Running sums, which the recorder keeps until the next update, also over a kill."""
 
 
-class PlannedTrainer(Trainer):
+class PlannedTrainer(Trainer, ABC):
     """A Trainer that runs the microbatches of a plan, all but those that `recorder` says are done.
 
     A subclass brings `microbatches` and `report`. `recorder` is set before training begins.
@@ -49,13 +50,13 @@ class PlannedTrainer(Trainer):
         if self.normalised:
             self.model_accepts_loss_kwargs = True
 
+    @abstractmethod
     def microbatches(self, done: int) -> Dataset[dict[str, Tensor]]:
         """This rank's microbatches of all updates but the first `done`, in their order."""
-        raise NotImplementedError
 
+    @abstractmethod
     def report(self, update: int, gradient_norm: float, learning_rate: float, loss: float) -> Report:
         """What the 1-based `update`, just made, has to say; begins the sums of the next. `loss` is the Trainer's own figure."""
-        raise NotImplementedError
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """The microbatches as they are: shuffled, padded and dealt to this rank already."""
