@@ -84,6 +84,11 @@ def methods_with(name: str) -> list[str]:
     return [method for method in method_names() if any(field.name == name for field in own_fields(method))]
 
 
+def names_of_methods() -> list[str]:
+    """The settings that some method has of its own, sorted."""
+    return sorted({field.name for method in method_names() for field in own_fields(method)})
+
+
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
     """The same settings for another method: what both have stays, and `changes` are made.
 

@@ -10,7 +10,14 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.exploration.settings import evaluation_class, method_of, methods_with, rollout_class, settings_class
+from agentcli.exploration.settings import (
+    evaluation_class,
+    method_of,
+    methods_with,
+    names_of_methods,
+    rollout_class,
+    settings_class,
+)
 from agentcli.registry import closest
 
 
@@ -92,6 +99,9 @@ class _Keys:
         near = closest(key, siblings)
         if near:
             return f"did you mean {above}{near}?"
+        near = closest(key, names_of_methods()) if above == "rollout." else None
+        if near:
+            return f"did you mean {above}{near}, with --method {' or '.join(methods_with(near))}?"
         near = closest(f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7)
         if near:
             return f"did you mean {near}?"

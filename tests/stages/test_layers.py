@@ -377,3 +377,8 @@ def test_a_file_may_hold_what_only_other_methods_have(tmp_path: Path) -> None:
     path.write_text("rollout: {method: chain, roots: 3}\n", encoding="utf-8")
     with pytest.raises(UsageError, match=r"rollout\.roots.*chain"):
         resolve(None, [path], {}, [], {})
+
+
+def test_the_nearest_name_may_be_another_methods() -> None:
+    with pytest.raises(UsageError, match=r"did you mean rollout\.branch, with --method spark\?"):
+        resolve(None, [], {}, ["rollout.brnch=explore"], {})
