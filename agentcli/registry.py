@@ -1,8 +1,10 @@
-"""Plug-ins by name: worlds, exploration and credit methods, policies, dialects, objectives.
+"""Plug-ins by name: worlds, exploration and credit methods, policies, dialects,
+objectives.
 
-A registry holds a table of built-in names, each with the place of its thing: "module:thing", or "module" for the module
-itself. An installed package adds names under the registry's entry-point group; a built-in name wins over an installed one.
-Nothing is imported before it is asked for, so that listing names is cheap.
+A registry holds a table of built-in names, each with the place of its thing:
+"module:thing", or "module" for the module itself. An installed package adds names under
+the registry's entry-point group; a built-in name wins over an installed one. Nothing is
+imported before it is asked for, so that listing names is cheap.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,11 +17,20 @@ from agentcli.errors import UsageError
 class Registry:
     """The plug-ins of one kind.
 
-    `group` is the entry-point group, `key` the setting that names a plug-in, `what` a plug-in in words. `table` is read
-    whenever a name is asked for. With `in_full` a name may also be a place, "module:thing".
+    `group` is the entry-point group, `key` the setting that names a plug-in, `what` a
+    plug-in in words. `table` is read whenever a name is asked for. With `in_full` a
+    name may also be a place, "module:thing".
     """
 
-    def __init__(self, group: str, table: Mapping[str, str], *, key: str, what: str, in_full: bool = False) -> None:
+    def __init__(
+        self,
+        group: str,
+        table: Mapping[str, str],
+        *,
+        key: str,
+        what: str,
+        in_full: bool = False,
+    ) -> None:
         self.group = group
         self.table = table
         self.key = key
@@ -34,7 +45,9 @@ class Registry:
         return sorted({*self.table, *installed})
 
     def place(self, name: str) -> str:
-        """The "module:thing" that a name stands for. Raises UsageError with the nearest name."""
+        """The "module:thing" that a name stands for. Raises UsageError with the nearest
+        name.
+        """
         if name in self.table:
             return self.table[name]
         if self.in_full and ":" in name:
@@ -43,12 +56,16 @@ class Registry:
 
         for point in metadata.entry_points(group=self.group, name=name):
             return f"{point.module}:{point.attr}" if point.attr else point.module
-        raise UsageError(f"{self.key}: no {self.what} {name!r}; {nearest(name, self.names())}")
+        raise UsageError(
+            f"{self.key}: no {self.what} {name!r}; {nearest(name, self.names())}"
+        )
 
     def load(self, name: str) -> Any:
-        """The thing itself, imported now. Raises UsageError with the nearest name, and what its import raises.
+        """The thing itself, imported now. Raises UsageError with the nearest name, and
+        what its import raises.
 
-        A place that does not exist is an ImportError of its module, or an AttributeError.
+        A place that does not exist is an ImportError of its module, or an
+        AttributeError.
         """
         module, colon, attributes = self.place(name).partition(":")
         thing: Any = import_module(module)
@@ -58,7 +75,9 @@ class Registry:
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str = "there are") -> str:
-    """The hint that ends an error about an unknown name: the nearest name, else all of them after `otherwise`."""
+    """The hint that ends an error about an unknown name: the nearest name, else all of
+    them after `otherwise`.
+    """
     known = list(names)
     close = closest(name, known)
     return f"did you mean {close}?" if close else f"{otherwise} {', '.join(known)}"

@@ -1,9 +1,12 @@
-"""How full the policy's batches are while trees grow, per method and number of tasks in flight.
+"""How full the policy's batches are while trees grow, per method and number of tasks in
+flight.
 
-Prints the mean number of requests generated together, the seconds in all and inside the policy, and requests per second. With
-more tasks than are in flight the figures are those of a long rollout; the last tasks always leave smaller batches.
+Prints the mean number of requests generated together, the seconds in all and inside the
+policy, and requests per second. With more tasks than are in flight the figures are
+those of a long rollout; the last tasks always leave smaller batches.
 
-    python scripts/bench_batches.py runs/sft/checkpoint --methods chain spark carl --tasks 128 --concurrency 32 64 128
+    python scripts/bench_batches.py runs/sft/checkpoint --methods chain spark carl
+    --tasks 128 --concurrency 32 64 128
 """
 
 import argparse
@@ -25,7 +28,10 @@ async def measure(settings: Settings) -> None:
     rollout = settings.rollout
     world = make_world(settings.environment)
     model = settings.policy.model
-    async with EnginePool(settings.environment) as pool, open_policy(settings, world, pool, model) as policy:
+    async with (
+        EnginePool(settings.environment) as pool,
+        open_policy(settings, world, pool, model) as policy,
+    ):
         assert isinstance(policy, TransformersPolicy)
         tasks = panel_for(world, settings.environment).tasks
         grower = LocalGrower(world, pool, policy, settings)
@@ -36,16 +42,22 @@ async def measure(settings: Settings) -> None:
                 requests += len(grown.tree.steps)
         seconds = grower.seconds()
         print(
-            f"{rollout.method}, {len(tasks)} tasks, {rollout.concurrency} in flight, {rollout.leaves} leaves: "
-            f"{policy.rows_per_batch:.1f} of {settings.policy.batch_rows} rows a batch; {seconds['sampling']:.1f} s, "
-            f"policy {seconds['policy']:.1f} s; {requests / seconds['sampling']:.0f} requests/s",
+            f"{rollout.method}, {len(tasks)} tasks, {rollout.concurrency} in flight, "
+            f"{rollout.leaves} leaves: {policy.rows_per_batch:.1f} of "
+            f"{settings.policy.batch_rows} rows a batch; {seconds['sampling']:.1f} s, "
+            f"policy {seconds['policy']:.1f} s; {requests / seconds['sampling']:.0f} "
+            "requests/s",
             flush=True,
         )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="directory of a policy, for instance runs/sft/checkpoint")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "model", help="directory of a policy, for instance runs/sft/checkpoint"
+    )
     parser.add_argument("--preset", default="quickstart")
     parser.add_argument("--methods", nargs="+", default=["chain", "spark", "carl"])
     parser.add_argument("--tasks", type=int, default=128)

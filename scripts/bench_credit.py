@@ -1,11 +1,15 @@
-"""What `agentcli assign-credit` costs, method by method, against decoding the same file with msgspec alone.
+"""What `agentcli assign-credit` costs, method by method, against decoding the same file
+with msgspec alone.
 
-Every figure is a whole process, start-up included, one after the other on one generated file: trees of 16 leaves and up to 20
-steps, half of them forked midway, with prompts of 1-2 KB, 20 admissible actions, 30 tokens with log-probabilities, critic values.
-Printed: seconds, ratio to decoding (the limit is 3), peak memory (the limit is 400 MB); the same for other sizes (--sizes), which
-shows whether time is linear; and RewardFlow's search against the propagation in 1,000 sweeps that it replaces.
+Every figure is a whole process, start-up included, one after the other on one generated
+file: trees of 16 leaves and up to 20 steps, half of them forked midway, with prompts of
+1-2 KB, 20 admissible actions, 30 tokens with log-probabilities, critic values. Printed:
+seconds, ratio to decoding (the limit is 3), peak memory (the limit is 400 MB); the same
+for other sizes (--sizes), which shows whether time is linear; and RewardFlow's search
+against the propagation in 1,000 sweeps that it replaces.
 
-usage: python scripts/bench_credit.py [--steps 20000] [--methods grpo carl ...] [--sizes 20000 200000 2000000] [--no-graphs]
+usage: python scripts/bench_credit.py [--steps 20000] [--methods grpo carl ...] [--sizes
+20000 200000 2000000] [--no-graphs]
 """
 
 import argparse
@@ -22,7 +26,15 @@ import msgspec
 
 from agentcli.credit.graph import hops_to
 from agentcli.credit.registry import METHODS
-from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree, Validity
+from agentcli.records.types import (
+    Ledger,
+    Outcome,
+    Step,
+    StopReason,
+    Task,
+    Tree,
+    Validity,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 DECODE = """
@@ -37,7 +49,10 @@ with open(sys.argv[1], "rb") as file:
 LEAVES, LENGTH, ADMISSIBLE, TOKENS = 16, 20, 20, 30
 DISTINCT_TREES = 48
 GAMMA, SWEEPS = 0.9, 1000
-TEXT = "go to take move open close clean heat cool use examine cabinet drawer shelf fridge microwave apple mug desk lamp 1 2 3"
+TEXT = (
+    "go to take move open close clean heat cool use examine cabinet drawer shelf "
+    "fridge microwave apple mug desk lamp 1 2 3"
+)
 WORDS = TEXT.split(" ")
 
 
@@ -45,7 +60,9 @@ def words(draw: random.Random, count: int) -> str:
     return " ".join(draw.choices(WORDS, k=count))
 
 
-def a_step(draw: random.Random, number: int, parent: Step | None, states: list[str]) -> Step:
+def a_step(
+    draw: random.Random, number: int, parent: Step | None, states: list[str]
+) -> Step:
     state = states[0] if parent is None else parent.next_state
     canonical = words(draw, 40) if parent is None else parent.next_canonical
     validity = draw.choices(list(Validity), weights=(94, 3, 3))[0]
@@ -66,7 +83,9 @@ def a_step(draw: random.Random, number: int, parent: Step | None, states: list[s
         state=state,
         next_state=state if validity is not Validity.VALID else draw.choice(states),
         canonical=canonical,
-        next_canonical=canonical if validity is not Validity.VALID else draw.choice(states),
+        next_canonical=canonical
+        if validity is not Validity.VALID
+        else draw.choice(states),
         next_observation=words(draw, 40),
         value=draw.random(),
     )
@@ -84,9 +103,20 @@ def a_tree(draw: random.Random) -> Tree:
         for _ in range(length):
             steps.append(a_step(draw, len(steps), above, states))
             above = steps[-1]
-        steps[-1].outcome = draw.choice([Outcome.SUCCESS, Outcome.FAILURE, Outcome.TRUNCATED])
-    task = Task(id="task-000000", world="alfworld", split="train", kind="pick_and_place")
-    return Tree(task=task, instruction=words(draw, 8), method="spark", seed=0, steps=steps, ledger=Ledger())
+        steps[-1].outcome = draw.choice(
+            [Outcome.SUCCESS, Outcome.FAILURE, Outcome.TRUNCATED]
+        )
+    task = Task(
+        id="task-000000", world="alfworld", split="train", kind="pick_and_place"
+    )
+    return Tree(
+        task=task,
+        instruction=words(draw, 8),
+        method="spark",
+        seed=0,
+        steps=steps,
+        ledger=Ledger(),
+    )
 
 
 def write_trees(folder: Path, steps: int) -> Path:
@@ -109,30 +139,55 @@ def write_trees(folder: Path, steps: int) -> Path:
 def measured(*command: str) -> tuple[float, float, float]:
     """Seconds, processor seconds and peak memory in MB of one process."""
     begun = time.perf_counter()
-    child = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(
+        [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL
+    )
     _, status, used = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode:
         raise SystemExit(f"failed: {' '.join(command)}")
-    return time.perf_counter() - begun, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024
+    return (
+        time.perf_counter() - begun,
+        used.ru_utime + used.ru_stime,
+        used.ru_maxrss / 1024,
+    )
 
 
 def compare(folder: Path, steps: int, methods: Iterable[str]) -> None:
-    """One line per method: `assign-credit` against decoding alone, the better of two times."""
+    """One line per method: `assign-credit` against decoding alone, the better of two
+    times.
+    """
     trees = write_trees(folder, steps)
     decode, decode_cpu, _ = min(measured("-c", DECODE, str(trees)) for _ in range(2))
     size = trees.stat().st_size / 1e6
-    print(f"{steps} steps, {size:.0f} MB: decoding alone {decode:.2f} s ({decode_cpu:.2f} s of processor time)")
+    print(
+        f"{steps} steps, {size:.0f} MB: decoding alone {decode:.2f} s "
+        f"({decode_cpu:.2f} s of processor time)"
+    )
     for method in methods:
-        arguments = ("assign-credit", str(folder), "--method", method, "--overwrite", "--quiet")
+        arguments = (
+            "assign-credit",
+            str(folder),
+            "--method",
+            method,
+            "--overwrite",
+            "--quiet",
+        )
         seconds, cpu, memory = measured("-m", "agentcli", *arguments)
         ratios = f"ratio {seconds / decode:.2f} (processor {cpu / decode_cpu:.2f})"
-        print(f"  {method:<11}{seconds:7.2f} s  {ratios}  peak {memory:.0f} MB", flush=True)
+        print(
+            f"  {method:<11}{seconds:7.2f} s  {ratios}  peak {memory:.0f} MB",
+            flush=True,
+        )
     trees.unlink()
 
 
-def sweeps(own: list[float], edges: list[tuple[int, int]], limit: int, stop: bool) -> list[float]:
-    """Values by sweeping all transitions, V(s) = max(V(s), gamma V(s')), `limit` times or (`stop`) until nothing changes."""
+def sweeps(
+    own: list[float], edges: list[tuple[int, int]], limit: int, stop: bool
+) -> list[float]:
+    """Values by sweeping all transitions, V(s) = max(V(s), gamma V(s')), `limit` times
+    or (`stop`) until nothing changes.
+    """
     values = list(own)
     for _ in range(limit):
         changed = False
@@ -147,11 +202,17 @@ def sweeps(own: list[float], edges: list[tuple[int, int]], limit: int, stop: boo
 
 
 def graphs() -> Iterator[str]:
-    """Search against sweeps on chains with shortcuts backwards, as walks through rooms have them."""
+    """Search against sweeps on chains with shortcuts backwards, as walks through rooms
+    have them.
+    """
     for nodes in (30, 300, 3000):
         draw = random.Random(nodes)
         edges = [(n, n + 1) for n in range(nodes - 1)]
-        edges += [(n, draw.randrange(max(0, n - 30), n + 1)) for n in range(nodes) for _ in range(2)]
+        edges += [
+            (n, draw.randrange(max(0, n - 30), n + 1))
+            for n in range(nodes)
+            for _ in range(2)
+        ]
         draw.shuffle(edges)
         own = [0.0] * (nodes - 1) + [1.0]
         begun = time.perf_counter()
@@ -165,20 +226,36 @@ def graphs() -> Iterator[str]:
         sweeps(own, edges, SWEEPS, stop=True)
         stopped = time.perf_counter() - begun
         same = all(
-            abs((GAMMA**far if far is not None else 0.0) - v) < 1e-9 for far, v in zip(hops, values, strict=True)
+            abs((GAMMA**far if far is not None else 0.0) - v) < 1e-9
+            for far, v in zip(hops, values, strict=True)
         )
         yield (
-            f"{nodes} nodes, {len(edges)} transitions: search {1000 * searched:.2f} ms, {SWEEPS} sweeps {1000 * swept:.0f} ms "
-            f"(ratio {swept / searched:.0f}), sweeps until still {1000 * stopped:.1f} ms (ratio {stopped / searched:.1f}); "
+            f"{nodes} nodes, {len(edges)} transitions: search {1000 * searched:.2f} "
+            f"ms, {SWEEPS} sweeps {1000 * swept:.0f} ms (ratio "
+            f"{swept / searched:.0f}), sweeps until still {1000 * stopped:.1f} ms "
+            f"(ratio {stopped / searched:.1f}); "
             f"{'equal values' if same else 'VALUES DIFFER'}"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=20_000, help="steps of the file all methods are measured on")
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
-    parser.add_argument("--sizes", type=int, nargs="*", default=[], help="further sizes, for the first method only")
+    parser.add_argument(
+        "--steps",
+        type=int,
+        default=20_000,
+        help="steps of the file all methods are measured on",
+    )
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), choices=list(METHODS)
+    )
+    parser.add_argument(
+        "--sizes",
+        type=int,
+        nargs="*",
+        default=[],
+        help="further sizes, for the first method only",
+    )
     parser.add_argument("--no-graphs", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

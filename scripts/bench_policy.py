@@ -1,7 +1,9 @@
-"""How much a reply costs beyond `generate`: the policy against a bare call on the same model, prompts and batch size.
+"""How much a reply costs beyond `generate`: the policy against a bare call on the same
+model, prompts and batch size.
 
-Makes a random tiny model in memory; prints one JSON line with CPU seconds (best of the repeats), which
-other work on the machine disturbs less than wall time, and tokens per CPU second.
+Makes a random tiny model in memory; prints one JSON line with CPU seconds (best of the
+repeats), which other work on the machine disturbs less than wall time, and tokens per
+CPU second.
 """
 
 import argparse
@@ -42,13 +44,24 @@ def main() -> None:
     rng = random.Random(0)
     policy_seconds, bare = [], []
     tokens = 0
-    policy = TransformersPolicy(model, tokenizer, PolicySettings(batch_rows=options.requests))
+    policy = TransformersPolicy(
+        model, tokenizer, PolicySettings(batch_rows=options.requests)
+    )
     for repeat in range(options.repeats):
-        prompts = [" ".join(rng.choices(words, k=options.prompt_words)) for _ in range(options.requests)]
+        prompts = [
+            " ".join(rng.choices(words, k=options.prompt_words))
+            for _ in range(options.requests)
+        ]
         started = time.process_time()
         tokens = asyncio.run(_ask(policy, prompts, options.max_tokens, repeat))
         policy_seconds.append(time.process_time() - started)
-        bare.append(_generate(model, [prompt_ids(tokenizer, prompt) for prompt in prompts], options.max_tokens))
+        bare.append(
+            _generate(
+                model,
+                [prompt_ids(tokenizer, prompt) for prompt in prompts],
+                options.max_tokens,
+            )
+        )
     asyncio.run(policy.close())
     best = min(policy_seconds)
     overhead = (best - min(bare)) / options.requests
@@ -65,7 +78,9 @@ def main() -> None:
     )
 
 
-async def _ask(policy: TransformersPolicy, prompts: list[str], max_tokens: int, salt: int) -> int:
+async def _ask(
+    policy: TransformersPolicy, prompts: list[str], max_tokens: int, salt: int
+) -> int:
     task = Task(id="bench", world="bench", split="bench", kind="bench")
     moment = Moment(copies=(Context(task=task, instruction="", observations=("",)),))
     requests = [
@@ -85,14 +100,22 @@ async def _ask(policy: TransformersPolicy, prompts: list[str], max_tokens: int, 
     return sum(len(reply.token_ids) for reply in replies)
 
 
-def _generate(model: torch.nn.Module, prompts: list[list[int]], max_tokens: int) -> float:
-    """CPU seconds of a bare greedy `generate` over the same prompts, padded as the policy pads them, that never stops early."""
+def _generate(
+    model: torch.nn.Module, prompts: list[list[int]], max_tokens: int
+) -> float:
+    """CPU seconds of a bare greedy `generate` over the same prompts, padded as the
+    policy pads them, that never stops early.
+    """
     width = (max(map(len, prompts)) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
     ids = torch.tensor([[0] * (width - len(prompt)) + prompt for prompt in prompts])
-    config = GenerationConfig(max_new_tokens=max_tokens, do_sample=False, pad_token_id=0)
+    config = GenerationConfig(
+        max_new_tokens=max_tokens, do_sample=False, pad_token_id=0
+    )
     started = time.process_time()
     with torch.inference_mode():
-        model.generate(input_ids=ids, attention_mask=(ids != 0).long(), generation_config=config)
+        model.generate(
+            input_ids=ids, attention_mask=(ids != 0).long(), generation_config=config
+        )
     return time.process_time() - started
 
 

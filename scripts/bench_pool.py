@@ -1,11 +1,15 @@
-"""What the engine pool costs: many tasks of a world played at random at once, per number of worker processes.
+"""What the engine pool costs: many tasks of a world played at random at once, per
+number of worker processes.
 
-Pools of all sizes are open together and take turns, so that whatever else the machine does slows all of them: the ratios (the
-median over rounds of the steps per second against the first pool's in the same round) can be trusted where the rates cannot.
-Then, per step, the CPU time of this process and of the workers (microseconds); and memory that no other process shares (MB):
-of a process before its first task, and of each live engine when its task is open and when it has been played. Needs Linux (/proc).
+Pools of all sizes are open together and take turns, so that whatever else the machine
+does slows all of them: the ratios (the median over rounds of the steps per second
+against the first pool's in the same round) can be trusted where the rates cannot. Then,
+per step, the CPU time of this process and of the workers (microseconds); and memory
+that no other process shares (MB): of a process before its first task, and of each live
+engine when its task is open and when it has been played. Needs Linux (/proc).
 
-    python scripts/bench_pool.py --env alfworld --tasks 64 --steps 30 --rounds 5 --processes 1 2 3 4
+    python scripts/bench_pool.py --env alfworld --tasks 64 --steps 30 --rounds 5
+    --processes 1 2 3 4
 """
 
 import argparse
@@ -49,7 +53,11 @@ class Bench:
     async def round(self, number: int, longest: int) -> None:
         """One random episode of every task, all at once."""
         wall, own = time.perf_counter(), time.process_time()
-        steps = sum(await asyncio.gather(*(self.episode(task, number, longest) for task in self.tasks)))
+        steps = sum(
+            await asyncio.gather(
+                *(self.episode(task, number, longest) for task in self.tasks)
+            )
+        )
         self.rates.append(steps / (time.perf_counter() - wall))
         self.own += time.process_time() - own
         self.steps += steps
@@ -64,22 +72,44 @@ class Bench:
 
     def memory(self) -> float:
         """MB that the workers share with no other process."""
-        lines = [line.split() for worker in self.workers for line in (worker / "smaps_rollup").open()]
-        return sum(int(line[1]) for line in lines if line[0].startswith("Private_")) * 1024 / 1e6
+        lines = [
+            line.split()
+            for worker in self.workers
+            for line in (worker / "smaps_rollup").open()
+        ]
+        return (
+            sum(int(line[1]) for line in lines if line[0].startswith("Private_"))
+            * 1024
+            / 1e6
+        )
 
     def cpu(self) -> float:
         """CPU seconds of the workers so far."""
-        stats = [(worker / "stat").read_text().rpartition(")")[2].split() for worker in self.workers]
-        return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf("SC_CLK_TCK")
+        stats = [
+            (worker / "stat").read_text().rpartition(")")[2].split()
+            for worker in self.workers
+        ]
+        return sum(int(stat[11]) + int(stat[12]) for stat in stats) / os.sysconf(
+            "SC_CLK_TCK"
+        )
 
     def report(self, first: "Bench") -> str:
         """A line of the table."""
-        own, theirs = (seconds / self.steps * 1e6 for seconds in (self.own, self.cpu() - self.started))
-        ratio = statistics.median(mine / its for mine, its in zip(self.rates, first.rates, strict=True))
-        opened, played = ((full - self.idle) / len(self.tasks) for full in (self.opened, self.memory()))
+        own, theirs = (
+            seconds / self.steps * 1e6
+            for seconds in (self.own, self.cpu() - self.started)
+        )
+        ratio = statistics.median(
+            mine / its for mine, its in zip(self.rates, first.rates, strict=True)
+        )
+        opened, played = (
+            (full - self.idle) / len(self.tasks)
+            for full in (self.opened, self.memory())
+        )
         return (
-            f"{len(self.workers):9} {statistics.median(self.rates):8.0f} {ratio:6.2f} {own:13.0f}"
-            f" {theirs:8.0f} {self.idle / len(self.workers):8.1f} {opened:12.2f} {played:7.2f}"
+            f"{len(self.workers):9} {statistics.median(self.rates):8.0f} {ratio:6.2f} "
+            f"{own:13.0f} {theirs:8.0f} {self.idle / len(self.workers):8.1f} "
+            f"{opened:12.2f} {played:7.2f}"
         )
 
 
@@ -87,26 +117,38 @@ async def measure(arguments: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
         benches: list[Bench] = []
         for processes in arguments.processes:
-            settings = EnvironmentSettings(name=arguments.env, split=arguments.split, processes=processes)
-            tasks, before = make_world(settings).tasks(settings.split)[: arguments.tasks], children()
+            settings = EnvironmentSettings(
+                name=arguments.env, split=arguments.split, processes=processes
+            )
+            tasks, before = (
+                make_world(settings).tasks(settings.split)[: arguments.tasks],
+                children(),
+            )
             pool = await stack.enter_async_context(EnginePool(settings))
             benches.append(Bench(pool, tasks, children() - before))
             await benches[-1].open()
         for number in range(arguments.rounds):
             for bench in benches:
                 await bench.round(number, arguments.steps)
-        print("processes  steps/s  ratio  this process  workers  MB idle  MB an engine  played")
+        print(
+            "processes  steps/s  ratio  this process  workers  MB idle  MB an "
+            "engine  played"
+        )
         for bench in benches:
             print(bench.report(benches[0]))
     print(f"processes left: {len(children())}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--env", default="alfworld")
     parser.add_argument("--split", default="train")
     parser.add_argument("--tasks", type=int, default=64, help="in flight at once")
-    parser.add_argument("--steps", type=int, default=30, help="most steps of an episode")
+    parser.add_argument(
+        "--steps", type=int, default=30, help="most steps of an episode"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="episodes of each task")
     parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 3, 4])
     asyncio.run(measure(parser.parse_args()))

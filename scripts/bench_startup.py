@@ -1,4 +1,5 @@
-"""How much longer `agentcli --help` takes than an empty Typer app with as many commands: paired runs, one after the other.
+"""How much longer `agentcli --help` takes than an empty Typer app with as many
+commands: paired runs, one after the other.
 
 usage: python scripts/bench_startup.py [PAIRS]
 """
@@ -39,14 +40,22 @@ def command_tree() -> dict[str, list[str]]:
     from agentcli.cli.app import COMMANDS, GROUPS
 
     stages: dict[str, list[str]] = {module.COMMAND.name: [] for module in COMMANDS}
-    return stages | {name: [command.name for command in module.COMMANDS] for name, (module, _) in GROUPS.items()}
+    return stages | {
+        name: [command.name for command in module.COMMANDS]
+        for name, (module, _) in GROUPS.items()
+    }
 
 
 def seconds(program: str) -> float:
     """Wall time of one process that prints its help."""
     begun = time.perf_counter()
     root = Path(__file__).resolve().parents[1]
-    subprocess.run([sys.executable, "-c", program, "--help"], check=True, stdout=subprocess.DEVNULL, cwd=root)
+    subprocess.run(
+        [sys.executable, "-c", program, "--help"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+        cwd=root,
+    )
     return time.perf_counter() - begun
 
 
@@ -57,8 +66,14 @@ def main(pairs: int) -> None:
     times = [(seconds(empty_program), seconds(FULL)) for _ in range(pairs)]
     empty, full = (statistics.median(column) for column in zip(*times, strict=True))
     ratios = sorted(full / empty for empty, full in times)
-    print(f"{pairs} pairs: empty app {1000 * empty:.0f} ms, agentcli --help {1000 * full:.0f} ms (medians)")
-    print(f"ratio: median {statistics.median(ratios):.2f}, from {ratios[0]:.2f} to {ratios[-1]:.2f}; the limit is 1.5")
+    print(
+        f"{pairs} pairs: empty app {1000 * empty:.0f} ms, agentcli --help "
+        f"{1000 * full:.0f} ms (medians)"
+    )
+    print(
+        f"ratio: median {statistics.median(ratios):.2f}, from {ratios[0]:.2f} to "
+        f"{ratios[-1]:.2f}; the limit is 1.5"
+    )
 
 
 if __name__ == "__main__":

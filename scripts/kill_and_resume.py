@@ -1,12 +1,16 @@
-"""Does a killed command lose anything, or do anything twice? Kills commands with SIGKILL at random moments and resumes them.
+"""Does a killed command lose anything, or do anything twice? Kills commands with
+SIGKILL at random moments and resumes them.
 
-usage: python scripts/kill_and_resume.py [--out DIR] [--kills 20] [--seed 0] [rollout] [train] [run] [sft] [demos]
+usage: python scripts/kill_and_resume.py [--out DIR] [--kills 20] [--seed 0] [rollout]
+[train] [run] [sft] [demos]
 
-Every command is first run undisturbed. Then it is started, killed after a random part of that time and started again with
+Every command is first run undisturbed. Then it is started, killed after a random part
+of that time and started again with
 --resume, until so many kills have hit; when it gets through in between, what it left is compared and it begins anew. Its trees,
-credit, weights, optimiser state, metrics (but for their seconds) and the counts and ledgers of its manifests must be those of the
-undisturbed run, byte for byte, with nothing left over: no partial file, snapshot or engine process (a killed process leaves its
-.lock file, which holds nothing). Exit code 1 if not.
+credit, weights, optimiser state, metrics (but for their seconds) and the counts and
+ledgers of its manifests must be those of the undisturbed run, byte for byte, with
+nothing left over: no partial file, snapshot or engine process (a killed process leaves
+its .lock file, which holds nothing). Exit code 1 if not.
 """
 
 import argparse
@@ -24,17 +28,49 @@ import time
 from pathlib import Path
 
 AGENTCLI = (sys.executable, "-m", "agentcli")
-SMALL = ("--set", "run.iterations=3", "--set", "rollout.tasks_per_step=6", "--set", "train.save_every_updates=2")
-VOLATILE = ("seconds", "started", "finished", "command", "inputs", "settings", "versions", "git_commit")
+SMALL = (
+    "--set",
+    "run.iterations=3",
+    "--set",
+    "rollout.tasks_per_step=6",
+    "--set",
+    "train.save_every_updates=2",
+)
+VOLATILE = (
+    "seconds",
+    "started",
+    "finished",
+    "command",
+    "inputs",
+    "settings",
+    "versions",
+    "git_commit",
+)
 
 
 def prepare(out: Path) -> dict[str, list[str]]:
-    """A tiny policy and a credited rollout to train on; gives each command without its -o."""
+    """A tiny policy and a credited rollout to train on; gives each command without its
+    -o.
+    """
     model = str(out / "sft" / "checkpoint")
     demos = ["demos", "--preset", "quickstart", "--count", "80"]
-    sft = ["sft", str(out / "demos"), "--preset", "quickstart", "--set", "sft.updates=150"]
+    sft = [
+        "sft",
+        str(out / "demos"),
+        "--preset",
+        "quickstart",
+        "--set",
+        "sft.updates=150",
+    ]
     rollout = ["rollout", "--preset", "quickstart", "--model", model, "--tasks", "40"]
-    train = ["train", str(out / "rollout"), "--set", "train.epochs=2", "--set", "train.save_every_updates=2"]
+    train = [
+        "train",
+        str(out / "rollout"),
+        "--set",
+        "train.epochs=2",
+        "--set",
+        "train.save_every_updates=2",
+    ]
     loop = ["run", "quickstart", "--model", model, *SMALL]
     return {"demos": demos, "sft": sft, "rollout": rollout, "train": train, "run": loop}
 
@@ -43,14 +79,20 @@ def start(command: list[str], out: Path, log: Path) -> "subprocess.Popen[bytes]"
     """The command in a session of its own, so that what it leaves behind can be found."""
     with open(log, "ab") as file:
         return subprocess.Popen(
-            [*AGENTCLI, *command, "-o", str(out), "--resume"], stdout=file, stderr=file, start_new_session=True
+            [*AGENTCLI, *command, "-o", str(out), "--resume"],
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
         )
 
 
 def finish(process: "subprocess.Popen[bytes]", log: Path) -> None:
     """Wait for an exit code of 0; the log is shown otherwise."""
     if process.wait() != 0:
-        sys.exit(f"{' '.join(map(str, process.args))}\nended with {process.returncode}:\n{log.read_text()[-3000:]}")  # type: ignore[arg-type]
+        sys.exit(
+            f"{' '.join(map(str, process.args))}\nended with "
+            f"{process.returncode}:\n{log.read_text()[-3000:]}"
+        )  # type: ignore[arg-type]
 
 
 def survivors(session: int) -> list[int]:
@@ -68,9 +110,14 @@ def wait_for_nobody(session: int, seconds: float = 20.0) -> None:
     """An engine process ends by itself when its parent is gone."""
     until = time.monotonic() + seconds
     for process in survivors(session):
-        with contextlib.suppress(ProcessLookupError), os.fdopen(os.pidfd_open(process)) as handle:
+        with (
+            contextlib.suppress(ProcessLookupError),
+            os.fdopen(os.pidfd_open(process)) as handle,
+        ):
             if not select.select([handle], [], [], max(0, until - time.monotonic()))[0]:
-                sys.exit(f"process {process} outlives its killed parent by {seconds:.0f} s")
+                sys.exit(
+                    f"process {process} outlives its killed parent by {seconds:.0f} s"
+                )
 
 
 def digest(run: Path) -> dict[str, str]:
@@ -78,16 +125,25 @@ def digest(run: Path) -> dict[str, str]:
     found = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
-        if not path.is_file() or path.parent.name in ("logs", "settings") or path.name in (".lock", "seconds.jsonl"):
+        if (
+            not path.is_file()
+            or path.parent.name in ("logs", "settings")
+            or path.name in (".lock", "seconds.jsonl")
+        ):
             continue
         if path.name == "manifest.json":
             stages = json.loads(path.read_bytes())["stages"]
             data = json.dumps(
-                [{k: v for k, v in stage.items() if k not in VOLATILE} for stage in stages.values()]
+                [
+                    {k: v for k, v in stage.items() if k not in VOLATILE}
+                    for stage in stages.values()
+                ]
             ).encode()
         elif path.name == "metrics.jsonl":
             lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-            data = json.dumps([{k: v for k, v in line.items() if k != "seconds"} for line in lines]).encode()
+            data = json.dumps(
+                [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+            ).encode()
         else:
             data = path.read_bytes()
         found[name] = hashlib.sha256(data).hexdigest()
@@ -99,12 +155,27 @@ def compare(name: str, expected: dict[str, str], run: Path) -> None:
     found = digest(run)
     for path in sorted({*expected, *found}):
         if expected.get(path) != found.get(path):
-            what = "is missing" if path not in found else "is left over" if path not in expected else "differs"
+            what = (
+                "is missing"
+                if path not in found
+                else "is left over"
+                if path not in expected
+                else "differs"
+            )
             sys.exit(f"{name}: {run / path} {what}")
 
 
-def torment(name: str, command: list[str], undisturbed: Path, kills: int, wall: float, draw: random.Random) -> int:
-    """Kill `kills` times; gives how often the command got through and was found the same."""
+def torment(
+    name: str,
+    command: list[str],
+    undisturbed: Path,
+    kills: int,
+    wall: float,
+    draw: random.Random,
+) -> int:
+    """Kill `kills` times; gives how often the command got through and was found the
+    same.
+    """
     run = undisturbed.with_name(f"{name}-killed")
     log = run.with_suffix(".log")
     shutil.rmtree(run, ignore_errors=True)
@@ -151,17 +222,28 @@ def main() -> None:
         finish(start(command, options.out / name, log), log)
         walls[name] = time.monotonic() - begun
         if name == "rollout":
-            subprocess.run([*AGENTCLI, "assign-credit", str(options.out / name), "-q"], check=True)
+            subprocess.run(
+                [*AGENTCLI, "assign-credit", str(options.out / name), "-q"], check=True
+            )
         print(f"{name}: undisturbed in {walls[name]:.1f} s", file=sys.stderr)
     for name in stages:
         draw = random.Random(f"{options.seed} {name}")
         undisturbed = options.out / name
         if name == "rollout":
             undisturbed = options.out / "rollout-alone"
-            shutil.copytree(options.out / name, undisturbed, ignore=shutil.ignore_patterns("credit"))
-            (undisturbed / "manifest.json").write_text(json.dumps(only(undisturbed, "rollout")))
-        same = torment(name, commands[name], undisturbed, options.kills, walls[name], draw)
-        print(f"{name}: {options.kills} kills, {same} times at the end, each time the same bytes as undisturbed")
+            shutil.copytree(
+                options.out / name, undisturbed, ignore=shutil.ignore_patterns("credit")
+            )
+            (undisturbed / "manifest.json").write_text(
+                json.dumps(only(undisturbed, "rollout"))
+            )
+        same = torment(
+            name, commands[name], undisturbed, options.kills, walls[name], draw
+        )
+        print(
+            f"{name}: {options.kills} kills, {same} times at the end, each time the "
+            "same bytes as undisturbed"
+        )
 
 
 def only(run: Path, stage: str) -> dict[str, object]:

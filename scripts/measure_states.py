@@ -1,7 +1,10 @@
-"""How much steps meet under each notion of a state: graph sizes as in 002 Table 9, and how many step-level terms are not 0.
+"""How much steps meet under each notion of a state: graph sizes as in 002 Table 9, and
+how many step-level terms are not 0.
 
-usage: measure_states.py TREES.jsonl      (agentcli rollout --split L0 --tasks 12 ... -o runs/x writes runs/x/trees.jsonl)
-Prints one Markdown row per `credit.state`. Every figure is over the trees of the file; errored steps are left out.
+usage: measure_states.py TREES.jsonl      (agentcli rollout --split L0 --tasks 12 ... -o
+                                          runs/x writes runs/x/trees.jsonl)
+Prints one Markdown row per `credit.state`. Every figure is over the trees of the file;
+errored steps are left out.
 """
 
 import sys
@@ -54,13 +57,23 @@ def row(trees: list[Tree], form: str) -> list[str]:
     size = sizes.summary()
     action = nonzero((rewardflow.assign(tree, flow) for tree in trees), "action")
     step = nonzero((gigpo.assign(tree, grouped) for tree in trees), "step")
-    counts = [f"{size['nodes']:.1f}", f"{size['edges']:.1f}", str(size["most_nodes"]), str(size["most_edges"])]
+    counts = [
+        f"{size['nodes']:.1f}",
+        f"{size['edges']:.1f}",
+        str(size["most_nodes"]),
+        str(size["most_edges"]),
+    ]
     return [form, *counts, percent(alone / steps), percent(action), percent(step)]
 
 
 def nonzero(credits: Iterable[Credit], part: str) -> float:
     """Share of the rows with an advantage whose summand `part` is not 0."""
-    values = [row.parts[part] for credit in credits for row in credit.steps if row.advantage is not None]
+    values = [
+        row.parts[part]
+        for credit in credits
+        for row in credit.steps
+        if row.advantage is not None
+    ]
     return sum(abs(value) > 1e-12 for value in values) / len(values)
 
 

@@ -1,7 +1,8 @@
-"""Reads the runs of reproduce_small.sh below one folder and writes FOLDER/results.json (reproduce_results.py says what is in it).
+"""Reads the runs of reproduce_small.sh below one folder and writes FOLDER/results.json
+(reproduce_results.py says what is in it).
 
-usage: reproduce_collect.py FOLDER SEED... --regime NAME --methods NAME...
-Reads FOLDER/SEED/{sft,METHOD}. A loop that has not ended is left out, and named on stderr.
+usage: reproduce_collect.py FOLDER SEED... --regime NAME --methods NAME... Reads
+FOLDER/SEED/{sft,METHOD}. A loop that has not ended is left out, and named on stderr.
 """
 
 import argparse
@@ -27,11 +28,17 @@ from agentcli.records.types import Episode, Outcome, StageRecord, Tree
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 OF_PLACE = ("seed", "policy.model", "train.reference")
-"""Settings that say which seed and which folder, not how; `run.start` and `run.seed` say it."""
+"""Settings that say which seed and which folder, not how; `run.start` and `run.seed`
+say it.
+"""
 
 
-def collect(folder: Path, regime: str, seeds: list[int], methods: list[str]) -> shape.Results:
-    """Everything that has ended. Raises DataError for damaged files and where there is no loop at all."""
+def collect(
+    folder: Path, regime: str, seeds: list[int], methods: list[str]
+) -> shape.Results:
+    """Everything that has ended. Raises DataError for damaged files and where there is
+    no loop at all.
+    """
     found = shape.Results(panels={}, settings={}, starts=[], runs=[])
     for seed in seeds:
         sft = RunDirectory(folder / str(seed) / "sft")
@@ -39,7 +46,14 @@ def collect(folder: Path, regime: str, seeds: list[int], methods: list[str]) -> 
             print(f"{sft.path}: has not ended, left out", file=sys.stderr)
             continue
         scores = evaluations(sft, found.panels)
-        found.starts.append(shape.Start(regime=regime, seed=seed, policy=weights(sft.checkpoint), evaluations=scores))
+        found.starts.append(
+            shape.Start(
+                regime=regime,
+                seed=seed,
+                policy=weights(sft.checkpoint),
+                evaluations=scores,
+            )
+        )
         for method in methods:
             run = RunDirectory(folder / str(seed) / method)
             record = run.finished("run")
@@ -48,7 +62,10 @@ def collect(folder: Path, regime: str, seeds: list[int], methods: list[str]) -> 
                 continue
             found.runs.append(loop(run, record, regime, method, seed, found.panels))
     if not found.runs:
-        raise DataError(f"{folder}: no loop has ended; type the command that began it again, it goes on")
+        raise DataError(
+            f"{folder}: no loop has ended; type the command that began it again, it "
+            "goes on"
+        )
     return found
 
 
@@ -67,11 +84,25 @@ def loop(
     responses = cost.responses
     train_seconds = cost.seconds["train"]
     if responses is None or cost.updates is None:
-        raise DataError(f"{run.path}: an iteration does not tell what it trained on; go on with --resume")
-    settings = {path: value for path, value in flat(record.settings).items() if path not in OF_PLACE}
-    start = [sha256 for path, sha256 in record.inputs.items() if path.endswith("model.safetensors")]
+        raise DataError(
+            f"{run.path}: an iteration does not tell what it trained on; go on with "
+            "--resume"
+        )
+    settings = {
+        path: value
+        for path, value in flat(record.settings).items()
+        if path not in OF_PLACE
+    }
+    start = [
+        sha256
+        for path, sha256 in record.inputs.items()
+        if path.endswith("model.safetensors")
+    ]
     if len(start) != 1:
-        raise DataError(f"{run.manifest_path}: run.inputs: names {len(start)} model.safetensors, not 1")
+        raise DataError(
+            f"{run.manifest_path}: run.inputs: names {len(start)} model.safetensors, "
+            "not 1"
+        )
     return shape.Run(
         regime=regime,
         method=method,
@@ -93,14 +124,21 @@ def loop(
 def course(folders: list[Path], iterations: list[Any]) -> shape.Iterations:
     """What the manifests, the metrics and the trees of the iterations tell."""
     lines = [updates(folder) for folder in folders]
-    moves = [summarise(leaf for tree in trees(folder) for leaf in episodes(tree)) for folder in folders]
+    moves = [
+        summarise(leaf for tree in trees(folder) for leaf in episodes(tree))
+        for folder in folders
+    ]
     return shape.Iterations(
         success=rounded([success_from_scratch(trees(folder)) for folder in folders]),
         leaves=[own.leaves for own in iterations],
         steps=[own.ledger.steps for own in iterations],
         entropy=rounded([entropy(own) for own in lines]),
-        advantage_min=rounded([min((line.advantage_min for line in own), default=None) for own in lines]),
-        advantage_max=rounded([max((line.advantage_max for line in own), default=None) for own in lines]),
+        advantage_min=rounded(
+            [min((line.advantage_min for line in own), default=None) for own in lines]
+        ),
+        advantage_max=rounded(
+            [max((line.advantage_max for line in own), default=None) for own in lines]
+        ),
         repetitive=rounded([own.repetitive for own in moves]),
         inadmissible=rounded([own.inadmissible for own in moves]),
     )
@@ -112,7 +150,9 @@ def trees(folder: Path) -> list[Tree]:
 
 
 def success_from_scratch(grown: list[Tree]) -> float:
-    """Share of success among the trajectories that are draws of the policy; errored ones are left out."""
+    """Share of success among the trajectories that are draws of the policy; errored
+    ones are left out.
+    """
     ends = []
     for tree in grown:
         counted_steps = from_scratch(tree)
@@ -125,7 +165,10 @@ def from_scratch(tree: Tree) -> set[int]:
     """The steps of those trajectories: all where the method forks nothing."""
     if tree.roots is None:
         return set(range(len(tree.steps)))
-    return first_phase([ROOT if step.parent is None else step.parent for step in tree.steps], tree.roots)
+    return first_phase(
+        [ROOT if step.parent is None else step.parent for step in tree.steps],
+        tree.roots,
+    )
 
 
 def updates(folder: Path) -> list[TrainMetrics]:
@@ -137,10 +180,14 @@ def updates(folder: Path) -> list[TrainMetrics]:
 def entropy(lines: list[TrainMetrics]) -> float | None:
     """Mean over tokens."""
     tokens = sum(line.tokens for line in lines)
-    return sum(line.entropy * line.tokens for line in lines) / tokens if tokens else None
+    return (
+        sum(line.entropy * line.tokens for line in lines) / tokens if tokens else None
+    )
 
 
-def evaluations(run: RunDirectory, panels: dict[str, shape.PanelGames]) -> dict[str, shape.Scores]:
+def evaluations(
+    run: RunDirectory, panels: dict[str, shape.PanelGames]
+) -> dict[str, shape.Scores]:
     """All that have ended, by label."""
     found = {}
     for stage in run.load_manifest().stages:
@@ -155,10 +202,18 @@ def scores_of(path: Path, panels: dict[str, shape.PanelGames]) -> shape.Scores:
     summary = read_json(path.with_suffix(".json"), EvaluationSummary)
     rows = list(read_records(path, Episode))
     by_task, kinds = successes_by_task(rows), {row.task: row.kind for row in rows}
-    if len(rows) != summary.samples * summary.panel.tasks or len({*map(len, by_task.values())}) > 1:
-        raise DataError(f"{path}: not {summary.samples} episodes for each game; evaluate again with --resume")
+    if (
+        len(rows) != summary.samples * summary.panel.tasks
+        or len({*map(len, by_task.values())}) > 1
+    ):
+        raise DataError(
+            f"{path}: not {summary.samples} episodes for each game; evaluate again "
+            "with --resume"
+        )
     games = sorted(by_task)
-    panels[summary.panel.sha256] = shape.PanelGames(name=summary.panel.name, kinds=[kinds[game] for game in games])
+    panels[summary.panel.sha256] = shape.PanelGames(
+        name=summary.panel.name, kinds=[kinds[game] for game in games]
+    )
     return shape.Scores(
         panel=summary.panel.sha256,
         samples=summary.samples,
@@ -194,7 +249,9 @@ def rounded(values: list[Any]) -> list[Any]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("seeds", nargs="+", type=int)
     parser.add_argument("--regime", required=True)
@@ -202,7 +259,9 @@ if __name__ == "__main__":
     chosen = parser.parse_args()
     try:
         everything = collect(chosen.folder, chosen.regime, chosen.seeds, chosen.methods)
-        shape.save(chosen.folder / "results.json", shape.merge([("results.json", everything)]))
+        shape.save(
+            chosen.folder / "results.json", shape.merge([("results.json", everything)])
+        )
     except AgentCliError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -1,7 +1,9 @@
-"""What the tables and pictures of one regime show, computed from results.json alone. Pure functions; shares become percent here.
+"""What the tables and pictures of one regime show, computed from results.json alone.
+Pure functions; shares become percent here.
 
-Seeds are paired: a seed means the same start and the same order of tasks for every method. So a method is compared with the
-reference seed by seed, and the test is over seeds; over games it only says whether these very policies differ.
+Seeds are paired: a seed means the same start and the same order of tasks for every
+method. So a method is compared with the reference seed by seed, and the test is over
+seeds; over games it only says whether these very policies differ.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,7 +50,11 @@ class Regime:
 
     def of(self, method: str) -> list[Run]:
         """Its runs, by seed."""
-        return [self.runs[method, seed] for seed in self.seeds if (method, seed) in self.runs]
+        return [
+            self.runs[method, seed]
+            for seed in self.seeds
+            if (method, seed) in self.runs
+        ]
 
     def scores(self, row: str, label: str, seed: int) -> Scores | None:
         """Of a method, or of one form of the start."""
@@ -83,23 +89,46 @@ class Comparison:
 
 
 def regimes(results: Results, reference: str = "grpo") -> list[Regime]:
-    """In the order in which they appear. `reference` leads where it is among the methods, else the first does."""
+    """In the order in which they appear. `reference` leads where it is among the
+    methods, else the first does.
+    """
     found = []
     for name in dict.fromkeys(run.regime for run in results.runs):
-        runs = {(run.method, run.seed): run for run in results.runs if run.regime == name}
+        runs = {
+            (run.method, run.seed): run for run in results.runs if run.regime == name
+        }
         methods = list(dict.fromkeys(method for method, _ in runs))
         methods.sort(key=lambda method: method != reference)
         starts = {start.seed: start for start in results.starts if start.regime == name}
-        found.append(Regime(name, results, tuple(methods), tuple(sorted({seed for _, seed in runs})), runs, starts))
+        found.append(
+            Regime(
+                name,
+                results,
+                tuple(methods),
+                tuple(sorted({seed for _, seed in runs})),
+                runs,
+                starts,
+            )
+        )
     return found
 
 
 def measures() -> list[Measure]:
     """Those that are compared over seeds."""
     return [
-        Measure("Held-out success, sampled at T = 1", "%", lambda regime, run: percent(run.evaluations.get("L0"))),
-        Measure("Held-out success, greedy", "%", lambda regime, run: percent(run.evaluations.get("L0-greedy"))),
-        Measure("Area under the curve: mean success of trajectories from scratch", "%", area),
+        Measure(
+            "Held-out success, sampled at T = 1",
+            "%",
+            lambda regime, run: percent(run.evaluations.get("L0")),
+        ),
+        Measure(
+            "Held-out success, greedy",
+            "%",
+            lambda regime, run: percent(run.evaluations.get("L0-greedy")),
+        ),
+        Measure(
+            "Area under the curve: mean success of trajectories from scratch", "%", area
+        ),
         *(to_level(points) for points in LEVELS),
     ]
 
@@ -115,21 +144,26 @@ def area(regime: Regime, run: Run) -> float:
 
 
 def to_level(points: int) -> Measure:
-    """Environment steps until the mean success of WINDOW iterations is `points` above the start's on L0 at T = 1, in the form that
-    the loop samples in."""
+    """Environment steps until the mean success of WINDOW iterations is `points` above
+    the start's on L0 at T = 1, in the form that the loop samples in.
+    """
 
     def reached(regime: Regime, run: Run) -> float | None:
         start = regime.scores(start_of(run), "L0", run.seed)
         if start is None:
             return None
         level = start.rate + points / 100
-        return steps_to_level(run.iterations.success, run.iterations.steps, level, WINDOW)
+        return steps_to_level(
+            run.iterations.success, run.iterations.steps, level, WINDOW
+        )
 
     return Measure(f"Environment steps to start + {points} points", "steps", reached)
 
 
 def start_of(run: Run) -> str:
-    """The row of the start in the form that a loop samples in: dpepo acts in several copies."""
+    """The row of the start in the form that a loop samples in: dpepo acts in several
+    copies.
+    """
     return "start, in several copies" if run.method.startswith("dpepo") else "start"
 
 
@@ -139,18 +173,35 @@ def by_seed(regime: Regime, measure: Measure, method: str) -> list[float | None]
     return [None if run is None else measure.of(regime, run) for run in found]
 
 
-def compare(reference: Sequence[float | None], other: Sequence[float | None]) -> Comparison | None:
+def compare(
+    reference: Sequence[float | None], other: Sequence[float | None]
+) -> Comparison | None:
     """Over the seeds where both have a value; None where there is no such seed."""
-    pairs = [(a, b) for a, b in zip(reference, other, strict=True) if a is not None and b is not None]
+    pairs = [
+        (a, b)
+        for a, b in zip(reference, other, strict=True)
+        if a is not None and b is not None
+    ]
     if not pairs:
         return None
     differences = [b - a for a, b in pairs]
     mean, low, high = paired_t(differences)
-    return Comparison(len(pairs), mean, low, high, wilcoxon_exact(differences), least_signed_rank_p(len(pairs)))
+    return Comparison(
+        len(pairs),
+        mean,
+        low,
+        high,
+        wilcoxon_exact(differences),
+        least_signed_rank_p(len(pairs)),
+    )
 
 
-def games(regime: Regime, row: str, label: str, kind: str | None = None) -> dict[tuple[int, int], list[float]]:
-    """The samples of every game, by (seed, place in the panel): a game of one seed is another task than that of another seed."""
+def games(
+    regime: Regime, row: str, label: str, kind: str | None = None
+) -> dict[tuple[int, int], list[float]]:
+    """The samples of every game, by (seed, place in the panel): a game of one seed is
+    another task than that of another seed.
+    """
     found = {}
     for seed in regime.seeds:
         scores = regime.scores(row, label, seed)
@@ -164,7 +215,9 @@ def games(regime: Regime, row: str, label: str, kind: str | None = None) -> dict
 
 
 def rate(samples: dict[tuple[int, int], list[float]]) -> tuple[float, float, float]:
-    """(rate, low, high) over games in percent: Wilson where each has one sample, else a bootstrap by game."""
+    """(rate, low, high) over games in percent: Wilson where each has one sample, else a
+    bootstrap by game.
+    """
     values = list(samples.values())
     total, won = sum(map(len, values)), int(sum(map(sum, values)))
     single = all(len(own) == 1 for own in values)
@@ -173,22 +226,37 @@ def rate(samples: dict[tuple[int, int], list[float]]) -> tuple[float, float, flo
 
 
 def over_games(
-    reference: dict[tuple[int, int], list[float]], other: dict[tuple[int, int], list[float]]
+    reference: dict[tuple[int, int], list[float]],
+    other: dict[tuple[int, int], list[float]],
 ) -> tuple[float, float, float, float | None] | None:
-    """(difference, low, high) in points over the games of both, and McNemar's p where each has one sample; None without any."""
+    """(difference, low, high) in points over the games of both, and McNemar's p where
+    each has one sample; None without any.
+    """
     common = [game for game in reference if game in other]
     if not common:
         return None
-    before, after = [reference[game] for game in common], [other[game] for game in common]
+    before, after = (
+        [reference[game] for game in common],
+        [other[game] for game in common],
+    )
     difference, low, high = paired_bootstrap(before, after)
     single = all(len(own) == 1 for own in before + after)
-    p = mcnemar_exact([own[0] > 0 for own in before], [own[0] > 0 for own in after]) if single else None
+    p = (
+        mcnemar_exact([own[0] > 0 for own in before], [own[0] > 0 for own in after])
+        if single
+        else None
+    )
     return 100 * difference, 100 * low, 100 * high, p
 
 
 def quarters(values: Sequence[float | None], parts: int = 4) -> list[float | None]:
-    """Means of equal parts of a loop, of the iterations that have a value; as many parts as iterations at most."""
+    """Means of equal parts of a loop, of the iterations that have a value; as many
+    parts as iterations at most.
+    """
     count = min(parts, len(values))
-    cut = [values[len(values) * part // count : len(values) * (part + 1) // count] for part in range(count)]
+    cut = [
+        values[len(values) * part // count : len(values) * (part + 1) // count]
+        for part in range(count)
+    ]
     known = [[value for value in part if value is not None] for part in cut]
     return [fmean(part) if part else None for part in known]

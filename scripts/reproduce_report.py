@@ -1,7 +1,8 @@
-"""The tables of reproduce_small.sh as Markdown on stdout, from results.json alone: what each method brought and what it cost.
+"""The tables of reproduce_small.sh as Markdown on stdout, from results.json alone: what
+each method brought and what it cost.
 
-usage: reproduce_report.py --from RESULTS.json... [--reference grpo]
-Several files are merged: other seeds, methods or regimes, from other sessions or machines.
+usage: reproduce_report.py --from RESULTS.json... [--reference grpo] Several files are
+merged: other seeds, methods or regimes, from other sessions or machines.
 """
 
 import argparse
@@ -53,10 +54,16 @@ Repetitive and inadmissible: shares of the moves of the sampled leaves, in %.
 def report(regime: Regime) -> None:
     """Everything of one regime."""
     seeds = ", ".join(map(str, regime.seeds))
-    print(f"## Regime {regime.name}\n\nSeeds {seeds}. Reference: {regime.reference}. ", end="")
+    print(
+        f"## Regime {regime.name}\n\nSeeds {seeds}. Reference: {regime.reference}. ",
+        end="",
+    )
     print("A seed means the same start and the same order of tasks for all methods.\n")
     missing = [
-        f"{method} {seed}" for method in regime.methods for seed in regime.seeds if (method, seed) not in regime.runs
+        f"{method} {seed}"
+        for method in regime.methods
+        for seed in regime.seeds
+        if (method, seed) not in regime.runs
     ]
     if missing:
         print(f"Not there: {', '.join(missing)}.\n")
@@ -76,27 +83,49 @@ def seed_tables(regime: Regime) -> None:
     print(OVER_SEEDS.format(seeds=count, least=f"{least_signed_rank_p(count):.2g}"))
     for measure in measures():
         values = {method: by_seed(regime, measure, method) for method in regime.methods}
-        if all(value is None for own in values.values() for value in own) and measure.unit == "%":
+        if (
+            all(value is None for own in values.values() for value in own)
+            and measure.unit == "%"
+        ):
             continue
         print(f"#### {measure.name}{', in %' if measure.unit == '%' else ''}\n")
-        heads = ("", *(f"seed {seed}" for seed in regime.seeds), "mean", "difference", "seeds", "p", "least p")
-        table(heads, [seed_row(regime, measure, method, values) for method in regime.methods])
+        heads = (
+            "",
+            *(f"seed {seed}" for seed in regime.seeds),
+            "mean",
+            "difference",
+            "seeds",
+            "p",
+            "least p",
+        )
+        table(
+            heads,
+            [seed_row(regime, measure, method, values) for method in regime.methods],
+        )
         print()
 
 
-def seed_row(regime: Regime, measure: Measure, method: str, values: dict[str, list[float | None]]) -> list[str]:
+def seed_row(
+    regime: Regime, measure: Measure, method: str, values: dict[str, list[float | None]]
+) -> list[str]:
     """A method's row of one table."""
     absent = [
         # Without the start's score there is no level.
         "not reached"
-        if measure.unit == "steps" and (method, seed) in regime.runs and regime.scores("start", "L0", seed)
+        if measure.unit == "steps"
+        and (method, seed) in regime.runs
+        and regime.scores("start", "L0", seed)
         else NONE
         for seed in regime.seeds
     ]
     own = values[method]
-    cells = [nothing if value is None else number(value, measure) for value, nothing in zip(own, absent, strict=True)]
+    cells = [
+        nothing if value is None else number(value, measure)
+        for value, nothing in zip(own, absent, strict=True)
+    ]
     whole = [value for value in own if value is not None]
-    # Means and differences over the seeds that reached a level would favour methods that seldom do.
+    # Means and differences over the seeds that reached a level would favour methods
+    # that seldom do.
     mean = number(fmean(whole), measure) if len(whole) == len(own) else NONE
     reference = values[regime.reference]
     missed = measure.unit == "steps" and None in (*own, *reference)
@@ -109,8 +138,15 @@ def test_cells(tested: Comparison | None, measure: Measure) -> list[str]:
     if tested is None:
         return [NONE] * 4
     form = "+.1f" if measure.unit == "%" else "+,.0f"
-    interval = f" ({tested.low:{form}} to {tested.high:{form}})" if tested.pairs > 1 else ""
-    return [f"{tested.mean:{form}}{interval}", str(tested.pairs), f"{tested.p:.2g}", f"{tested.least_p:.2g}"]
+    interval = (
+        f" ({tested.low:{form}} to {tested.high:{form}})" if tested.pairs > 1 else ""
+    )
+    return [
+        f"{tested.mean:{form}}{interval}",
+        str(tested.pairs),
+        f"{tested.p:.2g}",
+        f"{tested.least_p:.2g}",
+    ]
 
 
 def success_over_games(regime: Regime) -> None:
@@ -121,21 +157,44 @@ def success_over_games(regime: Regime) -> None:
     for row in (*STARTS, *regime.methods):
         cells = []
         for label in LABELS:
-            own, reference = games(regime, row, label), games(regime, regime.reference, label)
+            own, reference = (
+                games(regime, row, label),
+                games(regime, regime.reference, label),
+            )
             cells.append(interval(rate(own)) if own else NONE)
             tested = None if row == regime.reference else over_games(reference, own)
             cells.append(NONE if tested is None else gain(tested[:3]))
             if label == "L0-greedy":
-                cells.append(NONE if tested is None or tested[3] is None else f"{tested[3]:.2g}")
+                cells.append(
+                    NONE if tested is None or tested[3] is None else f"{tested[3]:.2g}"
+                )
         rows.append((row, *cells))
-    table(("", "L0 at T = 1", "gain", "L0 greedy", "gain", "McNemar p", "L2 at T = 1", "gain"), rows)
+    table(
+        (
+            "",
+            "L0 at T = 1",
+            "gain",
+            "L0 greedy",
+            "gain",
+            "McNemar p",
+            "L2 at T = 1",
+            "gain",
+        ),
+        rows,
+    )
     print()
 
 
 def by_kind(regime: Regime) -> None:
     """L0 at T = 1 by task type."""
-    panels = [run.evaluations["L0"].panel for run in regime.runs.values() if "L0" in run.evaluations]
-    kinds = sorted({kind for panel in panels for kind in regime.results.panels[panel].kinds})
+    panels = [
+        run.evaluations["L0"].panel
+        for run in regime.runs.values()
+        if "L0" in run.evaluations
+    ]
+    kinds = sorted(
+        {kind for panel in panels for kind in regime.results.panels[panel].kinds}
+    )
     if not kinds:
         return
     print("### L0 at T = 1 by task type, in %\n")
@@ -149,12 +208,19 @@ def by_kind(regime: Regime) -> None:
 
 def cost(regime: Regime) -> None:
     """Sums over iterations and seeds."""
-    print("### What training cost, all seeds together\n\nUpdated: responses with an advantage other than 0.\n")
+    print(
+        "### What training cost, all seeds together\n\nUpdated: responses with an "
+        "advantage other than 0.\n"
+    )
     rows = []
     for method in regime.methods:
         runs = regime.of(method)
-        ledger = {name: sum(run.ledger[name] for run in runs) for name in runs[0].ledger}
-        share = sum(run.updated for run in runs) / max(1, sum(run.given for run in runs))
+        ledger = {
+            name: sum(run.ledger[name] for run in runs) for name in runs[0].ledger
+        }
+        share = sum(run.updated for run in runs) / max(
+            1, sum(run.given for run in runs)
+        )
         siblings = ledger["siblings"]
         rows.append(
             (
@@ -165,21 +231,30 @@ def cost(regime: Regime) -> None:
                 f"{ledger['leaves']:,}",
                 f"{ledger['generated_tokens']:,}",
                 f"{100 * ledger['shared_prompt_tokens'] / max(1, ledger['prompt_tokens']):.1f}",
-                f"{100 * ledger['distinct_siblings'] / siblings:.1f}" if siblings else NONE,
+                f"{100 * ledger['distinct_siblings'] / siblings:.1f}"
+                if siblings
+                else NONE,
                 f"{100 * share:.1f}",
                 f"{sum(run.updates for run in runs):,}",
                 seconds(runs),
             )
         )
     counts = ("runs", "environment steps", "trees", "leaves", "generated tokens")
-    shares = ("prompt tokens shared, %", "distinct among siblings, %", "responses updated, %")
+    shares = (
+        "prompt tokens shared, %",
+        "distinct among siblings, %",
+        "responses updated, %",
+    )
     table(("", *counts, *shares, "updates", "seconds in train"), rows)
     print()
 
 
 def courses(regime: Regime) -> None:
     """Success of the sampled leaves, means of equal parts of the loop over all seeds."""
-    print(f"### Success of the sampled leaves over the loop, in %: means of {PARTS} equal parts, all seeds\n")
+    print(
+        f"### Success of the sampled leaves over the loop, in %: means of {PARTS} "
+        "equal parts, all seeds\n"
+    )
     rows = []
     for method in regime.methods:
         parts = [quarters(run.iterations.success, PARTS) for run in regime.of(method)]
@@ -193,10 +268,21 @@ def diagnosis(regime: Regime) -> None:
     print("### First and last quarter of the loop: entropy, advantages, moves\n")
     print(QUARTERS)
     pairs = ("entropy", "success, %", "repetitive, %", "inadmissible, %")
-    heads = ("", "seed", *(f"{name}: first, last" for name in pairs), "least advantage", "greatest")
-    rows = [(method, "all", *diagnosis_cells(regime.of(method))) for method in regime.methods]
+    heads = (
+        "",
+        "seed",
+        *(f"{name}: first, last" for name in pairs),
+        "least advantage",
+        "greatest",
+    )
+    rows = [
+        (method, "all", *diagnosis_cells(regime.of(method)))
+        for method in regime.methods
+    ]
     rows += [
-        (run.method, str(run.seed), *diagnosis_cells([run])) for method in regime.methods for run in regime.of(method)
+        (run.method, str(run.seed), *diagnosis_cells([run]))
+        for method in regime.methods
+        for run in regime.of(method)
     ]
     table(heads, rows)
     print()
@@ -212,9 +298,23 @@ def diagnosis_cells(runs: Sequence[Run]) -> list[str]:
             cells.append(f"{decimal(first, 3)}, {decimal(last, 3)}")
         else:
             cells.append(f"{share(first)}, {share(last)}")
-    least = [value for run in runs for value in run.iterations.advantage_min if value is not None]
-    greatest = [value for run in runs for value in run.iterations.advantage_max if value is not None]
-    return [*cells, decimal(min(least, default=None), 1), decimal(max(greatest, default=None), 1)]
+    least = [
+        value
+        for run in runs
+        for value in run.iterations.advantage_min
+        if value is not None
+    ]
+    greatest = [
+        value
+        for run in runs
+        for value in run.iterations.advantage_max
+        if value is not None
+    ]
+    return [
+        *cells,
+        decimal(min(least, default=None), 1),
+        decimal(max(greatest, default=None), 1),
+    ]
 
 
 def settings(regime: Regime) -> None:
@@ -223,7 +323,9 @@ def settings(regime: Regime) -> None:
     rows = []
     for method in regime.methods:
         variants = dict.fromkeys(written(run.settings) for run in regime.of(method))
-        commits = dict.fromkeys((run.git_commit or "unknown")[:7] for run in regime.of(method))
+        commits = dict.fromkeys(
+            (run.git_commit or "unknown")[:7] for run in regime.of(method)
+        )
         rows.append((method, "; or ".join(variants) or NONE, ", ".join(commits)))
     table(("", "settings", "commit"), rows)
     print()
@@ -231,7 +333,9 @@ def settings(regime: Regime) -> None:
 
 def written(values: dict[str, object]) -> str:
     """As --set takes them."""
-    return " ".join(f"`{path}={plain(value)}`" for path, value in sorted(values.items()))
+    return " ".join(
+        f"`{path}={plain(value)}`" for path, value in sorted(values.items())
+    )
 
 
 def plain(value: object) -> str:
@@ -283,7 +387,9 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--from", dest="files", nargs="+", type=Path, required=True)
     parser.add_argument("--reference", default="grpo")
     chosen = parser.parse_args()

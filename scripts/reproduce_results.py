@@ -1,14 +1,20 @@
-"""results.json: every seed's figures of one or several regimes, enough to make all tables and pictures without the runs.
+"""results.json: every seed's figures of one or several regimes, enough to make all
+tables and pictures without the runs.
 
 The file is one JSON object:
 
     format      1
-    panels      by sha256: name, kinds (the task type of every game; games are in the order of their sorted ids)
-    settings    by regime: the settings that all its runs share, by path ("train.clip": 0.2)
-    starts      the policies before training, one for each regime and seed: their scores, and `policy`, the sha256 of the weights
-    runs        one loop each, by regime, method (a name of reproduce_small.sh's table) and seed
+    panels      by sha256: name, kinds (the task type of every game; games are in the
+                order of their sorted ids)
+    settings    by regime: the settings that all its runs share, by path ("train.clip":
+                0.2)
+    starts      the policies before training, one for each regime and seed: their
+                scores, and `policy`, the sha256 of the weights
+    runs        one loop each, by regime, method (a name of reproduce_small.sh's table)
+                and seed
 
-The classes below say what stands in each. Lists of a run hold one value for each iteration; shares and rates are 0 to 1.
+The classes below say what stands in each. Lists of a run hold one value for each
+iteration; shares and rates are 0 to 1.
 """
 
 from collections.abc import Iterable, Sequence
@@ -69,8 +75,10 @@ class Iterations(Part, kw_only=True):
     """The course of a loop. The first iteration sampled from the start."""
 
     success: list[float]
-    """Of the trajectories from scratch, on training games: all of a tree without forks, else the first M (N0), without their forks.
-    These are draws of the policy; other leaves of a tree that forks are not."""
+    """Of the trajectories from scratch, on training games: all of a tree without forks,
+    else the first M (N0), without their forks. These are draws of the policy; other
+    leaves of a tree that forks are not.
+    """
     leaves: list[int]
     steps: list[int]
     """Environment steps that each iteration paid for."""
@@ -80,7 +88,9 @@ class Iterations(Part, kw_only=True):
     advantage_max: list[float | None]
     repetitive: list[float]
     inadmissible: list[float]
-    """Shares of the moves of all leaves; a step that several leaves share counts once for each."""
+    """Shares of the moves of all leaves; a step that several leaves share counts once
+    for each.
+    """
 
 
 class Run(Part, kw_only=True):
@@ -96,7 +106,9 @@ class Run(Part, kw_only=True):
     git_commit: str | None
     iterations: Iterations
     evaluations: dict[str, Scores]
-    """By label. The settings of a panel follow from it: L0 is sampled at T = 1, L0-greedy at T = 0."""
+    """By label. The settings of a panel follow from it: L0 is sampled at T = 1,
+    L0-greedy at T = 0.
+    """
     ledger: dict[str, int]
     """Summed over the loop: leaves, steps, forks, tokens, ..."""
     trees: int
@@ -120,12 +132,16 @@ class Results(Part, kw_only=True):
 
 
 def load(paths: Sequence[Path]) -> Results:
-    """The files as one. Raises DataError for a damaged file, and for two that say different things of one run."""
+    """The files as one. Raises DataError for a damaged file, and for two that say
+    different things of one run.
+    """
     return merge([(str(path), read_json(path, Results)) for path in paths])
 
 
 def save(path: Path, results: Results) -> None:
-    """Short lists on one line each would need a formatter of our own: one line for each run is what `git diff` can read."""
+    """Short lists on one line each would need a formatter of our own: one line for each
+    run is what `git diff` can read.
+    """
     plain = msgspec.to_builtins(factored(results))
     lines = [f'{{"format": {FORMAT},']
     for name in ("panels", "settings"):
@@ -138,18 +154,29 @@ def save(path: Path, results: Results) -> None:
 
 
 def merge(files: Sequence[tuple[str, Results]]) -> Results:
-    """All runs of all files, in their order; what is there twice must be equal. Raises DataError."""
+    """All runs of all files, in their order; what is there twice must be equal. Raises
+    DataError.
+    """
     whole = Results(panels={}, settings={}, starts=[], runs=[])
     for name, part in files:
         if part.format != FORMAT:
-            raise DataError(f"{name}: format: is {part.format}, not {FORMAT}; write it again with reproduce_collect.py")
+            raise DataError(
+                f"{name}: format: is {part.format}, not {FORMAT}; write it again with "
+                "reproduce_collect.py"
+            )
         whole.panels |= part.panels
         complete = expanded(part)
         whole.starts = _joined(
-            name, whole.starts, complete.starts, lambda own: f"start of {own.regime}, seed {own.seed}"
+            name,
+            whole.starts,
+            complete.starts,
+            lambda own: f"start of {own.regime}, seed {own.seed}",
         )
         whole.runs = _joined(
-            name, whole.runs, complete.runs, lambda own: f"{own.method} of {own.regime}, seed {own.seed}"
+            name,
+            whole.runs,
+            complete.runs,
+            lambda own: f"{own.method} of {own.regime}, seed {own.seed}",
         )
     _check(whole)
     return factored(whole)
@@ -158,7 +185,9 @@ def merge(files: Sequence[tuple[str, Results]]) -> Results:
 def expanded(results: Results) -> Results:
     """Every run with all its settings."""
     runs = [
-        msgspec.structs.replace(run, settings=results.settings.get(run.regime, {}) | run.settings)
+        msgspec.structs.replace(
+            run, settings=results.settings.get(run.regime, {}) | run.settings
+        )
         for run in results.runs
     ]
     return msgspec.structs.replace(results, settings={}, runs=runs)
@@ -171,11 +200,17 @@ def factored(results: Results) -> Results:
     for run in complete.runs:
         common = shared.setdefault(run.regime, dict(run.settings))
         shared[run.regime] = {
-            path: value for path, value in common.items() if path in run.settings and run.settings[path] == value
+            path: value
+            for path, value in common.items()
+            if path in run.settings and run.settings[path] == value
         }
     runs = []
     for run in complete.runs:
-        own = {path: value for path, value in run.settings.items() if path not in shared[run.regime]}
+        own = {
+            path: value
+            for path, value in run.settings.items()
+            if path not in shared[run.regime]
+        }
         runs.append(msgspec.structs.replace(run, settings=own))
     return msgspec.structs.replace(complete, settings=shared, runs=runs)
 
@@ -185,25 +220,34 @@ def _joined(file: str, known: list[Any], more: Iterable[Any], name: Any) -> list
     for own in more:
         before = by_name.setdefault(name(own), own)
         if before != own:
-            raise DataError(f"{file}: {name(own)}: another file tells it differently; give only one of the two")
+            raise DataError(
+                f"{file}: {name(own)}: another file tells it differently; give only "
+                "one of the two"
+            )
     return list(by_name.values())
 
 
 def _check(results: Results) -> None:
-    """Raises DataError unless the runs of a seed began alike and every evaluation has its panel."""
+    """Raises DataError unless the runs of a seed began alike and every evaluation has
+    its panel.
+    """
     begun = {(start.regime, start.seed): start.policy for start in results.starts}
     for run in results.runs:
         policy = begun.setdefault((run.regime, run.seed), run.start)
         if policy != run.start:
             raise DataError(
-                f"{run.method} of {run.regime}, seed {run.seed}: start: is another policy than other runs of this seed "
-                "started from; compare them in tables of their own"
+                f"{run.method} of {run.regime}, seed {run.seed}: start: is another "
+                "policy than other runs of this seed started from; compare them in "
+                "tables of their own"
             )
     for own in (*results.starts, *results.runs):
         for label, scores in own.evaluations.items():
             games = results.panels.get(scores.panel)
             if games is None or len(games.kinds) != len(scores.successes):
-                raise DataError(f"seed {own.seed} of {own.regime}: {label}: its panel is missing or of another length")
+                raise DataError(
+                    f"seed {own.seed} of {own.regime}: {label}: its panel is missing "
+                    "or of another length"
+                )
 
 
 def _line(value: Any) -> str:

@@ -1,7 +1,9 @@
-"""Notes the call stacks on which an action is sent to an engine's process and on which that engine steps.
+"""Notes the call stacks on which an action is sent to an engine's process and on which
+that engine steps.
 
-measure_house.py puts this file under the name sitecustomize into the path of a rollout, so that every process of it runs
-it first. Frames of the package are counted; of a coroutine in a task of its own, also those that started the task.
+measure_house.py puts this file under the name sitecustomize into the path of a rollout,
+so that every process of it runs it first. Frames of the package are counted; of a
+coroutine in a task of its own, also those that started the task.
 """
 
 import asyncio
@@ -15,7 +17,9 @@ from typing import Any
 
 PACKAGE = os.environ["HOPS_ROOT"]
 STARTERS: "weakref.WeakKeyDictionary[Any, list[str]]" = weakref.WeakKeyDictionary()
-"""By task: the package's functions from `main` to where it was started, those below the event loop left out."""
+"""By task: the package's functions from `main` to where it was started, those below the
+event loop left out.
+"""
 
 
 def named(frame: FrameType) -> str | None:
@@ -83,7 +87,9 @@ def remember_starters() -> None:
 
     def create(loop: Any, coroutine: Any, **options: Any) -> Any:
         _, above = split_stack(sys._getframe())
-        current = asyncio.current_task(loop) if asyncio._get_running_loop() is loop else None
+        current = (
+            asyncio.current_task(loop) if asyncio._get_running_loop() is loop else None
+        )
         before = STARTERS.get(current, []) if current is not None else []
         task = create_task(loop, coroutine, **options)
         STARTERS[task] = [*before, *above]

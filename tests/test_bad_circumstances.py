@@ -10,6 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from agentcli.prompts.tagged import write_tagged
+from agentcli.records.files import read_json, read_records
+from agentcli.records.lock import RunLock
+from agentcli.records.types import Manifest, Tree
 from bad_input_runs import (
     CREDIT,
     DEMOS,
@@ -31,11 +35,6 @@ from chat_server import ChatServer, completion
 from command_line import Answer
 from processes import as_here
 from refusal import refused
-
-from agentcli.prompts.tagged import write_tagged
-from agentcli.records.files import read_json, read_records
-from agentcli.records.lock import RunLock
-from agentcli.records.types import Manifest, Tree
 
 __all__ = ["folder"]
 

@@ -10,6 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from agentcli.errors import UsageError
+from agentcli.exploration.settings import settings_class
+from agentcli.records.settings import Settings
+from agentcli.stages.layers import resolve
 from bad_input_runs import (
     CREDIT,
     EPISODES,
@@ -30,11 +34,6 @@ from bad_input_runs import (
 )
 from command_line import all_commands
 from refusal import refused
-
-from agentcli.errors import UsageError
-from agentcli.exploration.settings import settings_class
-from agentcli.records.settings import Settings
-from agentcli.stages.layers import resolve
 
 __all__ = ["folder"]
 

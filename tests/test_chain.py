@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
 from agentcli.cli.app import build
 from agentcli.records.files import read_json, read_records, sha256_file, write_json
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Outcome, Record, Tree, Validity
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.policy_gradient.metrics import TrainMetrics
+from typer.testing import CliRunner
 
 LEAVES, TASKS, HORIZON = 4, 4, 10
 PRESET = f"""

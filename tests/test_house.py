@@ -58,12 +58,19 @@ UNDOCUMENTED = {
 }
 """Rooms with a public class, function or method of several statements that has no docstring."""
 RUN_ON_FIRST_LINES = {
+    "analysis",
     "cli",
+    "credit",
     "environments",
+    "errors",
+    "evaluation",
     "exploration",
     "policies",
     "prompts",
+    "records",
+    "registry",
     "reports",
+    "requirements",
     "stages",
     "training",
 }

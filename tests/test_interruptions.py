@@ -15,13 +15,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from agentcli.records.files import read_json, read_records
+from agentcli.records.types import Manifest, Tree
 from bad_input_runs import START, agentcli, folder, write
 from command_line import Answer
 from processes import as_here
 from refusal import refused
-
-from agentcli.records.files import read_json, read_records
-from agentcli.records.types import Manifest, Tree
 
 __all__ = ["folder"]
 

@@ -8,14 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import agentcli
-from installed import install
-from refusal import refused
-from scripted import Audited, SeededPolicy
-from toy_world import ToyWorld
-from word_trees import TASK
-from word_world import WordEngines, WordWorld
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import PolicyError, UsageError
@@ -30,6 +22,13 @@ from agentcli.records.settings import EnvironmentSettings, PolicySettings, Promp
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Credit, Outcome, StopReason, Tree
 from agentcli.stages.sampling import Workshop
+from command_line import agentcli
+from installed import install
+from refusal import refused
+from scripted import Audited, SeededPolicy
+from toy_world import ToyWorld
+from word_trees import TASK
+from word_world import WordEngines, WordWorld
 
 POINTS = {
     "agentcli.exploration": {"judged": "judged"},

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import command_line
 import pytest
-from command_line import Answer
-
 from agentcli.environments.protocol import Closable, Engine, Forkable, Solvable, Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.exploration.registry import method_names
@@ -16,6 +14,7 @@ from agentcli.records.files import read_records
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, Tree
+from command_line import Answer
 
 FILE = Path(__file__).parents[1] / "examples" / "own_world.py"
 ENV = f"{FILE}:Stairs"

@@ -5,7 +5,6 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-
 from agentcli.errors import UsageError
 from agentcli.registry import Registry, closest, nearest
 

@@ -1,1 +1,3 @@
-"""What looks at files and answers: comparisons, explanations, checks, schemas, the machine. Nothing here writes a file."""
+"""What looks at files and answers: comparisons, explanations, checks, schemas, the
+machine. Nothing here writes a file.
+"""

@@ -31,14 +31,17 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], what: str) -> None:
             length = min(len(reference.tasks), len(other.tasks))
         if reference.tasks[:length] != other.tasks[:length]:
             raise UsageError(
-                f"{name}: its {what} is of another panel ({len(other.tasks)} tasks) than that of {first} "
-                f"({len(reference.tasks)} tasks); do both with the same --split, --tasks and --where"
+                f"{name}: its {what} is of another panel ({len(other.tasks)} tasks) "
+                f"than that of {first} ({len(reference.tasks)} tasks); do both with "
+                "the same --split, --tasks and --where"
             )
 
 
 def panel_hash(tasks: Sequence[str]) -> str:
     """The hash of a panel of these ids."""
-    return make_panel("", "", [Task(id=name, world="", split="", kind="") for name in tasks]).sha256
+    return make_panel(
+        "", "", [Task(id=name, world="", split="", kind="") for name in tasks]
+    ).sha256
 
 
 def mismatch(held: int, wanted: int, what: str, where: str) -> str:

@@ -1,7 +1,8 @@
 """compare: evaluations and rollouts of several runs side by side, against the first.
 
-Only like is compared with like: the tasks must be the same, in the same order. Where a budget ended one of two early, the part that
-both walked is compared. Files must hold what summary and manifest say: a cut file is no other panel. Of whole loops only costs
+Only like is compared with like: the tasks must be the same, in the same order. Where a
+budget ended one of two early, the part that both walked is compared. Files must hold
+what summary and manifest say: a cut file is no other panel. Of whole loops only costs
 are compared (compare_training.py), because each walks tasks of its own.
 """
 
@@ -25,11 +26,15 @@ from agentcli.evaluation.training import LoopCost
 from agentcli.stages.progress import Progress
 
 
-def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -> RunComparison:
-    """Everything about `places` (run directories, or evaluation files) against the first of them.
+def compare(
+    places: Sequence[Path], labels: Sequence[str], progress: Progress
+) -> RunComparison:
+    """Everything about `places` (run directories, or evaluation files) against the
+    first of them.
 
-    Trees are compared when all hold some, training when some are loops and the others hold a rollout; neither when labels were
-    asked for. Notes say what only some runs hold and what is left out. Raises UsageError and DataError, naming the place, when
+    Trees are compared when all hold some, training when some are loops and the others
+    hold a rollout; neither when labels were asked for. Notes say what only some runs
+    hold and what is left out. Raises UsageError and DataError, naming the place, when
     there is nothing to compare, something is missing or damaged, or panels are unlike.
     """
     _check_places(places)
@@ -43,8 +48,8 @@ def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -
     if not (comparison.evaluations or comparison.trees or comparison.training):
         why = f" ({'; '.join(notes)})" if notes else ""
         raise DataError(
-            f"{' and '.join(names)} have neither an evaluation label nor trees in common{why}; "
-            "evaluate each with: agentcli eval"
+            f"{' and '.join(names)} have neither an evaluation label nor trees in "
+            f"common{why}; evaluate each with: agentcli eval"
         )
     for note in notes:
         progress.note(note)
@@ -52,19 +57,35 @@ def compare(places: Sequence[Path], labels: Sequence[str], progress: Progress) -
 
 
 def _check_places(places: Sequence[Path]) -> None:
-    """Raises UsageError for too few places and for one named twice, DataError for what is no run and no evaluation."""
+    """Raises UsageError for too few places and for one named twice, DataError for what
+    is no run and no evaluation.
+    """
     if len(places) < 2:
-        raise UsageError("compare needs two runs or more, each named once: agentcli compare runs/a runs/b")
+        raise UsageError(
+            "compare needs two runs or more, each named once: agentcli compare "
+            "runs/a runs/b"
+        )
     names: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir() and place.suffix not in EVALUATION:
             fault = "is no evaluation" if place.exists() else "no such run directory"
-            raise DataError(f"{place}: {fault}; name a run directory, or one of its evaluation/*.json")
+            raise DataError(
+                f"{place}: {fault}; name a run directory, or one of its "
+                "evaluation/*.json"
+            )
         # The two files of an evaluation are one place.
-        itself = place.resolve() if place.is_dir() else place.resolve().with_suffix(".json")
+        itself = (
+            place.resolve() if place.is_dir() else place.resolve().with_suffix(".json")
+        )
         if itself in names:
-            again = "is named twice" if place == names[itself] else f"is the same as {names[itself]}"
-            raise UsageError(f"{place} {again}; compare needs two runs or more, each named once")
+            again = (
+                "is named twice"
+                if place == names[itself]
+                else f"is the same as {names[itself]}"
+            )
+            raise UsageError(
+                f"{place} {again}; compare needs two runs or more, each named once"
+            )
         names[itself] = place
 
 
@@ -74,7 +95,9 @@ def _add_evaluations(
     names: Sequence[str],
     notes: list[str],
 ) -> None:
-    """Compare the evaluations of every label, and test over labels that are benchmarks. `files`: by label, one a name."""
+    """Compare the evaluations of every label, and test over labels that are benchmarks.
+    `files`: by label, one a name.
+    """
     panels: dict[str, set[str]] = {}
     labels_of_responses: dict[str, list[str]] = {name: [] for name in names}
     for label, paths in files.items():
@@ -94,7 +117,9 @@ def _add_evaluations(
 
 
 def _benchmarks(panels: Mapping[str, set[str]], notes: list[str]) -> list[str]:
-    """The labels without a common task, first come, first served. A note names the others, if there is a test without them."""
+    """The labels without a common task, first come, first served. A note names the
+    others, if there is a test without them.
+    """
     chosen: list[str] = []
     shared_with: dict[str, str] = {}
     for label, tasks in panels.items():
@@ -104,15 +129,24 @@ def _benchmarks(panels: Mapping[str, set[str]], notes: list[str]) -> list[str]:
         else:
             shared_with[label] = earlier
     if shared_with and len(chosen) > 1:
-        others = ", ".join(f"{label} (it shares tasks with {earlier})" for label, earlier in shared_with.items())
-        notes.append(f"left out of the Wilcoxon test over {', '.join(chosen)}: {others}")
+        others = ", ".join(
+            f"{label} (it shares tasks with {earlier})"
+            for label, earlier in shared_with.items()
+        )
+        notes.append(
+            f"left out of the Wilcoxon test over {', '.join(chosen)}: {others}"
+        )
     return chosen
 
 
 def _wilcoxon(
-    evaluations: Mapping[str, Mapping[str, ComparedEvaluation]], benchmarks: Sequence[str], names: Sequence[str]
+    evaluations: Mapping[str, Mapping[str, ComparedEvaluation]],
+    benchmarks: Sequence[str],
+    names: Sequence[str],
 ) -> dict[str, SignedRankTest]:
-    """The test over benchmarks, of the gains over the first on the tasks that both walked."""
+    """The test over benchmarks, of the gains over the first on the tasks that both
+    walked.
+    """
     gains: dict[str, list[float]] = {name: [] for name in names}
     for label in benchmarks:
         for name in names:
@@ -122,18 +156,27 @@ def _wilcoxon(
     return over_benchmarks(gains)
 
 
-def _note_shares_of_responses(labels: Mapping[str, Sequence[str]], notes: list[str]) -> None:
-    """Add a note where shares stand beside shares of another whole. `labels`: by run, those of older evaluations."""
+def _note_shares_of_responses(
+    labels: Mapping[str, Sequence[str]], notes: list[str]
+) -> None:
+    """Add a note where shares stand beside shares of another whole. `labels`: by run,
+    those of older evaluations.
+    """
     runs = [f"{name} ({', '.join(older)})" for name, older in labels.items() if older]
     if runs:
         notes.append(
-            "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses "
-            f"there and of moves beside them: {', '.join(runs)}; evaluate again to compare these"
+            "older evaluations do not tell their moves, so that repetitive % and "
+            "inadmissible % are shares of responses there and of moves beside them: "
+            f"{', '.join(runs)}; evaluate again to compare these"
         )
 
 
-def _trees(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str, Growth]:
-    """The trees where all of `places` hold some, else none. With `optional`, unlike panels become a note."""
+def _trees(
+    places: Sequence[Path], optional: bool, notes: list[str]
+) -> dict[str, Growth]:
+    """The trees where all of `places` hold some, else none. With `optional`, unlike
+    panels become a note.
+    """
     lacking = [place for place in places if not holds_trees(place)]
     if lacking:
         # Whole loops keep their trees in iterations; their costs are compared instead.
@@ -149,8 +192,12 @@ def _trees(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str
         return {}
 
 
-def _training(places: Sequence[Path], optional: bool, notes: list[str]) -> dict[str, LoopCost]:
-    """The cost of training where one of `places` is a loop, else none. With `optional`, unlike tasks become a note."""
+def _training(
+    places: Sequence[Path], optional: bool, notes: list[str]
+) -> dict[str, LoopCost]:
+    """The cost of training where one of `places` is a loop, else none. With `optional`,
+    unlike tasks become a note.
+    """
     if not any(map(loop_folders, places)):
         return {}
     faults = [fault for fault in map(lacks_training, places) if fault is not None]

@@ -1,8 +1,10 @@
-"""credit compare: what several methods say of the same trees. Reads, and writes nothing.
+"""credit compare: what several methods say of the same trees. Reads, and writes
+nothing.
 
-A method is taken from RUN/credit where the manifest says that the file there was computed from exactly these trees, and otherwise
-computed with its defaults. The answer says which. The trees are read twice: once for the numbers, once for the texts of the few
-steps that are listed.
+A method is taken from RUN/credit where the manifest says that the file there was
+computed from exactly these trees, and otherwise computed with its defaults. The answer
+says which. The trees are read twice: once for the numbers, once for the texts of the
+few steps that are listed.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,11 +41,15 @@ class Source(msgspec.Struct, kw_only=True):
     """Switches other than the method's defaults."""
 
 
-def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: int = MOST) -> dict[str, Any]:
-    """`steps`, `kept` (of which the figures are), and rows of `methods`, `agreement` and `disagreements` (credit.compare).
+def compare_credit(
+    run: Path, names: Sequence[str], progress: Progress, most: int = MOST
+) -> dict[str, Any]:
+    """`steps`, `kept` (of which the figures are), and rows of `methods`, `agreement`
+    and `disagreements` (credit.compare).
 
-    `names`: methods; without any, those whose credit RUN holds. Credit of other trees is not read, which is noted. Raises
-    UsageError for fewer than two or one named twice, and DataError for damaged trees, or credit that does not belong to them.
+    `names`: methods; without any, those whose credit RUN holds. Credit of other trees
+    is not read, which is noted. Raises UsageError for fewer than two or one named
+    twice, and DataError for damaged trees, or credit that does not belong to them.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
@@ -55,7 +61,8 @@ def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: in
         make({"method": name})
     if len(names) < 2:
         raise UsageError(
-            f"nothing to compare in {run}; name two methods, for instance: agentcli credit compare {run} grpo carl"
+            f"nothing to compare in {run}; name two methods, for instance: agentcli "
+            f"credit compare {run} grpo carl"
         )
     sources = _sources(directory, trees, names)
     takers = [_taker(source) for source in sources]
@@ -71,11 +78,15 @@ def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: in
         if isinstance(take, _Reader):
             take.end(trees)
     if found.kept == 0:
-        raise DataError(f"{trees}: holds no steps; grow some trees with: agentcli rollout --resume -o {run}")
+        raise DataError(
+            f"{trees}: holds no steps; grow some trees with: agentcli rollout "
+            f"--resume -o {run}"
+        )
     for source in sources:
         if source.stale is not None:
             progress.note(
-                f"{source.stale} was not computed from these trees; {source.method} is computed now with its defaults"
+                f"{source.stale} was not computed from these trees; {source.method} "
+                "is computed now with its defaults"
             )
     return {
         "steps": found.steps,
@@ -90,30 +101,49 @@ def compare_credit(run: Path, names: Sequence[str], progress: Progress, most: in
 
 
 def _held(run: Path) -> list[str]:
-    """The methods whose credit is there. Raises DataError for a file that is no method's."""
+    """The methods whose credit is there. Raises DataError for a file that is no
+    method's.
+    """
     files = sorted((run / "credit").glob("*.jsonl"))
     for file in files:
         if file.stem not in method_names():
             raise DataError(
-                f"{file}: {shown(file.stem)} is no credit method; move it away, or name the methods to compare"
+                f"{file}: {shown(file.stem)} is no credit method; move it away, or "
+                "name the methods to compare"
             )
     return [file.stem for file in files]
 
 
-def _sources(directory: RunDirectory, trees: Path, names: Sequence[str]) -> list[Source]:
+def _sources(
+    directory: RunDirectory, trees: Path, names: Sequence[str]
+) -> list[Source]:
     """A file whose manifest entry names these trees' hash, else nothing."""
     stages = directory.load_manifest().stages
-    recorded = {name: stages[f"credit/{name}"] for name in names if f"credit/{name}" in stages}
+    recorded = {
+        name: stages[f"credit/{name}"] for name in names if f"credit/{name}" in stages
+    }
     sha256 = sha256_file(trees) if recorded else None
     found = []
     for name in names:
-        file, record, settings = directory.credit(name), recorded.get(name), {"method": name}
+        file, record, settings = (
+            directory.credit(name),
+            recorded.get(name),
+            {"method": name},
+        )
         place = str(file) if file.exists() else None
-        current = place is not None and record is not None and sha256 in record.inputs.values()
+        current = (
+            place is not None
+            and record is not None
+            and sha256 in record.inputs.values()
+        )
         if current and record is not None:
             settings |= record.settings.get("credit", {})
         read, stale = (place, None) if current else (None, place)
-        found.append(Source(method=name, file=read, stale=stale, settings=changed(make(settings)[2])))
+        found.append(
+            Source(
+                method=name, file=read, stale=stale, settings=changed(make(settings)[2])
+            )
+        )
     return found
 
 
@@ -141,7 +171,9 @@ class _Reader:
     def __call__(self, tree: Tree, place: str) -> Credit:
         line, credit = next(self._records, (0, None))
         if credit is None:
-            raise DataError(f"{self._file}: ends before {place}; run assign-credit again")
+            raise DataError(
+                f"{self._file}: ends before {place}; run assign-credit again"
+            )
         validate_credit(credit, tree, f"{self._file}:{line}")
         return credit
 
@@ -149,7 +181,10 @@ class _Reader:
         """Raises DataError where there is credit left when the trees have ended."""
         line, credit = next(self._records, (0, None))
         if credit is not None:
-            raise DataError(f"{self._file}:{line}: holds more than {trees} has trees; run assign-credit again")
+            raise DataError(
+                f"{self._file}:{line}: holds more than {trees} has trees; run "
+                "assign-credit again"
+            )
 
 
 class _Text(msgspec.Struct):
@@ -183,6 +218,12 @@ def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]
     for row in rows:
         tree = texts[row["line"]]
         step = tree.steps[row["step"]]
-        action = ", ".join(f"{move['copy']}: {move['action']}" for move in step.moves) if step.moves else step.action
-        found.append({"task": tree.task.id, "kind": tree.task.kind, **row, "action": action})
+        action = (
+            ", ".join(f"{move['copy']}: {move['action']}" for move in step.moves)
+            if step.moves
+            else step.action
+        )
+        found.append(
+            {"task": tree.task.id, "kind": tree.task.kind, **row, "action": action}
+        )
     return found

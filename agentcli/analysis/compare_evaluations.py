@@ -1,4 +1,6 @@
-"""compare, of evaluations: which files are meant, and their episodes when they are of the same panel."""
+"""compare, of evaluations: which files are meant, and their episodes when they are of
+the same panel.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,39 +21,60 @@ NAMED = 5
 """Labels that a note names before it counts the rest."""
 
 
-def evaluations_of(places: Sequence[Path], labels: Sequence[str], notes: list[str]) -> dict[str, list[Path]]:
-    """The episode files by label, one for each place. What is left out is added to `notes`.
+def evaluations_of(
+    places: Sequence[Path], labels: Sequence[str], notes: list[str]
+) -> dict[str, list[Path]]:
+    """The episode files by label, one for each place. What is left out is added to
+    `notes`.
 
-    An evaluation file stands for itself, and beside runs for the one label given. Raises UsageError where `labels` and `places` do
-    not go together, DataError for a file that is missing.
+    An evaluation file stands for itself, and beside runs for the one label given.
+    Raises UsageError where `labels` and `places` do not go together, DataError for a
+    file that is missing.
     """
     files = [place for place in places if not place.is_dir()]
     if not files:
         chosen = list(dict.fromkeys(labels)) or _common_labels(places, notes)
-        return {label: [_episodes(RunDirectory(place).evaluation(label)) for place in places] for label in chosen}
+        return {
+            label: [
+                _episodes(RunDirectory(place).evaluation(label)) for place in places
+            ]
+            for label in chosen
+        }
     if len(files) == len(places) and labels:
         raise UsageError(
-            f"--label has no effect on evaluation files; leave it out, or name runs in the place of {files[0]}"
+            "--label has no effect on evaluation files; leave it out, or name runs "
+            f"in the place of {files[0]}"
         )
     if len(files) < len(places) and len(labels) != 1:
         raise UsageError(
-            "beside an evaluation file, runs need one --label NAME: agentcli compare runs/a runs/b/evaluation/L0.json"
+            "beside an evaluation file, runs need one --label NAME: agentcli compare "
+            "runs/a runs/b/evaluation/L0.json"
         )
-    paths = [RunDirectory(place).evaluation(labels[0]) if place.is_dir() else place for place in places]
+    paths = [
+        RunDirectory(place).evaluation(labels[0]) if place.is_dir() else place
+        for place in places
+    ]
     title = " / ".join(dict.fromkeys(path.stem for path in paths))
     return {title: [_episodes(path) for path in paths]}
 
 
 def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
-    """The episodes by name. Raises DataError for a file that is not what its summary says, UsageError when panels are unlike."""
+    """The episodes by name. Raises DataError for a file that is not what its summary
+    says, UsageError when panels are unlike.
+    """
     rows: dict[str, list[Episode]] = {}
     walked: dict[str, WalkedTasks] = {}
     for name, path in paths.items():
         summary = read_json(path.with_suffix(".json"), EvaluationSummary)
         rows[name] = list(read_records(path, Episode))
         tasks = list(dict.fromkeys(row.task for row in rows[name]))
-        if len(rows[name]) != summary.episodes or panel_hash(tasks) != summary.panel.sha256:
-            fault = mismatch(len(rows[name]), summary.episodes, "episodes", f"{path.stem}.json")
+        if (
+            len(rows[name]) != summary.episodes
+            or panel_hash(tasks) != summary.panel.sha256
+        ):
+            fault = mismatch(
+                len(rows[name]), summary.episodes, "episodes", f"{path.stem}.json"
+            )
             options = ["--split", summary.split, "--label", path.stem, "--resume"]
             again = join(["agentcli", summary.stage, str(path.parent.parent), *options])
             raise DataError(f"{path}: {fault}; go on with: {again}")
@@ -67,14 +90,20 @@ def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     rest = sorted(set.union(*held) - common, key=_natural)
     if rest:
         more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
-        notes.append(f"evaluations that not every run holds are left out: {', '.join(rest[:NAMED])}{more}")
+        notes.append(
+            "evaluations that not every run holds are left out: "
+            f"{', '.join(rest[:NAMED])}{more}"
+        )
     return sorted(common, key=_natural)
 
 
 def _natural(name: str) -> list[Any]:
     """A key to sort by: b2 before b10."""
     # Odd places of the split are the numbers.
-    parts = [int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", name))]
+    parts = [
+        int(part) if place % 2 else part
+        for place, part in enumerate(re.split(r"(\d+)", name))
+    ]
     return [parts, name]
 
 
@@ -84,6 +113,9 @@ def _episodes(path: Path) -> Path:
     if not missing:
         return path.with_suffix(".jsonl")
     if path.parent.name != "evaluation":
-        raise DataError(f"{missing[0]}: no such file; an evaluation is two, RUN/evaluation/LABEL.json and LABEL.jsonl")
+        raise DataError(
+            f"{missing[0]}: no such file; an evaluation is two, "
+            "RUN/evaluation/LABEL.json and LABEL.jsonl"
+        )
     again = join(["agentcli", "eval", str(path.parent.parent), "--label", path.stem])
     raise DataError(f"{missing[0]}: no such file; write it with: {again}")

@@ -1,7 +1,9 @@
-"""compare, of whole loops: the cost of training, from the manifests of the iterations. Trees are not read.
+"""compare, of whole loops: the cost of training, from the manifests of the iterations.
+Trees are not read.
 
-Of a loop that is going on, or was killed, only iterations whose rollout and training ended are summed, and a note says so. One
-rollout may stand beside loops, with what was trained on it, if anything.
+Of a loop that is going on, or was killed, only iterations whose rollout and training
+ended are summed, and a note says so. One rollout may stand beside loops, with what was
+trained on it, if anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +20,9 @@ from agentcli.records.types import Count, Ledger
 
 
 class TaskSource(msgspec.Struct):
-    """The parts of `environment` that say which kind of tasks there are. How many were walked is no part of it."""
+    """The parts of `environment` that say which kind of tasks there are. How many were
+    walked is no part of it.
+    """
 
     name: str
     split: str
@@ -99,11 +103,13 @@ class StagesShape(msgspec.Struct):
 def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
     """The cost of training in each place. `notes` get what is unfinished.
 
-    places: runs in which `lacks_training` finds no fault. Raises UsageError where tasks are taken from unlike sources, DataError
-    for damaged files.
+    places: runs in which `lacks_training` finds no fault. Raises UsageError where tasks
+    are taken from unlike sources, DataError for damaged files.
     """
     whole = {place: _whole_folders(place) for place in places}
-    _refuse_unlike({str(place): _source(folders[0]) for place, folders in whole.items()})
+    _refuse_unlike(
+        {str(place): _source(folders[0]) for place, folders in whole.items()}
+    )
     alone = next((place for place in places if not loop_folders(place)), None)
     if alone is not None:
         notes.append(f"{alone} is one rollout beside loops; compare what a leaf cost")
@@ -130,11 +136,16 @@ def lacks_training(place: Path) -> str | None:
     """The reason why the cost of training there is not known, None where it is."""
     if _whole_folders(place):
         return None
-    return f"{place}: no iteration of its loop has ended yet" if loop_folders(place) else f"{place} holds no rollout"
+    return (
+        f"{place}: no iteration of its loop has ended yet"
+        if loop_folders(place)
+        else f"{place} holds no rollout"
+    )
 
 
 def read_iteration(folder: Path) -> Iteration:
-    """One iteration as a rollout, and the training on it if there was one, left it in `folder`.
+    """One iteration as a rollout, and the training on it if there was one, left it in
+    `folder`.
 
     Raises DataError where no rollout ended, and for damaged files.
     """
@@ -142,8 +153,15 @@ def read_iteration(folder: Path) -> Iteration:
     rollout = entries.rollout
     train = entries.train
     if rollout is None:
-        raise DataError(f"{RunDirectory(folder).manifest_path}: no rollout that ended; go on with --resume")
-    seconds = {name: value for name, value in rollout.seconds.items() if name in ("policy", "environment")}
+        raise DataError(
+            f"{RunDirectory(folder).manifest_path}: no rollout that ended; go on with "
+            "--resume"
+        )
+    seconds = {
+        name: value
+        for name, value in rollout.seconds.items()
+        if name in ("policy", "environment")
+    }
     if train is not None and "wall" in train.seconds:
         seconds["train"] = train.seconds["wall"]
     return Iteration(
@@ -173,7 +191,9 @@ def _responses(statistics: TrainStatisticsShape) -> Responses | None:
         return None
     return Responses(
         updated=statistics.rows - statistics.rows_skipped,
-        given=statistics.rows + statistics.rows_unassigned + statistics.rows_not_critical,
+        given=statistics.rows
+        + statistics.rows_unassigned
+        + statistics.rows_not_critical,
     )
 
 
@@ -181,23 +201,33 @@ def _entries(folder: Path) -> StagesShape:
     """The stages that ended in `folder`. Raises DataError."""
     run = RunDirectory(folder)
     try:
-        return msgspec.convert(run.load_manifest().stages, StagesShape, from_attributes=True)
+        return msgspec.convert(
+            run.load_manifest().stages, StagesShape, from_attributes=True
+        )
     except msgspec.ValidationError as error:
-        raise DataError(f"{run.manifest_path}: {shown(str(error).replace('`$', '`$.stages', 1))}") from error
+        raise DataError(
+            f"{run.manifest_path}: {shown(str(error).replace('`$', '`$.stages', 1))}"
+        ) from error
 
 
 def _whole_folders(place: Path) -> list[Path]:
-    """The folders of which all ended: iterations of a loop, or a rollout that need not have been trained on."""
+    """The folders of which all ended: iterations of a loop, or a rollout that need not
+    have been trained on.
+    """
     iterations = loop_folders(place)
     whole = []
     for folder in iterations or [place]:
         entries = _entries(folder)
-        if entries.rollout is not None and (entries.train is not None or not iterations):
+        if entries.rollout is not None and (
+            entries.train is not None or not iterations
+        ):
             whole.append(folder)
     return whole
 
 
-def _add_standing(cost: LoopCost, place: Path, whole: Sequence[Path], notes: list[str]) -> None:
+def _add_standing(
+    cost: LoopCost, place: Path, whole: Sequence[Path], notes: list[str]
+) -> None:
     """Say how far the loop has come; add a note unless all is done."""
     folders = loop_folders(place)
     over = RunDirectory(place).finished("run")
@@ -206,12 +236,18 @@ def _add_standing(cost: LoopCost, place: Path, whole: Sequence[Path], notes: lis
     cost.unfinished = wanted - len(whole)
     cost.ended = over is not None
     if len(folders) < wanted:
-        notes.append(f"{place}: iterations counted: {len(whole)}, not the {wanted} that manifest.json tells of")
-    elif over is None or len(whole) < wanted:
-        left_out = "".join(f", {folder.name} left out" for folder in folders if folder not in whole)
         notes.append(
-            f"{place}: its loop has not ended; iterations counted: {len(whole)}{left_out}; it goes on with the command that began "
-            "it and --resume"
+            f"{place}: iterations counted: {len(whole)}, not the {wanted} that "
+            "manifest.json tells of"
+        )
+    elif over is None or len(whole) < wanted:
+        left_out = "".join(
+            f", {folder.name} left out" for folder in folders if folder not in whole
+        )
+        notes.append(
+            f"{place}: its loop has not ended; iterations counted: "
+            f"{len(whole)}{left_out}; it goes on with the command that began it and "
+            "--resume"
         )
 
 
@@ -230,6 +266,7 @@ def _refuse_unlike(sources: Mapping[str, TaskSource]) -> None:
             reference = getattr(sources[first], field)
             if value != reference:
                 raise UsageError(
-                    f"{other}: its tasks are of another environment.{field} ({shown(str(value))}) than those of {first} "
+                    f"{other}: its tasks are of another environment.{field} "
+                    f"({shown(str(value))}) than those of {first} "
                     f"({shown(str(reference))}); what they cost is not alike"
                 )

@@ -1,4 +1,6 @@
-"""compare, of trees: what rollouts, or demonstrations, of the same tasks cost and brought."""
+"""compare, of trees: what rollouts, or demonstrations, of the same tasks cost and
+brought.
+"""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +25,8 @@ def holds_trees(place: Path) -> bool:
 def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
     """The sums over the trees of each place that `holds_trees`.
 
-    Raises DataError for trees that are not those of the manifest, UsageError for unlike panels.
+    Raises DataError for trees that are not those of the manifest, UsageError for unlike
+    panels.
     """
     growths: dict[str, Growth] = {}
     walked: dict[str, WalkedTasks] = {}
@@ -36,9 +39,14 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
         tasks: list[str] = []
         growth = totals(_noting_tasks(trees, tasks))
         count = record.counts.get("trees", len(tasks))
-        if len(tasks) != count or (stage == "rollout" and panel_hash(tasks) != record.panel):
+        if len(tasks) != count or (
+            stage == "rollout" and panel_hash(tasks) != record.panel
+        ):
             fault = mismatch(len(tasks), count, "trees", "manifest.json")
-            raise DataError(f"{trees}: {fault}; go on with: {join(['agentcli', stage, '--resume', '-o', name])}")
+            raise DataError(
+                f"{trees}: {fault}; go on with: "
+                f"{join(['agentcli', stage, '--resume', '-o', name])}"
+            )
         growth.seconds = record.seconds
         growths[name] = growth
         walked[name] = WalkedTasks(tasks, cut="budget" in record.statistics)

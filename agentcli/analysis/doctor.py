@@ -1,7 +1,8 @@
 """What this machine has of what agentcli can use, and what to type for the rest.
 
-One Finding per thing: the interpreter, installed packages, torch and its accelerator, programs, what each world looks for, presets,
-space. Only what the installed core cannot run without is `required`. Nothing is installed, made or fetched, and no engine is
+One Finding per thing: the interpreter, installed packages, torch and its accelerator,
+programs, what each world looks for, presets, space. Only what the installed core cannot
+run without is `required`. Nothing is installed, made or fetched, and no engine is
 started: `agentcli env check` does that.
 """
 
@@ -32,7 +33,9 @@ PATIENCE = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked for. `get` is what to type for it; None where nothing is to be done."""
+    """One thing that was looked for. `get` is what to type for it; None where nothing
+    is to be done.
+    """
 
     name: str
     found: bool
@@ -47,9 +50,11 @@ def examine_here() -> list[Finding]:
 
 
 def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
-    """Everything, in the order it is shown. Raises nothing for what is missing or broken: that is a Finding.
+    """Everything, in the order it is shown. Raises nothing for what is missing or
+    broken: that is a Finding.
 
-    `environ` gives PATH, CXX, JAVA_HOME and what worlds look for; `here` is the folder that runs are written to.
+    `environ` gives PATH, CXX, JAVA_HOME and what worlds look for; `here` is the folder
+    that runs are written to.
     """
     worlds, caches = _worlds(environ)
     return [
@@ -67,19 +72,39 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    """Python and the requirements of the core and of each extra, as the installed package states them."""
+    """Python and the requirements of the core and of each extra, as the installed
+    package states them.
+    """
     try:
         wanted = requirements()
     except metadata.PackageNotFoundError:
-        detail = f"{PACKAGE} is imported from a folder but not installed, so its requirements are not known"
-        return [Finding(name="packages", found=False, required=True, detail=detail, get=f"pip install {PACKAGE}")]
+        detail = (
+            f"{PACKAGE} is imported from a folder but not installed, so its "
+            "requirements are not known"
+        )
+        return [
+            Finding(
+                name="packages",
+                found=False,
+                required=True,
+                detail=detail,
+                get=f"pip install {PACKAGE}",
+            )
+        ]
     core = wanted.pop(CORE)
     findings = [
         _python(metadata.metadata(PACKAGE)["Requires-Python"] or ""),
         _installed("core", core, f"pip install --upgrade {PACKAGE}", required=True),
     ]
     for extra, added in wanted.items():
-        findings.append(_installed(f"extra {extra}", added, f"pip install '{PACKAGE}[{extra}]'", required=False))
+        findings.append(
+            _installed(
+                f"extra {extra}",
+                added,
+                f"pip install '{PACKAGE}[{extra}]'",
+                required=False,
+            )
+        )
     return findings
 
 
@@ -89,10 +114,14 @@ def _python(wanted: str) -> Finding:
     version = platform.python_version()
     new_enough = SpecifierSet(wanted).contains(version, prereleases=True)
     get = None if new_enough else f"install Python {wanted} and {PACKAGE} in it"
-    return Finding(name="python", found=new_enough, required=True, detail=version, get=get)
+    return Finding(
+        name="python", found=new_enough, required=True, detail=version, get=get
+    )
 
 
-def _installed(name: str, wanted: "Iterable[Requirement]", get: str, *, required: bool) -> Finding:
+def _installed(
+    name: str, wanted: "Iterable[Requirement]", get: str, *, required: bool
+) -> Finding:
     """Whether every one of the requirements is installed in a version that it allows."""
     complete = True
     texts = []
@@ -108,7 +137,13 @@ def _installed(name: str, wanted: "Iterable[Requirement]", get: str, *, required
         else:
             complete = False
             texts.append(f"{one.name} {version} is not {one.specifier}")
-    return Finding(name=name, found=complete, required=required, detail=", ".join(texts), get=None if complete else get)
+    return Finding(
+        name=name,
+        found=complete,
+        required=required,
+        detail=", ".join(texts),
+        get=None if complete else get,
+    )
 
 
 def _torch() -> list[Finding]:
@@ -117,18 +152,38 @@ def _torch() -> list[Finding]:
         import torch
     except (ImportError, OSError) as error:
         detail = _first_line(str(error))
-        return [Finding(name="torch", found=False, required=True, detail=detail, get="pip install torch")]
-    installed = Finding(name="torch", found=True, required=True, detail=str(torch.__version__))
-    built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        return [
+            Finding(
+                name="torch",
+                found=False,
+                required=True,
+                detail=detail,
+                get="pip install torch",
+            )
+        ]
+    installed = Finding(
+        name="torch", found=True, required=True, detail=str(torch.__version__)
+    )
+    built = (
+        f"built for CUDA {torch.version.cuda}"
+        if torch.version.cuda
+        else "built without CUDA"
+    )
     problem = "not available"
     try:
         if torch.cuda.is_available():
-            names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+            names = [
+                torch.cuda.get_device_name(index)
+                for index in range(torch.cuda.device_count())
+            ]
             detail = f"cuda, torch {built}: {', '.join(names)}"
             return [installed, Finding(name="accelerator", found=True, detail=detail)]
     except RuntimeError as error:
         problem = f"broken: {_first_line(str(error))}"
-    get = "to use a GPU: an NVIDIA driver, and a CUDA build of torch (https://pytorch.org/get-started/locally)"
+    get = (
+        "to use a GPU: an NVIDIA driver, and a CUDA build of torch "
+        "(https://pytorch.org/get-started/locally)"
+    )
     detail = f"cuda {problem} (torch {built}); models compute on the CPU"
     return [installed, Finding(name="accelerator", found=False, detail=detail, get=get)]
 
@@ -146,12 +201,16 @@ def _java(environ: Mapping[str, str]) -> Finding:
     return _program("java", names, "-version", get, environ)
 
 
-def _program(name: str, names: list[str], switch: str, get: str, environ: Mapping[str, str]) -> Finding:
+def _program(
+    name: str, names: list[str], switch: str, get: str, environ: Mapping[str, str]
+) -> Finding:
     """The first of the programs on PATH, with the first line it prints of its version."""
     paths = [shutil.which(one, path=environ.get("PATH", os.defpath)) for one in names]
     path = next((one for one in paths if one), None)
     if path is None:
-        return Finding(name=name, found=False, detail=f"no {', '.join(names)} on PATH", get=get)
+        return Finding(
+            name=name, found=False, detail=f"no {', '.join(names)} on PATH", get=get
+        )
     try:
         answer = subprocess.run(
             [path, switch],
@@ -163,10 +222,20 @@ def _program(name: str, names: list[str], switch: str, get: str, environ: Mappin
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(name=name, found=False, detail=f"{path} does not run: {_first_line(str(error))}", get=get)
+        return Finding(
+            name=name,
+            found=False,
+            detail=f"{path} does not run: {_first_line(str(error))}",
+            get=get,
+        )
     version = _first_line(answer.stdout.strip() or answer.stderr.strip())
     if answer.returncode:
-        return Finding(name=name, found=False, detail=f"{path} exits {answer.returncode}: {version}", get=get)
+        return Finding(
+            name=name,
+            found=False,
+            detail=f"{path} exits {answer.returncode}: {version}",
+            get=get,
+        )
     return Finding(name=name, found=True, detail=f"{path}: {version}")
 
 
@@ -180,11 +249,17 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
         except (ImportError, AttributeError) as error:
             detail = f"{REGISTRY.place(name)}: {_first_line(str(error))}"
             get = f"install what the world {name} imports"
-            findings.append(Finding(name=f"world {name}", found=False, detail=detail, get=get))
+            findings.append(
+                Finding(name=f"world {name}", found=False, detail=detail, get=get)
+            )
             continue
         if isinstance(world, Inspected):
             for one in world.requisites(environ):
-                findings.append(Finding(name=one.name, found=one.found, detail=one.detail, get=one.get))
+                findings.append(
+                    Finding(
+                        name=one.name, found=one.found, detail=one.detail, get=one.get
+                    )
+                )
             caches.append(world.cache_folder(environ))
     return findings, caches
 
@@ -193,34 +268,50 @@ def _presets() -> Finding:
     names = [path.stem for path in list_presets()]
     if not names:
         get = f"pip install --force-reinstall {PACKAGE}"
-        return Finding(name="presets", found=False, detail=f"{presets_folder()}: none", get=get)
+        return Finding(
+            name="presets", found=False, detail=f"{presets_folder()}: none", get=get
+        )
     return Finding(name="presets", found=True, detail=", ".join(names))
 
 
 def _cache_disk(folders: list[Path]) -> list[Finding]:
-    """Free space where worlds keep files: one row for the folder that holds all of them."""
+    """Free space where worlds keep files: one row for the folder that holds all of
+    them.
+    """
     return [_disk("disk cache", Path(os.path.commonpath(folders)))] if folders else []
 
 
 def _disk(name: str, folder: Path) -> Finding:
     """Free space where `folder` is, or would be made."""
-    existing = next(one for one in (folder, *folder.absolute().parents) if os.path.isdir(one))
+    existing = next(
+        one for one in (folder, *folder.absolute().parents) if os.path.isdir(one)
+    )
     usage = shutil.disk_usage(existing)
     enough = usage.free >= SCARCE
-    get = None if enough else f"free some space: less than {SCARCE / GIB:.0f} GiB is left"
+    get = (
+        None if enough else f"free some space: less than {SCARCE / GIB:.0f} GiB is left"
+    )
     detail = f"{folder}: {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
     return Finding(name=name, found=enough, detail=detail, get=get)
 
 
 def _cores() -> Finding:
-    return Finding(name="cores", found=True, detail=f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}")
+    return Finding(
+        name="cores",
+        found=True,
+        detail=f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
+    )
 
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
     free = os.sysconf("SC_AVPHYS_PAGES") * page / GIB
     total = os.sysconf("SC_PHYS_PAGES") * page / GIB
-    return Finding(name="memory", found=True, detail=f"{total:.1f} GiB, {free:.1f} GiB of it unused")
+    return Finding(
+        name="memory",
+        found=True,
+        detail=f"{total:.1f} GiB, {free:.1f} GiB of it unused",
+    )
 
 
 def _first_line(text: str) -> str:

@@ -1,7 +1,9 @@
-"""assign-credit --explain: one step of the trees and where its advantage comes from. Reads, and writes nothing.
+"""assign-credit --explain: one step of the trees and where its advantage comes from.
+Reads, and writes nothing.
 
-The advantage is computed from the trees with the settings of the command; where RUN holds credit of the method already, what that
-file says of the same row is told beside it, and which settings differ.
+The advantage is computed from the trees with the settings of the command; where RUN
+holds credit of the method already, what that file says of the same row is told beside
+it, and which settings differ.
 """
 
 from collections.abc import Iterator
@@ -58,10 +60,12 @@ class Place(NamedTuple):
 
 
 def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
-    """The account of the step `wanted` (STEP). A task id may hold colons and slashes: what follows the last colon is the step.
+    """The account of the step `wanted` (STEP). A task id may hold colons and slashes:
+    what follows the last colon is the step.
 
-    A number before it is the id of a task if there is such a task, else a line of the file. Of a step with several rows the first
-    one is told. Raises UsageError for a step that is not there, DataError for damaged trees.
+    A number before it is the id of a task if there is such a task, else a line of the
+    file. Of a step with several rows the first one is told. Raises UsageError for a
+    step that is not there, DataError for damaged trees.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
@@ -73,7 +77,10 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     except DataError as error:
         raise DataError(f"{trees}:{place.line}: {error}") from error
     return ExplainedStep(
-        trees=str(trees), line=place.line, explanation=told, written=_written(directory, name, place, told.settings)
+        trees=str(trees),
+        line=place.line,
+        explanation=told,
+        written=_written(directory, name, place, told.settings),
     )
 
 
@@ -85,10 +92,15 @@ def _trees(trees: Path) -> Iterator[tuple[int, int, Tree]]:
         found = True
         yield number, line, tree
     if not found:
-        raise DataError(f"{trees}: holds no trees; grow some with: agentcli rollout --resume -o {trees.parent}")
+        raise DataError(
+            f"{trees}: holds no trees; grow some with: agentcli rollout --resume -o "
+            f"{trees.parent}"
+        )
 
 
-def _credit(trees: Path, line: int, tree: Tree, assign: Assign, own: msgspec.Struct) -> Credit:
+def _credit(
+    trees: Path, line: int, tree: Tree, assign: Assign, own: msgspec.Struct
+) -> Credit:
     try:
         return assign(tree, own)
     except DataError as error:
@@ -108,15 +120,23 @@ def _extreme(trees: Path, assign: Assign, own: msgspec.Struct, wanted: str) -> P
             if found is None or height > reached:
                 found, reached = Place(number, line, tree, credit, row), height
     if found is None:
-        raise UsageError(f"--explain {wanted}: no step of {trees} has an advantage; name one as TASK:STEP")
+        raise UsageError(
+            f"--explain {wanted}: no step of {trees} has an advantage; name one as "
+            "TASK:STEP"
+        )
     return found
 
 
 def _named(trees: Path, assign: Assign, own: msgspec.Struct, wanted: str) -> Place:
     task, colon, digits = wanted.rpartition(":")
     if not (colon and task and digits.isascii() and digits.isdigit()):
-        raise UsageError(f"--explain {wanted}: write {STEP}, for instance --explain worst or --explain 1:0")
-    wanted_line = int(task) if task.isascii() and task.isdigit() and len(task) < 10 else None
+        raise UsageError(
+            f"--explain {wanted}: write {STEP}, for instance --explain worst or "
+            "--explain 1:0"
+        )
+    wanted_line = (
+        int(task) if task.isascii() and task.isdigit() and len(task) < 10 else None
+    )
     found: tuple[int, int, Tree] | None = None
     for number, line, tree in _trees(trees):
         if tree.task.id == task:
@@ -125,18 +145,27 @@ def _named(trees: Path, assign: Assign, own: msgspec.Struct, wanted: str) -> Pla
         if line == wanted_line:
             found = (number, line, tree)
     if found is None:
-        raise UsageError(f"--explain {wanted}: {trees} has no task and no line {task}; `--explain worst` names one")
+        raise UsageError(
+            f"--explain {wanted}: {trees} has no task and no line {task}; `--explain "
+            "worst` names one"
+        )
     number, line, tree = found
     step = int(digits) if len(digits) < 10 else len(tree.steps)
     credit = _credit(trees, line, tree, assign, own)
     rows = [row for row, entry in enumerate(credit.steps) if entry.step == step]
     if not rows:
-        reason = f"has the steps 0 to {len(tree.steps) - 1}" if step >= len(tree.steps) else "gets no row for that step"
+        reason = (
+            f"has the steps 0 to {len(tree.steps) - 1}"
+            if step >= len(tree.steps)
+            else "gets no row for that step"
+        )
         raise UsageError(f"--explain {wanted}: task {shown(tree.task.id)} {reason}")
     return Place(number, line, tree, credit, rows[0])
 
 
-def _written(directory: RunDirectory, method: str, place: Place, settings: dict[str, Any]) -> Written | None:
+def _written(
+    directory: RunDirectory, method: str, place: Place, settings: dict[str, Any]
+) -> Written | None:
     """What the credit file says of the row."""
     file = directory.credit(method)
     if not file.exists():
@@ -145,10 +174,18 @@ def _written(directory: RunDirectory, method: str, place: Place, settings: dict[
     there = {} if recorded is None else {**recorded.settings.get("credit", {})}
     there.pop("method", None)
     here = msgspec.json.decode(msgspec.json.encode(settings))
-    differing = {name: [there[name], value] for name, value in here.items() if name in there and there[name] != value}
+    differing = {
+        name: [there[name], value]
+        for name, value in here.items()
+        if name in there and there[name] != value
+    }
     _, given = next(islice(read_numbered(file, Credit), place.number, None), (0, None))
     told, advantage, same = place.credit.steps[place.row], None, False
-    if given is not None and given.task == place.tree.task.id and place.row < len(given.steps):
+    if (
+        given is not None
+        and given.task == place.tree.task.id
+        and place.row < len(given.steps)
+    ):
         entry = given.steps[place.row]
         advantage = entry.advantage
         same = entry.step == told.step and _equal(entry.advantage, told.advantage)

@@ -1,7 +1,8 @@
-"""The kinds of records that files hold: name, type, place in a run directory, and JSON Schema.
+"""The kinds of records that files hold: name, type, place in a run directory, and JSON
+Schema.
 
-The types are those that the stages themselves read with, so that the answers cannot drift from what is accepted. validate.py
-checks whether a given file holds what it must.
+The types are those that the stages themselves read with, so that the answers cannot
+drift from what is accepted. validate.py checks whether a given file holds what it must.
 """
 
 from pathlib import Path
@@ -41,7 +42,9 @@ class RecordKind(NamedTuple):
     """Its name on the command line."""
     type: type[Any]
     place: str | None = None
-    """Pattern of the files that hold it in a run directory. None: it is part of another record, or lies anywhere."""
+    """Pattern of the files that hold it in a run directory. None: it is part of another
+    record, or lies anywhere.
+    """
 
 
 METRICS_PLACE = "metrics.jsonl"
@@ -67,7 +70,9 @@ KINDS = (
 )
 """All kinds of records."""
 METRICS = {kind.name: kind.type for kind in KINDS if kind.place == METRICS_PLACE}
-"""The types that a line of metrics.jsonl may have. `metrics_type` tells them apart by their fields."""
+"""The types that a line of metrics.jsonl may have. `metrics_type` tells them apart by
+their fields.
+"""
 FOLDERS = ("credit", "evaluation")
 """Folders of a run directory whose files have names of their own."""
 YAML = (".yaml", ".yml")
@@ -95,14 +100,19 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:
-    """The kind of records in a file: `kind`, else by its name and folder. "metrics" is any of METRICS.
+    """The kind of records in a file: `kind`, else by its name and folder. "metrics" is
+    any of METRICS.
 
-    Raises UsageError where nothing says so, or `kind` is unknown or cannot be in such a file.
+    Raises UsageError where nothing says so, or `kind` is unknown or cannot be in such a
+    file.
     """
     if kind is not None:
         type_of(kind)
         if (kind == "settings") != (path.suffix in YAML):
-            raise UsageError(f"{path}: --kind {kind}: settings are .yaml files, records .jsonl, .jsonl.zst or .json")
+            raise UsageError(
+                f"{path}: --kind {kind}: settings are .yaml files, records .jsonl, "
+                ".jsonl.zst or .json"
+            )
         return kind
     if path.suffix in YAML:
         return "settings"
@@ -114,13 +124,17 @@ def kind_of(path: Path, kind: str | None = None) -> str:
     if path.suffix == ".json" and plain.parent.name not in FOLDERS:
         return "panel"
     raise UsageError(
-        f"{path}: its name does not say what it holds; name it with --kind, one of {', '.join(kind_names())}"
+        f"{path}: its name does not say what it holds; name it with --kind, one of "
+        f"{', '.join(kind_names())}"
     )
 
 
 def metrics_type(first: dict[str, Any]) -> type[Any]:
     """The metrics type that shares most fields with a file's first line."""
-    return max(METRICS.values(), key=lambda kind: len(first.keys() & set(kind.__struct_fields__)))
+    return max(
+        METRICS.values(),
+        key=lambda kind: len(first.keys() & set(kind.__struct_fields__)),
+    )
 
 
 def _uncompressed(path: Path) -> Path:

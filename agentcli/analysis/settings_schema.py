@@ -1,7 +1,7 @@
 """The JSON Schema of settings, with what every exploration method adds to them.
 
-`rollout` is any of the methods' classes; its `method` says which. `evaluation` lists the settings of all methods that evaluations
-sample with.
+`rollout` is any of the methods' classes; its `method` says which. `evaluation` lists
+the settings of all methods that evaluations sample with.
 """
 
 from typing import Any
@@ -16,15 +16,21 @@ REFERENCE = "#/$defs/{name}"
 
 
 def settings_schema() -> dict[str, Any]:
-    """The JSON Schema of settings, as `decode` (agentcli/exploration/settings.py) reads them. Imports all methods."""
+    """The JSON Schema of settings, as `decode` (agentcli/exploration/settings.py) reads
+    them. Imports all methods.
+    """
     methods = _methods_by_class()
-    (schema, *rollouts), definitions = msgspec.json.schema_components([Settings, *methods], ref_template=REFERENCE)
+    (schema, *rollouts), definitions = msgspec.json.schema_components(
+        [Settings, *methods], ref_template=REFERENCE
+    )
     for names, rollout in zip(methods.values(), rollouts, strict=True):
         _say_method(_definition(definitions, rollout), names)
     definitions[Settings.__name__]["properties"]["rollout"] = {"anyOf": list(rollouts)}
     evaluation = definitions[EvaluationSettings.__name__]["properties"]
     for name in method_names():
-        (one,), more = msgspec.json.schema_components([evaluation_class(name)], ref_template=REFERENCE)
+        (one,), more = msgspec.json.schema_components(
+            [evaluation_class(name)], ref_template=REFERENCE
+        )
         for setting, value in _definition(more, one)["properties"].items():
             evaluation.setdefault(setting, value)
         for section, value in more.items():
@@ -41,7 +47,9 @@ def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
 
 
 def _say_method(definition: dict[str, Any], names: list[str]) -> None:
-    """Let the settings of a class name one of its methods: they must, where the default is none of these."""
+    """Let the settings of a class name one of its methods: they must, where the default
+    is none of these.
+    """
     default = RolloutSettings().method
     if default in names:
         definition["properties"]["method"] = {"enum": names, "default": default}
@@ -50,7 +58,9 @@ def _say_method(definition: dict[str, Any], names: list[str]) -> None:
         definition["required"] = [*definition["required"], "method"]
 
 
-def _definition(definitions: dict[str, Any], reference: dict[str, Any]) -> dict[str, Any]:
+def _definition(
+    definitions: dict[str, Any], reference: dict[str, Any]
+) -> dict[str, Any]:
     """What a {"$ref": ...} refers to."""
     definition: dict[str, Any] = definitions[reference["$ref"].rpartition("/")[2]]
     return definition

@@ -1,7 +1,9 @@
-"""validate: whether files hold what they must, one by one, and whether those of a run directory belong together.
+"""validate: whether files hold what they must, one by one, and whether those of a run
+directory belong together.
 
-Everything is read with what the stages read with. A settings file is checked as if it were given alone. Not checked are
-checkpoints, and whether a world offers a panel's tasks.
+Everything is read with what the stages read with. A settings file is checked as if it
+were given alone. Not checked are checkpoints, and whether a world offers a panel's
+tasks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -37,18 +39,22 @@ class CheckedFile(NamedTuple):
 
 
 def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
-    """The check of a file, or of every file that the stages left in a run directory. Files are read while it is walked.
+    """The check of a file, or of every file that the stages left in a run directory.
+    Files are read while it is walked.
 
     Raises UsageError at once, as `kind_of` does, and for a directory with a kind.
     """
     if path.is_dir():
         if kind is not None:
             raise UsageError(
-                f"{path}: is a directory, --kind says what a file holds; leave it out to check a whole run"
+                f"{path}: is a directory, --kind says what a file holds; leave it out "
+                "to check a whole run"
             )
         return _check_run(path)
     if not path.suffix and not path.exists():
-        problem = f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+        problem = (
+            f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+        )
         return iter([CheckedFile(path, "run", None, problem)])
     return _check_file(path, kind_of(path, kind), partial(validate, path, kind))
 
@@ -56,8 +62,8 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
 def validate(path: Path, kind: str | None = None) -> int:
     """Read a whole file, streaming; returns its number of records.
 
-    Raises DataError "file:line: field: what is wrong" for the first fault, and for a file without a record; UsageError
-    as `kind_of` does.
+    Raises DataError "file:line: field: what is wrong" for the first fault, and for a
+    file without a record; UsageError as `kind_of` does.
     """
     kind = kind_of(path, kind)
     if kind == "settings":
@@ -69,7 +75,9 @@ def validate(path: Path, kind: str | None = None) -> int:
     return _count(path, kind)
 
 
-def _check_file(path: Path, kind: str, count: Callable[[], int]) -> Iterator[CheckedFile]:
+def _check_file(
+    path: Path, kind: str, count: Callable[[], int]
+) -> Iterator[CheckedFile]:
     yield _checked(path, kind, count)
 
 
@@ -82,7 +90,11 @@ def _checked(path: Path, kind: str, count: Callable[[], int]) -> CheckedFile:
 
 def _records(path: Path, kind: str) -> Iterator[Any]:
     """Every record of a file of lines. Raises DataError."""
-    expected = metrics_type(next(read_records(path, dict), {})) if kind == "metrics" else type_of(kind)
+    expected = (
+        metrics_type(next(read_records(path, dict), {}))
+        if kind == "metrics"
+        else type_of(kind)
+    )
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
             validate_tree(record, f"{path}:{line}")
@@ -116,10 +128,15 @@ def _validate_recorded(path: Path, name: str, stage: StageRecord) -> None:
     try:
         decode(stage.settings)
     except UsageError as error:
-        raise DataError(f"{path}: stages.{name}.settings: {error}; these settings cannot be inherited") from error
+        raise DataError(
+            f"{path}: stages.{name}.settings: {error}; these settings cannot be "
+            "inherited"
+        ) from error
     except (msgspec.ValidationError, RecursionError) as error:
         fault = shown(str(error).replace("`$", f"`$.stages.{name}.settings"))
-        raise DataError(f"{path}: {fault}; these settings cannot be inherited") from error
+        raise DataError(
+            f"{path}: {fault}; these settings cannot be inherited"
+        ) from error
 
 
 def _validate_settings(path: Path) -> None:
@@ -138,7 +155,8 @@ def _validate_settings(path: Path) -> None:
     try:
         make_credit(settings.credit)
         make_exploration(settings.rollout.method)
-        # The default world may lack its data here; only a world that the file names is made.
+        # The default world may lack its data here; only a world that the file names is
+        # made.
         if "environment" in read_yaml(path):
             make_world(settings.environment)
     except (UsageError, DataError) as error:
@@ -147,7 +165,9 @@ def _validate_settings(path: Path) -> None:
     _refuse_unknown(path, "prompt.style", settings.prompt.style, dialect_names())
 
 
-def _refuse_unknown(path: Path, key: str, name: str | None, names: Sequence[str]) -> None:
+def _refuse_unknown(
+    path: Path, key: str, name: str | None, names: Sequence[str]
+) -> None:
     if name is not None and name not in names:
         raise DataError(f"{path}: {key}: is {shown(name)!r}; {nearest(name, names)}")
 
@@ -159,7 +179,11 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     stages: dict[str, StageRecord] = {}
     if run.manifest_path.exists():
         empty = False
-        manifest = _checked(run.manifest_path, "manifest", partial(validate, run.manifest_path, "manifest"))
+        manifest = _checked(
+            run.manifest_path,
+            "manifest",
+            partial(validate, run.manifest_path, "manifest"),
+        )
         if manifest.problem is None:
             stages = run.load_manifest().stages
         yield manifest
@@ -170,12 +194,24 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
         empty = False
         yield from _check_run(iteration)
     if empty:
-        problem = f"{folder}: holds nothing that a run leaves: manifest.json, trees.jsonl, ..."
+        problem = (
+            f"{folder}: holds nothing that a run leaves: manifest.json, trees.jsonl, "
+            "..."
+        )
         yield CheckedFile(folder, "run", None, problem)
 
 
-def _check_files(run: RunDirectory, stages: dict[str, StageRecord]) -> Iterator[CheckedFile]:
-    trees = next((path for path in (run.trees, run.trees.with_suffix(".jsonl.zst")) if path.exists()), None)
+def _check_files(
+    run: RunDirectory, stages: dict[str, StageRecord]
+) -> Iterator[CheckedFile]:
+    trees = next(
+        (
+            path
+            for path in (run.trees, run.trees.with_suffix(".jsonl.zst"))
+            if path.exists()
+        ),
+        None,
+    )
     if trees is not None:
         checked = _checked(trees, "tree", partial(_trees, trees, stages.get("rollout")))
         yield checked
@@ -198,7 +234,9 @@ def _line_files(folder: Path) -> list[Path]:
 
 
 def _trees(path: Path, rollout: StageRecord | None) -> int:
-    """The number of trees. A rollout that ended must have left those of its panel, in order."""
+    """The number of trees. A rollout that ended must have left those of its panel, in
+    order.
+    """
     tasks = [tree.task.id for tree in _records(path, "tree")]
     _refuse_empty(path, len(tasks))
     _refuse_other_panel(path, tasks, rollout)
@@ -206,7 +244,9 @@ def _trees(path: Path, rollout: StageRecord | None) -> int:
 
 
 def _credit(path: Path, trees: Path | None) -> int:
-    """The number of records. Credit must belong to the trees beside it: line by line the same task, and steps that exist."""
+    """The number of records. Credit must belong to the trees beside it: line by line
+    the same task, and steps that exist.
+    """
     count = _count(path, "credit")
     if trees is None:
         return count
@@ -214,21 +254,27 @@ def _credit(path: Path, trees: Path | None) -> int:
     for number, (given, tree) in enumerate(pairs, 1):
         if given is None or tree is None:
             short, long = (path, trees) if given is None else (trees, path)
-            raise DataError(f"{short}: ends after {number - 1} records, {long} goes on; run assign-credit again")
+            raise DataError(
+                f"{short}: ends after {number - 1} records, {long} goes on; run "
+                "assign-credit again"
+            )
         line, credit = given
         validate_credit(credit, tree, f"{path}:{line}")
     return count
 
 
 def _episodes(path: Path, evaluation: StageRecord | None) -> int:
-    """The number of episodes. An evaluation that ended must have left those of its panel, in order, each once."""
+    """The number of episodes. An evaluation that ended must have left those of its
+    panel, in order, each once.
+    """
     samples: dict[str, int] = {}
     for line, episode in read_numbered(path, Episode):
         before = samples.get(episode.task, 0)
         if evaluation is not None and episode.sample != before:
             raise DataError(
-                f"{path}:{line}: sample: is {episode.sample}, task {shown(episode.task)} has {before} before it; "
-                "run the evaluation again with --resume"
+                f"{path}:{line}: sample: is {episode.sample}, task "
+                f"{shown(episode.task)} has {before} before it; run the evaluation "
+                "again with --resume"
             )
         samples[episode.task] = before + 1
     count = sum(samples.values())
@@ -237,12 +283,15 @@ def _episodes(path: Path, evaluation: StageRecord | None) -> int:
     return count
 
 
-def _refuse_other_panel(path: Path, tasks: Sequence[str], record: StageRecord | None) -> None:
+def _refuse_other_panel(
+    path: Path, tasks: Sequence[str], record: StageRecord | None
+) -> None:
     if record is None or record.panel is None:
         return
     walked = panel_hash(tasks)
     if walked != record.panel:
         raise DataError(
-            f"{path}: its {len(tasks)} tasks are not those of panel {shown(record.panel_name or '')} in the manifest "
-            f"(sha256 {walked[:12]}, not {shown(record.panel)[:12]}); write it again with --resume"
+            f"{path}: its {len(tasks)} tasks are not those of panel "
+            f"{shown(record.panel_name or '')} in the manifest (sha256 {walked[:12]}, "
+            f"not {shown(record.panel)[:12]}); write it again with --resume"
         )

@@ -65,12 +65,16 @@ SETTINGS = {"help_option_names": ["-h", "--help"]}
 def build(words: Sequence[str] | None = None) -> typer.Typer:
     """The Typer app with every subcommand.
 
-    With `words`, what was typed, only commands named there have their options: the others would be made in vain.
+    With `words`, what was typed, only commands named there have their options: the
+    others would be made in vain.
     """
     app = typer.Typer(
         name="agentcli",
         help="Train language-model agents in stages that read files and write files.",
-        epilog="Example: agentcli rollout --method spark   (what a stage does: agentcli STAGE --help)",
+        epilog=(
+            "Example: agentcli rollout --method spark   (what a stage does: agentcli "
+            "STAGE --help)"
+        ),
         context_settings=SETTINGS,
         no_args_is_help=True,
         add_completion=True,
@@ -78,7 +82,9 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
     )
     app.callback()(_main_options)
     for module in COMMANDS:
-        module.COMMAND.register(app, whole=words is None or module.COMMAND.name in words)
+        module.COMMAND.register(
+            app, whole=words is None or module.COMMAND.name in words
+        )
     for name, (module, help) in GROUPS.items():
         group = typer.Typer(help=help, no_args_is_help=True, context_settings=SETTINGS)
         for command in module.COMMANDS:
@@ -93,7 +99,12 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-Version = Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")]
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+]
 
 
 def _main_options(version: Version = False) -> None:
@@ -101,12 +112,16 @@ def _main_options(version: Version = False) -> None:
 
 
 TypingError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What Typer raises for words that it cannot make sense of. It has no public name but is the parent of one that has."""
+"""What Typer raises for words that it cannot make sense of. It has no public name but
+is the parent of one that has.
+"""
 
 
 def command_tree() -> "Commands":
     """Every command by its name. The commands of a group lie below the group's name."""
-    tree: dict[str, Command | Commands] = {module.COMMAND.name: module.COMMAND for module in COMMANDS}
+    tree: dict[str, Command | Commands] = {
+        module.COMMAND.name: module.COMMAND for module in COMMANDS
+    }
     for name, (module, _) in GROUPS.items():
         tree[name] = {command.name: command for command in module.COMMANDS}
     return tree
@@ -124,7 +139,9 @@ def main() -> None:
 def _run(words: list[str]) -> int | None:
     """Do what the words say and return the exit code."""
     try:
-        code: int | None = build(None if ASKED else words)(words, prog_name="agentcli", standalone_mode=False)
+        code: int | None = build(None if ASKED else words)(
+            words, prog_name="agentcli", standalone_mode=False
+        )
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -140,7 +157,8 @@ def _run(words: list[str]) -> int | None:
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
     except OSError as error:
-        # Whoever reads our output may stop early, as `head` does: that is not worth a message.
+        # Whoever reads our output may stop early, as `head` does: that is not worth a
+        # message.
         if error.errno != errno.EPIPE:
             say(f"stdout: {error.strerror}")
         # Python flushes stdout once more at its end, and would fail again.

@@ -2,7 +2,15 @@
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
-from agentcli.cli.options import LAYERS, METHOD, OVERWRITE, REPORTING, RESUME, RUN_ARGUMENT, Option
+from agentcli.cli.options import (
+    LAYERS,
+    METHOD,
+    OVERWRITE,
+    REPORTING,
+    RESUME,
+    RUN_ARGUMENT,
+    Option,
+)
 from agentcli.errors import UsageError
 
 FORM = Option(
@@ -26,13 +34,18 @@ SIMILARITY = Option(
     completion.fixed("exact", "difflib:0.9", "embedding:0.9"),
 )
 GRAPH = Option(
-    "graph", ("--graph",), bool, "Also write the state graphs: GraphML, DOT and JSON.", panel="Files and output"
+    "graph",
+    ("--graph",),
+    bool,
+    "Also write the state graphs: GraphML, DOT and JSON.",
+    panel="Files and output",
 )
 EXPLAIN = Option(
     "explain",
     ("--explain",),
     str,
-    "Account for one advantage instead, and write nothing: best, worst, TASK:STEP or LINE:STEP of the trees file.",
+    "Account for one advantage instead, and write nothing: best, worst, TASK:STEP or "
+    "LINE:STEP of the trees file.",
     panel="Method",
     metavar="STEP",
     values=completion.fixed("best", "worst"),
@@ -40,7 +53,9 @@ EXPLAIN = Option(
 
 
 def assign_credit(call: Call) -> None:
-    """Give every step of the trees in RUN its advantage; writes RUN/credit/METHOD.jsonl."""
+    """Give every step of the trees in RUN its advantage; writes
+    RUN/credit/METHOD.jsonl.
+    """
     if call.values["explain"] is not None:
         _explain(call)
         return
@@ -53,7 +68,10 @@ def _explain(call: Call) -> None:
     """Print the account of one step."""
     for name in ("graph", "resume", "overwrite"):
         if call.values[name]:
-            raise UsageError(f"--{name} has no effect with --explain, which writes nothing; leave one of the two out")
+            raise UsageError(
+                f"--{name} has no effect with --explain, which writes nothing; leave "
+                "one of the two out"
+            )
     from agentcli.records.runs import RunDirectory
     from agentcli.stages.plan import count_trees
 
@@ -68,7 +86,9 @@ def _explain(call: Call) -> None:
     from agentcli.reports.output import print_explanation
 
     explanation = explain_step(settings, run, call.values["explain"])
-    print_explanation(msgspec.json.decode(msgspec.json.encode(explanation)), json=call.values["json"])
+    print_explanation(
+        msgspec.json.decode(msgspec.json.encode(explanation)), json=call.values["json"]
+    )
 
 
 COMMAND = Command(

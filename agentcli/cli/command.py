@@ -1,8 +1,10 @@
-"""What all subcommands share: from typed options to settings, a RUN and an output folder, and from a result to the terminal.
+"""What all subcommands share: from typed options to settings, a RUN and an output
+folder, and from a result to the terminal.
 
-A subcommand is a Command: a body, the options that take effect there, and an example. Its Typer signature is made from
-these, so that the vocabulary stands in one place (options.py). A body gets a Call and calls one stage. Heavy modules
-are imported inside functions: `agentcli --help` needs none of them.
+A subcommand is a Command: a body, the options that take effect there, and an example.
+Its Typer signature is made from these, so that the vocabulary stands in one place
+(options.py). A body gets a Call and calls one stage. Heavy modules are imported inside
+functions: `agentcli --help` needs none of them.
 """
 
 import dataclasses
@@ -34,10 +36,12 @@ if TYPE_CHECKING:
 class Command:
     """One subcommand.
 
-    `arguments` are its positional arguments; `of_methods` makes options from the methods' settings. `inherits`: without
-    --preset, settings recorded in RUN (or runs/latest) are the lowest layer; `fresh` commands start a new run, and only
-    inherit when nothing else names a model or settings. When one goes on with a run (--resume -o DIR), it takes from there
-    what it would inherit: runs/latest may be another by now.
+    `arguments` are its positional arguments; `of_methods` makes options from the
+    methods' settings. `inherits`: without `--preset`, settings recorded in RUN (or
+    runs/latest) are the lowest layer; `fresh` commands start a new run, and only
+    inherit when nothing else names a model or settings. When one goes on with a run
+    (--resume -o DIR), it takes from there what it would inherit: runs/latest may be
+    another by now.
     """
 
     name: str
@@ -60,9 +64,13 @@ class Command:
         return (*self.every_option, *self.arguments)
 
     def register(self, app: typer.Typer, *, whole: bool = True) -> None:
-        """Add it to a Typer app; without its options unless `whole`, for a list of commands."""
+        """Add it to a Typer app; without its options unless `whole`, for a list of
+        commands.
+        """
         callback = self._callback() if whole else _nothing
-        app.command(self.name, help=self.body.__doc__, epilog=f"Example: {self.example}")(callback)
+        app.command(
+            self.name, help=self.body.__doc__, epilog=f"Example: {self.example}"
+        )(callback)
 
     def _callback(self) -> Callable[..., None]:
         def callback(**values: Any) -> None:
@@ -78,8 +86,14 @@ class Command:
     def _parameters(self) -> list[inspect.Parameter]:
         parameters = []
         for argument in self.arguments:
-            info = typer.Argument(metavar=argument.metavar, help=argument.help, autocompletion=_completion(argument))
-            parameters.append(_parameter(argument.name, argument.kind | None, None, info))
+            info = typer.Argument(
+                metavar=argument.metavar,
+                help=argument.help,
+                autocompletion=_completion(argument),
+            )
+            parameters.append(
+                _parameter(argument.name, argument.kind | None, None, info)
+            )
         for option in self.every_option:
             detail = typer.Option(
                 *option.declarations,
@@ -90,7 +104,12 @@ class Command:
             )
             switch = option.kind is bool and option.path is None
             parameters.append(
-                _parameter(option.name, bool if switch else option.kind | None, False if switch else None, detail)
+                _parameter(
+                    option.name,
+                    bool if switch else option.kind | None,
+                    False if switch else None,
+                    detail,
+                )
             )
         return parameters
 
@@ -100,7 +119,12 @@ def _nothing() -> None:
 
 
 def _parameter(name: str, kind: Any, default: Any, info: Any) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, info],
+    )
 
 
 def _completion(option: Option) -> Callable[[typer.Context, str], list[str]] | None:
@@ -108,7 +132,9 @@ def _completion(option: Option) -> Callable[[typer.Context, str], list[str]] | N
 
 
 class Call:
-    """One invocation of a subcommand: what was typed, and what follows from it, computed when first asked for."""
+    """One invocation of a subcommand: what was typed, and what follows from it,
+    computed when first asked for.
+    """
 
     def __init__(self, command: Command, values: dict[str, Any]) -> None:
         self.stage = command
@@ -129,11 +155,15 @@ class Call:
         """Bar and notes on stderr."""
         from agentcli.reports.progress import TerminalProgress
 
-        return TerminalProgress(quiet=self.values.get("quiet", False), json=self.values.get("json", False))
+        return TerminalProgress(
+            quiet=self.values.get("quiet", False), json=self.values.get("json", False)
+        )
 
     @cached_property
     def source(self) -> Path | None:
-        """The run that settings and model may come from: RUN, else runs/latest, else none."""
+        """The run that settings and model may come from: RUN, else runs/latest, else
+        none.
+        """
         from agentcli.stages.resolve import RUNS, find_run
 
         named = self.values.get("run")
@@ -193,21 +223,30 @@ class Call:
 
         settings = inherited(self.source)
         if settings is not None:
-            self.progress.note(f"settings of {self.source}; choose others with --preset")
+            self.progress.note(
+                f"settings of {self.source}; choose others with --preset"
+            )
         return settings
 
     @cached_property
     def _begun(self) -> dict[str, Any] | None:
-        """The settings that the run which a `fresh` command goes on with was begun with."""
+        """The settings that the run which a `fresh` command goes on with was begun
+        with.
+        """
         from agentcli.stages.session import begun_with
 
-        if not (self.stage.fresh and self.values.get("resume") and self.values.get("out")):
+        if not (
+            self.stage.fresh and self.values.get("resume") and self.values.get("out")
+        ):
             return None
         return begun_with(self.values["out"], self.stage.name)
 
-    def model(self, settings: "Settings | None" = None, *, updated: bool = True) -> str | None:
-        """The model in the order --model, preset, RUN/checkpoint (unless not `updated`: the one RUN was sampled from),
-        RUN's manifest; None for a policy without one."""
+    def model(
+        self, settings: "Settings | None" = None, *, updated: bool = True
+    ) -> str | None:
+        """The model in the order --model, preset, RUN/checkpoint (unless not `updated`:
+        the one RUN was sampled from), RUN's manifest; None for a policy without one.
+        """
         from agentcli.stages.layers import resolve
         from agentcli.stages.resolve import find_model
 
@@ -219,7 +258,9 @@ class Call:
         return find_model(settings, self.source, updated=updated)
 
     def new_run(self) -> Path:
-        """Where a new run is written: -o, else a free folder under runs/. Raises UsageError for --resume without -o."""
+        """Where a new run is written: -o, else a free folder under runs/. Raises
+        UsageError for --resume without -o.
+        """
         from agentcli.stages.resolve import new_run
 
         if self._out is None:
@@ -229,7 +270,9 @@ class Call:
         return self._out
 
     def write_to(self, out: Path) -> Path:
-        """Write to -o if given, else to this existing run. Raises UsageError where no directory can be made."""
+        """Write to -o if given, else to this existing run. Raises UsageError where no
+        directory can be made.
+        """
         from agentcli.stages.resolve import usable
 
         self._out = usable(self.values.get("out") or out)
@@ -237,10 +280,14 @@ class Call:
 
     @property
     def invocation(self) -> "Invocation":
-        """What stages share: the switches for existing output, the command line and the progress."""
+        """What stages share: the switches for existing output, the command line and the
+        progress.
+        """
         from agentcli.stages.session import Invocation
 
-        resume, overwrite = (bool(self.values.get(name)) for name in ("resume", "overwrite"))
+        resume, overwrite = (
+            bool(self.values.get(name)) for name in ("resume", "overwrite")
+        )
         return Invocation(self.command, resume, overwrite, self.progress)
 
     def carry_out(
@@ -251,8 +298,9 @@ class Call:
     ) -> None:
         """Perform a plan and print what came of it; with --dry-run print the plan.
 
-        `settings` are printed in the place of those typed where the inputs decide what one comes to. Raises what the stage raises;
-        a dry run raises the same for what is refused before the work begins.
+        `settings` are printed in the place of those typed where the inputs decide what
+        one comes to. Raises what the stage raises; a dry run raises the same for what
+        is refused before the work begins.
         """
         from agentcli.reports.output import print_result
         from agentcli.stages.session import Session, carry_out
@@ -262,7 +310,13 @@ class Call:
             self.print_plan(plan.inputs, plan.outputs, plan.counts(), settings)
             return
         result = carry_out(plan, perform, self.invocation)
-        print_result(self.stage.name, result, plan.run.path, json=self.values["json"], quiet=self.values["quiet"])
+        print_result(
+            self.stage.name,
+            result,
+            plan.run.path,
+            json=self.values["json"],
+            quiet=self.values["quiet"],
+        )
 
     def print_plan(
         self,
@@ -279,7 +333,10 @@ class Call:
         plan = {
             "command": self.stage.name,
             "settings": msgspec.to_builtins(settings or self.settings),
-            "inputs": {name: None if value is None else str(value) for name, value in inputs.items()},
+            "inputs": {
+                name: None if value is None else str(value)
+                for name, value in inputs.items()
+            },
             "outputs": [str(path) for path in outputs],
             "counts": counts,
         }
@@ -294,7 +351,9 @@ class Call:
         """What to type after an interruption."""
         if "resume" not in self.values or self._out is None:
             return "type the same command again, with --overwrite where output exists"
-        words = [word for word in self.command if word not in ("--resume", "--overwrite")]
+        words = [
+            word for word in self.command if word not in ("--resume", "--overwrite")
+        ]
         if self.values.get("out") is None and self._out != self.values.get("run"):
             words += ["-o", str(self._out)]
         return f"go on with: {shlex.join([*words, '--resume'])}"

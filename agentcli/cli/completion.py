@@ -1,7 +1,9 @@
-"""Names that the shell offers for a value when TAB is pressed: methods, worlds, presets, splits and the like.
+"""Names that the shell offers for a value when TAB is pressed: methods, worlds,
+presets, splits and the like.
 
-Every function takes Typer's context, which knows what was typed so far, and returns names. Where none fits, the shell completes
-paths by itself. Names come from the registries and settings that the stages use. These are imported when they are asked for,
+Every function takes Typer's context, which knows what was typed so far, and returns
+names. Where none fits, the shell completes paths by itself. Names come from the
+registries and settings that the stages use. These are imported when they are asked for,
 and none of them loads torch, transformers or a world's engine.
 """
 
@@ -15,7 +17,9 @@ import typer
 Values = Callable[[typer.Context], list[str]]
 
 ASKED = "_AGENTCLI_COMPLETE" in os.environ
-"""Whether a shell asks. Otherwise Typer need not look at the functions, which would cost each command two milliseconds."""
+"""Whether a shell asks. Otherwise Typer need not look at the functions, which would
+cost each command two milliseconds.
+"""
 
 
 def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
@@ -33,8 +37,9 @@ def fixed(*names: str) -> Values:
 
 
 def _typed(ctx: typer.Context, name: str) -> str | None:
-    """A parameter that was typed before. While an option still lacks its value, Typer has not yet given the positional
-    argument its name."""
+    """A parameter that was typed before. While an option still lacks its value, Typer
+    has not yet given the positional argument its name.
+    """
     if name in ("run", "world") and ctx.params.get(name) is None:
         return next(iter(ctx.args), None)
     value = ctx.params.get(name)
@@ -56,7 +61,9 @@ def credit_methods(ctx: typer.Context) -> list[str]:
 
 
 def credit_files(ctx: typer.Context) -> list[str]:
-    """The credit that RUN (or runs/latest) holds; every method's name where it holds none."""
+    """The credit that RUN (or runs/latest) holds; every method's name where it holds
+    none.
+    """
     from agentcli.stages.resolve import RUNS
 
     folder = Path(_typed(ctx, "run") or RUNS / "latest") / "credit"
@@ -71,7 +78,9 @@ def worlds(ctx: typer.Context) -> list[str]:
 
 
 def splits(ctx: typer.Context) -> list[str]:
-    """The splits of the world that was typed, else of the default one; none where it cannot be made."""
+    """The splits of the world that was typed, else of the default one; none where it
+    cannot be made.
+    """
     from agentcli.environments.registry import make_world
     from agentcli.errors import AgentCliError
     from agentcli.records.settings import EnvironmentSettings

@@ -13,14 +13,22 @@ METHODS_ARGUMENT = Option(
     metavar="METHODS",
     values=completion.credit_methods,
 )
-TOP = Option("top", ("--top",), int, "Steps to list where the methods differ most (10).", panel="Method", metavar="N")
+TOP = Option(
+    "top",
+    ("--top",),
+    int,
+    "Steps to list where the methods differ most (10).",
+    panel="Method",
+    metavar="N",
+)
 
 
 def compare(call: Call) -> None:
     """How far credit methods agree on the trees in RUN.
 
-    A method is read from RUN/credit where that was computed from these trees, else computed with its defaults; nothing is
-    written."""
+    A method is read from RUN/credit where that was computed from these trees, else
+    computed with its defaults; nothing is written.
+    """
     from agentcli.credit.registry import method_names
 
     run = call.values["run"]
@@ -35,7 +43,9 @@ def compare(call: Call) -> None:
     from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.output import print_agreement
 
-    agreement = compare_credit(call.run, names, call.progress, MOST if top is None else top)
+    agreement = compare_credit(
+        call.run, names, call.progress, MOST if top is None else top
+    )
     print_agreement(agreement, json=call.values["json"])
 
 

@@ -3,10 +3,24 @@
 from pathlib import Path
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.options import ENV, LAYERS, OUT, OVERWRITE, PACE, POLICY, REPORTING, RESUME, SAMPLING, WORLD, Option
+from agentcli.cli.options import (
+    ENV,
+    LAYERS,
+    OUT,
+    OVERWRITE,
+    PACE,
+    POLICY,
+    REPORTING,
+    RESUME,
+    SAMPLING,
+    WORLD,
+    Option,
+)
 from agentcli.errors import UsageError
 
-COUNT = Option("count", ("--count",), int, "Demonstrations to write.", "demos.count", "Method", "N")
+COUNT = Option(
+    "count", ("--count",), int, "Demonstrations to write.", "demos.count", "Method", "N"
+)
 ANNOTATE = Option(
     "annotate",
     ("--annotate",),
@@ -21,7 +35,9 @@ PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
 
 
 def demos(call: Call) -> None:
-    """Write demonstrations: trajectories of an expert, or of any policy, one short sentence of reasoning per step."""
+    """Write demonstrations: trajectories of an expert, or of any policy, one short
+    sentence of reasoning per step.
+    """
     import msgspec
 
     settings = call.settings
@@ -40,10 +56,13 @@ def _annotate(call: Call, out: Path, model: str | None) -> None:
     from agentcli.stages.annotate import perform, plan
     from agentcli.stages.resolve import find_run
 
-    typed = next((option for option in PLAYS if call.values[option.name] is not None), None)
+    typed = next(
+        (option for option in PLAYS if call.values[option.name] is not None), None
+    )
     if typed is not None:
         raise UsageError(
-            f"{typed.names[0]} has no effect with --annotate, which plays nothing; leave one of the two out"
+            f"{typed.names[0]} has no effect with --annotate, which plays nothing; "
+            "leave one of the two out"
         )
     source = find_run(call.values["annotate"])
     call.carry_out(plan(call.settings, source, out, model=model), perform)
@@ -55,7 +74,10 @@ COMMAND = Command(
     options=(
         *LAYERS,
         *WORLD,
-        *(option.to("demos.policy") if option is POLICY else option for option in SAMPLING),
+        *(
+            option.to("demos.policy") if option is POLICY else option
+            for option in SAMPLING
+        ),
         COUNT,
         ANNOTATE,
         *PACE,

@@ -1,4 +1,6 @@
-"""Options that were typed but cannot take effect with the settings they meet: refused instead of ignored."""
+"""Options that were typed but cannot take effect with the settings they meet: refused
+instead of ignored.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,12 +12,25 @@ if TYPE_CHECKING:
     from agentcli.records.settings import Settings
 
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
-MODEL_ONLY = {*LOADED_HERE, "policy.model", "policy.temperature", "evaluation.temperature"}
+MODEL_ONLY = {
+    *LOADED_HERE,
+    "policy.model",
+    "policy.temperature",
+    "evaluation.temperature",
+}
 
 
-def refuse_without_effect(options: "Iterable[Option]", flags: Mapping[str, Any], settings: "Settings") -> None:
-    """Raises UsageError naming the first option among `flags` (setting path -> value) that changes nothing, and why."""
-    names = {option.path: option.names[0] for option in options if option.path and option.names}
+def refuse_without_effect(
+    options: "Iterable[Option]", flags: Mapping[str, Any], settings: "Settings"
+) -> None:
+    """Raises UsageError naming the first option among `flags` (setting path -> value)
+    that changes nothing, and why.
+    """
+    names = {
+        option.path: option.names[0]
+        for option in options
+        if option.path and option.names
+    }
     typed = [path for path in names if path in flags]
     kind = settings.demos.policy if "demos.policy" in names else settings.policy.kind
     for path in typed:
@@ -36,13 +51,25 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
     if path in MODEL_ONLY and policy in MODEL_FREE:
         return f"with --policy {policy}, which asks no model; leave one of the two out"
     if path in LOADED_HERE and policy == "openai":
-        return "with --policy openai, where the server loads the model; leave one of the two out"
+        return (
+            "with --policy openai, where the server loads the model; leave one of "
+            "the two out"
+        )
     if path == "policy.endpoint.base_url" and policy != "openai":
         return f"with --policy {policy}; add --policy openai or leave it out"
     if path.startswith("train.") and path.removeprefix("train.") in _unread(settings):
-        return f"with train.objective {settings.train.objective}, which does not read it; leave it out"
-    if path in ("environment.split", "evaluation.split") and settings.environment.panel is not None:
-        return f"with the panel file {settings.environment.panel}; leave one of the two out"
+        return (
+            f"with train.objective {settings.train.objective}, which does not read "
+            "it; leave it out"
+        )
+    if (
+        path in ("environment.split", "evaluation.split")
+        and settings.environment.panel is not None
+    ):
+        return (
+            f"with the panel file {settings.environment.panel}; leave one of the two "
+            "out"
+        )
     return None
 
 
@@ -61,7 +88,11 @@ def _why_not_history(settings: "Settings") -> str | None:
     style = settings.prompt.style or make_world(settings.environment).card.dialect
     method = settings.rollout.method
     fixed = dialect_class(style, settings.rollout.numbered).fixed
-    return f"with prompt.style {style} and rollout.method {method}: {fixed}; leave it out" if fixed else None
+    return (
+        f"with prompt.style {style} and rollout.method {method}: {fixed}; leave it out"
+        if fixed
+        else None
+    )
 
 
 def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
@@ -69,7 +100,13 @@ def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
     from agentcli.policies.registry import MODEL_FREE
 
     if settings.rollout.leaves == 1:
-        return "with rollout.leaves 1, where nothing has a sibling; raise --leaves or leave it out"
+        return (
+            "with rollout.leaves 1, where nothing has a sibling; raise --leaves or "
+            "leave it out"
+        )
     if settings.policy.temperature == 0 and policy not in MODEL_FREE:
-        return "with policy.temperature 0, where every draw is the same; raise --temperature or leave it out"
+        return (
+            "with policy.temperature 0, where every draw is the same; raise "
+            "--temperature or leave it out"
+        )
     return None

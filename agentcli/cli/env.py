@@ -23,8 +23,18 @@ from agentcli.cli.options import (
 )
 from agentcli.errors import AgentCliError, UsageError
 
-PLAYED = Option("tasks", ("--tasks",), int, "Tasks to play, spread over the panel (6).", None, "World", "N")
-OUT_FILE = dataclasses.replace(OUT, help="Where to write it; to stdout without it.", metavar="FILE")
+PLAYED = Option(
+    "tasks",
+    ("--tasks",),
+    int,
+    "Tasks to play, spread over the panel (6).",
+    None,
+    "World",
+    "N",
+)
+OUT_FILE = dataclasses.replace(
+    OUT, help="Where to write it; to stdout without it.", metavar="FILE"
+)
 WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 
@@ -38,7 +48,9 @@ def list_worlds(call: Call) -> None:
 
 
 def check(call: Call) -> None:
-    """Play the expert on some tasks: each must end with the full reward and replay exactly."""
+    """Play the expert on some tasks: each must end with the full reward and replay
+    exactly.
+    """
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:
         raise UsageError(f"--tasks {tasks}: play at least one task")
@@ -51,12 +63,15 @@ def check(call: Call) -> None:
     failed = [row for row in rows if row["problem"] is not None]
     if failed:
         raise AgentCliError(
-            f"{len(failed)} of {len(rows)} tasks failed, first {failed[0]['task']}: {failed[0]['problem']}"
+            f"{len(failed)} of {len(rows)} tasks failed, first {failed[0]['task']}: "
+            f"{failed[0]['problem']}"
         )
 
 
 def panel(call: Call) -> None:
-    """Print the panel of a split as JSON, narrowed by --where and --tasks; with -o write it as a file for --panel."""
+    """Print the panel of a split as JSON, narrowed by --where and --tasks; with -o
+    write it as a file for --panel.
+    """
     import msgspec
 
     from agentcli.records.files import write_json
@@ -66,7 +81,11 @@ def panel(call: Call) -> None:
     call.refuse_existing(out)
     if call.dry:
         outputs = [] if out is None else [out]
-        call.print_plan({"panel": call.settings.environment.panel}, outputs, {"tasks": len(found.tasks)})
+        call.print_plan(
+            {"panel": call.settings.environment.panel},
+            outputs,
+            {"tasks": len(found.tasks)},
+        )
         return
     if out is None:
         print(msgspec.json.encode(found).decode())
@@ -76,7 +95,9 @@ def panel(call: Call) -> None:
 
 
 COMMANDS = (
-    Command(name="list", body=list_worlds, options=(JSON,), example="agentcli env list"),
+    Command(
+        name="list", body=list_worlds, options=(JSON,), example="agentcli env list"
+    ),
     Command(
         name="check",
         body=check,

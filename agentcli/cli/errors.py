@@ -1,7 +1,8 @@
 """The end of a command: one line on stderr and the exit code, whatever went wrong.
 
-0 done, 1 failed, 2 usage, 3 bad data, 4 environment or dependency missing, 130 interrupted. A traceback is shown only
-under AGENTCLI_DEBUG=1. Mistakes in the command line itself are usage.py's to explain (exit code 2).
+0 done, 1 failed, 2 usage, 3 bad data, 4 environment or dependency missing, 130
+interrupted. A traceback is shown only under AGENTCLI_DEBUG=1. Mistakes in the command
+line itself are usage.py's to explain (exit code 2).
 """
 
 import errno
@@ -21,7 +22,9 @@ LONGEST = 1000
 
 @contextmanager
 def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
-    """Turn exceptions of the block into one line and an exit code. `when_interrupted` says how to go on."""
+    """Turn exceptions of the block into one line and an exit code. `when_interrupted`
+    says how to go on.
+    """
     try:
         yield
     except AgentCliError as error:
@@ -33,7 +36,10 @@ def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
             raise _end(_unexpected(error), FAILED) from error
         from agentcli.requirements import remedy_for
 
-        raise _end(f"{error.name} is not installed; type: {remedy_for(error.name or '')}", MISSING) from error
+        raise _end(
+            f"{error.name} is not installed; type: {remedy_for(error.name or '')}",
+            MISSING,
+        ) from error
     except (typer.Exit, typer.Abort):
         raise
     except OSError as error:
@@ -45,7 +51,11 @@ def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
 
 
 def _refused_by_system(error: OSError, when_interrupted: Callable[[], str]) -> str:
-    what = f"{error.filename}: {error.strerror}" if error.filename is not None else str(error.strerror)
+    what = (
+        f"{error.filename}: {error.strerror}"
+        if error.filename is not None
+        else str(error.strerror)
+    )
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"{what}; make room, then {when_interrupted()}"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -76,11 +86,13 @@ def say(message: str) -> None:
 def one_line(message: str) -> str:
     """Make one line of a message that a terminal shows as it is.
 
-    White space becomes a space, and what cannot be printed is escaped. A very long message loses its middle, since its end
-    says what to type.
+    White space becomes a space, and what cannot be printed is escaped. A very long
+    message loses its middle, since its end says what to type.
     """
     words = " ".join(message.split())
-    line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in words)
+    line = "".join(
+        letter if letter.isprintable() else repr(letter)[1:-1] for letter in words
+    )
     if len(line) <= LONGEST:
         return line
     half = LONGEST // 2

@@ -6,7 +6,9 @@ from agentcli.cli.options import RUN_ARGUMENT
 
 
 def evaluate(call: Call) -> None:
-    """Success rate with its interval on a whole panel, every episode once; writes RUN/evaluation/."""
+    """Success rate with its interval on a whole panel, every episode once; writes
+    RUN/evaluation/.
+    """
     from agentcli.stages.evaluate import perform, plan_evaluation
 
     model = call.model()

@@ -1,4 +1,6 @@
-"""What eval, pass-at-k and test-time-branch share: their options and the folder they write to."""
+"""What eval, pass-at-k and test-time-branch share: their options and the folder they
+write to.
+"""
 
 from pathlib import Path
 
@@ -24,21 +26,40 @@ from agentcli.cli.options import (
     Option,
 )
 
-SAMPLES = Option("samples", ("--samples",), int, "Episodes per task.", "evaluation.samples", "Method", "N")
+SAMPLES = Option(
+    "samples",
+    ("--samples",),
+    int,
+    "Episodes per task.",
+    "evaluation.samples",
+    "Method",
+    "N",
+)
 LABEL = Option(
-    "label", ("--label",), str, "Name of the files in evaluation/.", "evaluation.label", "Files and output", "NAME"
+    "label",
+    ("--label",),
+    str,
+    "Name of the files in evaluation/.",
+    "evaluation.label",
+    "Files and output",
+    "NAME",
 )
 COMMON = (
     *LAYERS,
     ENV,
     DATA,
-    SPLIT.to("evaluation.split", "Split; without it the one that the world is evaluated on."),
+    SPLIT.to(
+        "evaluation.split", "Split; without it the one that the world is evaluated on."
+    ),
     TASKS.to("evaluation.tasks"),
     PANEL,
     WHERE,
     SHARD,
     MAX_STEPS,
-    *(option.to("evaluation.temperature") if option is TEMPERATURE else option for option in SAMPLING),
+    *(
+        option.to("evaluation.temperature") if option is TEMPERATURE else option
+        for option in SAMPLING
+    ),
     BUDGET.to("evaluation.budget"),
     *PACE,
     LABEL,
@@ -54,6 +75,10 @@ def folder(call: Call) -> Path:
     named, policy = call.values["run"], call.settings.policy
     if named is not None:
         return call.write_to(named)
-    if call.source is not None and policy.model is None and policy.kind == "transformers":
+    if (
+        call.source is not None
+        and policy.model is None
+        and policy.kind == "transformers"
+    ):
         return call.write_to(call.source)
     return call.new_run()

@@ -6,11 +6,15 @@ from agentcli.errors import UsageError
 
 
 def merge(call: Call) -> None:
-    """Join the runs of all shards (--shard I/N) into the run that the unsharded command would have written."""
+    """Join the runs of all shards (--shard I/N) into the run that the unsharded command
+    would have written.
+    """
     from agentcli.stages.merge import perform, plan
 
     if not call.values["shards"]:
-        raise UsageError("name the run directories of all shards: agentcli merge SHARD... -o DIR")
+        raise UsageError(
+            "name the run directories of all shards: agentcli merge SHARD... -o DIR"
+        )
     for one in plan(call.values["shards"], call.new_run()):
         call.carry_out(one, perform, one.settings)
 

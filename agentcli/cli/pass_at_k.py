@@ -4,12 +4,24 @@ from agentcli.cli.command import Call, Command
 from agentcli.cli.evaluation import COMMON, folder
 from agentcli.cli.options import RUN_ARGUMENT, Option
 
-SAMPLED = Option("n", ("--n", "-n"), int, "Samples per task.", "evaluation.n", "Method", "N")
-ATTEMPTS = Option("k", ("--k", "-k"), int, "Attempts allowed; at most n.", "evaluation.k", "Method", "K")
+SAMPLED = Option(
+    "n", ("--n", "-n"), int, "Samples per task.", "evaluation.n", "Method", "N"
+)
+ATTEMPTS = Option(
+    "k",
+    ("--k", "-k"),
+    int,
+    "Attempts allowed; at most n.",
+    "evaluation.k",
+    "Method",
+    "K",
+)
 
 
 def pass_at_k(call: Call) -> None:
-    """Chance that one of k attempts succeeds, from n samples per task; writes RUN/evaluation/."""
+    """Chance that one of k attempts succeeds, from n samples per task; writes
+    RUN/evaluation/.
+    """
     from agentcli.stages.evaluate import perform, plan_pass_at_k
 
     model = call.model()

@@ -4,7 +4,14 @@ import sys
 from pathlib import Path
 
 from agentcli.cli.command import Call, Command
-from agentcli.cli.options import COPY_ARGUMENT, DRY_RUN, JSON, OVERWRITE, PRESET_ARGUMENT, QUIET
+from agentcli.cli.options import (
+    COPY_ARGUMENT,
+    DRY_RUN,
+    JSON,
+    OVERWRITE,
+    PRESET_ARGUMENT,
+    QUIET,
+)
 from agentcli.errors import UsageError, WriteError
 
 
@@ -14,7 +21,10 @@ def list_presets(call: Call) -> None:
     from agentcli.stages.layers import list_presets as found
 
     rows = [
-        {"preset": path.stem, "for": path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")}
+        {
+            "preset": path.stem,
+            "for": path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
+        }
         for path in found()
     ]
     print_rows("presets", rows, json=call.values["json"])
@@ -28,11 +38,17 @@ def show(call: Call) -> None:
 
     path = _named(call)
     values = read_yaml(path)
-    print(json.dumps(values) if call.values["json"] else path.read_text(encoding="utf-8").rstrip())
+    print(
+        json.dumps(values)
+        if call.values["json"]
+        else path.read_text(encoding="utf-8").rstrip()
+    )
 
 
 def copy(call: Call) -> None:
-    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there; `-c FILE` then takes the place of --preset."""
+    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there;
+    `-c FILE` then takes the place of --preset.
+    """
     import shlex
 
     from agentcli.records.files import write_atomic
@@ -41,7 +57,9 @@ def copy(call: Call) -> None:
     path = _named(call)
     read_yaml(path)
     file = call.values["file"] or Path(path.name)
-    folder = file.is_dir() or any(word.endswith("/") and Path(word) == file for word in call.command)
+    folder = file.is_dir() or any(
+        word.endswith("/") and Path(word) == file for word in call.command
+    )
     file = file / path.name if folder else file
     if file.exists() and file.samefile(path):
         raise UsageError(f"{file} is the preset itself; name another FILE")
@@ -52,15 +70,24 @@ def copy(call: Call) -> None:
         try:
             write_atomic(file, path.read_bytes())
         except WriteError as error:
-            raise WriteError(f"{str(error).rpartition(';')[0]}; name another FILE") from error
+            raise WriteError(
+                f"{str(error).rpartition(';')[0]}; name another FILE"
+            ) from error
         if not call.values["quiet"]:
-            mine, theirs = shlex.join(["-c", str(file)]), shlex.join(["--preset", call.values["preset"]])
-            print(f"change it, then type {mine} in the place of {theirs}", file=sys.stderr)
+            mine, theirs = (
+                shlex.join(["-c", str(file)]),
+                shlex.join(["--preset", call.values["preset"]]),
+            )
+            print(
+                f"change it, then type {mine} in the place of {theirs}", file=sys.stderr
+            )
     print(file)
 
 
 def _named(call: Call) -> Path:
-    """The preset that was typed. Raises UsageError without one, and with the nearest name for an unknown one."""
+    """The preset that was typed. Raises UsageError without one, and with the nearest
+    name for an unknown one.
+    """
     from agentcli.stages.layers import find_preset
 
     if call.values["preset"] is None:
@@ -69,7 +96,9 @@ def _named(call: Call) -> Path:
 
 
 COMMANDS = (
-    Command(name="list", body=list_presets, options=(JSON,), example="agentcli preset list"),
+    Command(
+        name="list", body=list_presets, options=(JSON,), example="agentcli preset list"
+    ),
     Command(
         name="show",
         body=show,

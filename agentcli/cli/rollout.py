@@ -19,7 +19,9 @@ from agentcli.cli.options import (
 
 
 def rollout(call: Call) -> None:
-    """Grow one tree of steps per task. Without --preset, -c or --model, with the settings and the model of runs/latest."""
+    """Grow one tree of steps per task. Without --preset, -c or --model, with the
+    settings and the model of runs/latest.
+    """
     from agentcli.exploration.registry import check
     from agentcli.stages.rollout import perform, plan
 
@@ -33,7 +35,23 @@ COMMAND = Command(
     body=rollout,
     inherits=True,
     fresh=True,
-    options=(*LAYERS, *WORLD, SHARD, *SAMPLING, METHOD, *GROWTH, ITERATION, *PACE, OUT, RESUME, OVERWRITE, *REPORTING),
+    options=(
+        *LAYERS,
+        *WORLD,
+        SHARD,
+        *SAMPLING,
+        METHOD,
+        *GROWTH,
+        ITERATION,
+        *PACE,
+        OUT,
+        RESUME,
+        OVERWRITE,
+        *REPORTING,
+    ),
     of_methods=method_options,
-    example="agentcli rollout --preset quickstart --model runs/sft/checkpoint --method spark --tasks 16 -o runs/x",
+    example=(
+        "agentcli rollout --preset quickstart --model runs/sft/checkpoint --method "
+        "spark --tasks 16 -o runs/x"
+    ),
 )

@@ -18,11 +18,21 @@ from agentcli.cli.options import (
     method_options,
 )
 
-ITERATIONS = Option("iterations", ("--iterations",), int, "Times round the loop.", "run.iterations", "Method", "K")
+ITERATIONS = Option(
+    "iterations",
+    ("--iterations",),
+    int,
+    "Times round the loop.",
+    "run.iterations",
+    "Method",
+    "K",
+)
 
 
 def run(call: Call) -> None:
-    """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET names method and world."""
+    """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET
+    names method and world.
+    """
     from agentcli.exploration.registry import check
     from agentcli.stages.loop import perform, plan
 
@@ -37,7 +47,20 @@ COMMAND = Command(
     arguments=(PRESET_ARGUMENT,),
     inherits=True,
     fresh=True,
-    options=(CONFIG, SET, ITERATIONS, *WORLD, *SAMPLING, *GROWTH, *PACE, TRACKER, OUT, RESUME, OVERWRITE, *REPORTING),
+    options=(
+        CONFIG,
+        SET,
+        ITERATIONS,
+        *WORLD,
+        *SAMPLING,
+        *GROWTH,
+        *PACE,
+        TRACKER,
+        OUT,
+        RESUME,
+        OVERWRITE,
+        *REPORTING,
+    ),
     of_methods=method_options,
     example="agentcli run quickstart --model runs/sft/checkpoint -o runs/rl",
 )

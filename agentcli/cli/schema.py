@@ -6,7 +6,9 @@ from agentcli.errors import UsageError
 
 
 def schema(call: Call) -> None:
-    """Print the JSON Schema of a record (task, step, tree, credit, episode, panel, manifest, ...) or of the settings."""
+    """Print the JSON Schema of a record (task, step, tree, credit, episode, panel,
+    manifest, ...) or of the settings.
+    """
     import json
 
     from agentcli.analysis.schema import json_schema, kind_names
@@ -17,4 +19,10 @@ def schema(call: Call) -> None:
     print(json.dumps(json_schema(name), indent=2))
 
 
-COMMAND = Command(name="schema", body=schema, arguments=(SCHEMA_ARGUMENT,), options=(), example="agentcli schema tree")
+COMMAND = Command(
+    name="schema",
+    body=schema,
+    arguments=(SCHEMA_ARGUMENT,),
+    options=(),
+    example="agentcli schema tree",
+)

@@ -16,7 +16,9 @@ from agentcli.cli.options import (
 
 
 def sft(call: Call) -> None:
-    """Fine-tune a model on the demonstrations in one RUN or several; `--model tiny` makes one from scratch."""
+    """Fine-tune a model on the demonstrations in one RUN or several; `--model tiny`
+    makes one from scratch.
+    """
     from agentcli.stages.sft import perform, plan
 
     runs = [call.run, *(call.values["more"] or [])]
@@ -30,7 +32,9 @@ COMMAND = Command(
     inherits=True,
     options=(
         *LAYERS,
-        MODEL.to("sft.model", "Model directory, hub id, or `tiny` to make one from scratch."),
+        MODEL.to(
+            "sft.model", "Model directory, hub id, or `tiny` to make one from scratch."
+        ),
         SEED,
         TRACKER,
         OUT,

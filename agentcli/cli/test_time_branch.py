@@ -13,11 +13,15 @@ def voting_options() -> tuple[Option, ...]:
 
 
 def test_time_branch(call: Call) -> None:
-    """Evaluate with a vote: where the policy says <explore>, sample the next decision several times and go on as the vote says."""
+    """Evaluate with a vote: where the policy says <explore>, sample the next decision
+    several times and go on as the vote says.
+    """
     from agentcli.stages.evaluate import perform, plan_test_time_branch
 
     model = call.model()
-    call.carry_out(plan_test_time_branch(call.settings, folder(call), model=model), perform)
+    call.carry_out(
+        plan_test_time_branch(call.settings, folder(call), model=model), perform
+    )
 
 
 COMMAND = Command(

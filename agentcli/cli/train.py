@@ -2,7 +2,18 @@
 
 from agentcli.cli import completion
 from agentcli.cli.command import Call, Command
-from agentcli.cli.options import LAYERS, MODEL, OUT, OVERWRITE, REPORTING, RESUME, RUN_ARGUMENT, SEED, TRACKER, Option
+from agentcli.cli.options import (
+    LAYERS,
+    MODEL,
+    OUT,
+    OVERWRITE,
+    REPORTING,
+    RESUME,
+    RUN_ARGUMENT,
+    SEED,
+    TRACKER,
+    Option,
+)
 from agentcli.errors import UsageError
 
 CREDIT = Option(
@@ -19,7 +30,8 @@ UPDATE = Option(
     "update",
     ("--update",),
     str,
-    "Steps: assigned (those with an advantage), critical (of these, those with a sibling), all (only children inherit).",
+    "Steps: assigned (those with an advantage), critical (of these, those with a "
+    "sibling), all (only children inherit).",
     "train.update",
     "Method",
     "WHICH",
@@ -36,7 +48,9 @@ RECOMPUTE = Option(
 
 
 def train(call: Call) -> None:
-    """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that of -o."""
+    """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that
+    of -o.
+    """
     from agentcli.stages.train import perform, plan
 
     settings = call.settings
@@ -44,7 +58,8 @@ def train(call: Call) -> None:
     model = call.model(updated=False)
     if model is None:
         raise UsageError(
-            f"policy.kind is {settings.policy.kind}, which has no weights to train; name a model with --model DIR|ID"
+            f"policy.kind is {settings.policy.kind}, which has no weights to train; "
+            "name a model with --model DIR|ID"
         )
     update = plan(settings, run, call.write_to(run), model=model)
     call.carry_out(update, perform, update.used)
@@ -55,6 +70,18 @@ COMMAND = Command(
     body=train,
     arguments=(RUN_ARGUMENT,),
     inherits=True,
-    options=(*LAYERS, MODEL, CREDIT, UPDATE, RECOMPUTE, SEED, TRACKER, OUT, RESUME, OVERWRITE, *REPORTING),
+    options=(
+        *LAYERS,
+        MODEL,
+        CREDIT,
+        UPDATE,
+        RECOMPUTE,
+        SEED,
+        TRACKER,
+        OUT,
+        RESUME,
+        OVERWRITE,
+        *REPORTING,
+    ),
     example="agentcli train runs/x",
 )

@@ -1,8 +1,10 @@
-"""Explains mistakes in the command line itself on one line, with what to type to see the right words.
+"""Explains mistakes in the command line itself on one line, with what to type to see
+the right words.
 
-A mistake is an unknown command or option, reported with the nearest name, a value that is missing or of the wrong type, or
-an argument too many. What is wrong is read from the words and from the vocabulary of the commands; Typer's exception only
-says which word it stumbled over.
+A mistake is an unknown command or option, reported with the nearest name, a value that
+is missing or of the wrong type, or an argument too many. What is wrong is read from the
+words and from the vocabulary of the commands; Typer's exception only says which word it
+stumbled over.
 """
 
 import itertools
@@ -34,7 +36,9 @@ def explain(error: Exception, words: Sequence[str], commands: Commands) -> str:
     return f"{_problem(error, words, node, path)} type: {help}"
 
 
-def _find(words: Sequence[str], commands: Commands) -> tuple["Command | Commands", list[str]]:
+def _find(
+    words: Sequence[str], commands: Commands
+) -> tuple["Command | Commands", list[str]]:
     """The command or group that the words name, and its path."""
     node: Command | Commands = commands
     path: list[str] = []
@@ -50,7 +54,9 @@ def _find(words: Sequence[str], commands: Commands) -> tuple["Command | Commands
     return node, path
 
 
-def _problem(error: Exception, words: Sequence[str], node: "Command | Commands", path: list[str]) -> str:
+def _problem(
+    error: Exception, words: Sequence[str], node: "Command | Commands", path: list[str]
+) -> str:
     message = str(getattr(error, "message", error)).rstrip(".")
     message = message[:1].lower() + message[1:]
     option = getattr(error, "option_name", None)
@@ -58,13 +64,18 @@ def _problem(error: Exception, words: Sequence[str], node: "Command | Commands",
         problem = _problem_of_command(error, option, words, node)
         if problem is not None:
             return problem
-        # A BadParameter names the option; of the others one must be told what the command takes.
+        # A BadParameter names the option; of the others one must be told what the
+        # command takes.
         if not isinstance(error, typer.BadParameter):
             message = f"{_takes(node)}: {message}"
         return f"{message};"
     if option is not None:
-        return f"no option {option};{_nearest(option, HELP if path else BEFORE_A_COMMAND)}"
-    unknown = next((word for word in words[len(path) :] if not word.startswith("-")), None)
+        return (
+            f"no option {option};{_nearest(option, HELP if path else BEFORE_A_COMMAND)}"
+        )
+    unknown = next(
+        (word for word in words[len(path) :] if not word.startswith("-")), None
+    )
     if unknown is None:
         return f"{message};"
     name = " ".join([*path, unknown])
@@ -72,7 +83,9 @@ def _problem(error: Exception, words: Sequence[str], node: "Command | Commands",
     return f"no command {name};{_nearest(unknown, list(node), group)}"
 
 
-def _problem_of_command(error: Exception, option: str | None, words: Sequence[str], command: Command) -> str | None:
+def _problem_of_command(
+    error: Exception, option: str | None, words: Sequence[str], command: Command
+) -> str | None:
     options = {name: known for known in command.every_option for name in known.names}
     for word, after in itertools.pairwise(words):
         if word in options and options[word].takes_value and after in options:
@@ -84,12 +97,18 @@ def _problem_of_command(error: Exception, option: str | None, words: Sequence[st
         return f"no option {option};{_nearest(option, [*HELP, *options])}"
     for name in getattr(getattr(error, "param", None), "opts", ()):
         if name in options and options[name].kind in EXPECTED:
-            return f"{_typed(words, options[name].names)}: expected {EXPECTED[options[name].kind]};"
+            return (
+                f"{_typed(words, options[name].names)}: expected "
+                f"{EXPECTED[options[name].kind]};"
+            )
     return None
 
 
 def _takes(command: Command) -> str:
-    return f"{command.name} takes {' and '.join(str(known.metavar) for known in command.arguments) or 'options only'}"
+    return (
+        f"{command.name} takes "
+        f"{' and '.join(str(known.metavar) for known in command.arguments) or 'options only'}"
+    )
 
 
 def _typed(words: Sequence[str], names: Sequence[str]) -> str:
@@ -97,7 +116,9 @@ def _typed(words: Sequence[str], names: Sequence[str]) -> str:
     for place in reversed(range(len(words))):
         name, equals, value = words[place].partition("=")
         if name in names:
-            return f"{name} {value if equals else ' '.join(words[place + 1 : place + 2])}"
+            return (
+                f"{name} {value if equals else ' '.join(words[place + 1 : place + 2])}"
+            )
     return names[0]
 
 

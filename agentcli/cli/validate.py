@@ -14,8 +14,10 @@ from agentcli.errors import DataError, UsageError
 def validate(call: Call) -> None:
     """Check files line by line.
 
-    Trees, credit, episodes, panels, manifests, metrics, settings; for a run directory all of its files, and that they belong
-    together. Names file, line and field of the first fault of each; exit code 3 if there is any."""
+    Trees, credit, episodes, panels, manifests, metrics, settings; for a run directory
+    all of its files, and that they belong together. Names file, line and field of the
+    first fault of each; exit code 3 if there is any.
+    """
     import json
 
     from agentcli.analysis.validate import check
@@ -28,9 +30,22 @@ def validate(call: Call) -> None:
         sound = sound and problem is None
         if call.values["json"]:
             line = None if problem is None else one_line(problem)
-            print(json.dumps({"file": str(file), "kind": kind, "records": records, "problem": line}))
+            print(
+                json.dumps(
+                    {
+                        "file": str(file),
+                        "kind": kind,
+                        "records": records,
+                        "problem": line,
+                    }
+                )
+            )
         elif problem is None:
-            print(f"{file}: {records} record{'' if records == 1 else 's'} of {kind}, fine", file=sys.stderr)
+            print(
+                f"{file}: {records} record{'' if records == 1 else 's'} of {kind}, "
+                "fine",
+                file=sys.stderr,
+            )
         if problem is not None:
             say(problem)
     if not sound:

@@ -1,9 +1,12 @@
-"""arpo: grpo over the leaves, a shared step taking the mean of its leaves' advantages (ARPO as in 003 App. C.5 and eq. 22).
+"""arpo: grpo over the leaves, a shared step taking the mean of its leaves' advantages
+(ARPO as in 003 App. C.5 and eq. 22).
 
-    A_shared = 1/d sum_i (R_i - mean) / (std + 1e-6) = (mean of the d leaves' R - mean) / (std + 1e-6)
+    A_shared = 1/d sum_i (R_i - mean) / (std + 1e-6) = (mean of the d leaves' R - mean)
+    / (std + 1e-6)
 
-Merging the prefix is what defines the method, and every leaf counts once: there is no `prefix` and no `over`. 003 App. A.1 shows
-that this is biased where a state's continuations are unevenly forked; carl is not.
+Merging the prefix is what defines the method, and every leaf counts once: there is no
+`prefix` and no `over`. 003 App. A.1 shows that this is biased where a state's
+continuations are unevenly forked; carl is not.
 """
 
 from agentcli.credit.common import Normalise, PenaltySwitches
@@ -19,7 +22,8 @@ WITHOUT = {
     "form": "there is one form",
 }
 EQUATIONS = outcome_among_leaves(
-    meaning="how the mean outcome of its leaves compares within the group of leaves", source="003 App. C.5, eq. 22"
+    meaning="how the mean outcome of its leaves compares within the group of leaves",
+    source="003 App. C.5, eq. 22",
 )
 
 
@@ -42,4 +46,6 @@ def evidence(tree: Tree, settings: ArpoSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     step, ends = row_leaves(survey, "merge", row)
     scale = outcome_scale(survey, normalise=settings.normalise)
-    return outcome_evidence(tree, survey, settings, step, ends, scale, settings.normalise)
+    return outcome_evidence(
+        tree, survey, settings, step, ends, scale, settings.normalise
+    )

@@ -1,6 +1,7 @@
 """carl: how much an action changes the expected outcome (003 section 5, Algorithm 2).
 
-Bottom up, the expected reward of a state is the mean over its children, whatever was forked below them (eq. 10):
+Bottom up, the expected reward of a state is the mean over its children, whatever was
+forked below them (eq. 10):
 
     E[R(u)] = 1/n sum_v E[R(v)]        a leaf: its outcome reward
 
@@ -8,13 +9,16 @@ Top down, the advantage of the action u -> v is what it adds (eq. 11):
 
     A(u -> v) = E[R(v)] - E[R(u)]
 
-Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased however unevenly the tree was forked
-(App. A.1). Only steps with a sibling are trained (eq. 13); `update: all` trains the rest too, an only child taking the advantage of
-the step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a part, for `train --update all`. Errored
-children are left out. `first_phase` leaves out actions of the first N0 trajectories, which started from scratch (Tree.roots); the
-advantages of the others still rest on all leaves.
-The penalty p of an invalid step is its own: it changes no expectation and is baselined among siblings like the reward,
-A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an only child inherits no penalty.
+Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased
+however unevenly the tree was forked (App. A.1). Only steps with a sibling are trained
+(eq. 13); `update: all` trains the rest too, an only child taking the advantage of the
+step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a
+part, for `train --update all`. Errored children are left out. `first_phase` leaves out
+actions of the first N0 trajectories, which started from scratch (Tree.roots); the
+advantages of the others still rest on all leaves. The penalty p of an invalid step is
+its own: it changes no expectation and is baselined among siblings like the reward, A(u
+-> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an only child
+inherits no penalty.
 """
 
 import math
@@ -29,28 +33,61 @@ from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
 
 WITHOUT = {
     "normalise": "a difference of expectations is divided by nothing",
-    "penalty": "it divides by no std: a penalty costs at most itself, and is baselined among siblings",
+    "penalty": (
+        "it divides by no std: a penalty costs at most itself, and is baselined "
+        "among siblings"
+    ),
     "over": "its baseline is the mean over siblings, not over a group",
     "prefix": "a shared step has one expectation",
     "form": "there is one form",
 }
 EXPECTED = "expected reward after step {step}: mean over its children, up to the leaves"
 EQUATIONS = (
-    Equation("expected", None, "expected reward after the step: mean over its children, up to the leaves"),
-    Equation("baseline", "mean_siblings", "expected reward of the state that it leaves", "003 eq. 10"),
-    Equation("outcome", "expected - baseline", "what the action adds to the expected reward", "003 eq. 11"),
+    Equation(
+        "expected",
+        None,
+        "expected reward after the step: mean over its children, up to the leaves",
+    ),
+    Equation(
+        "baseline",
+        "mean_siblings",
+        "expected reward of the state that it leaves",
+        "003 eq. 10",
+    ),
+    Equation(
+        "outcome",
+        "expected - baseline",
+        "what the action adds to the expected reward",
+        "003 eq. 11",
+    ),
     Equation("own_penalty", None, "penalty, of an invalid step only"),
-    Equation("penalty", "mean_penalties - own_penalty", "the penalty, baselined among siblings"),
+    Equation(
+        "penalty",
+        "mean_penalties - own_penalty",
+        "the penalty, baselined among siblings",
+    ),
     Equation(ADVANTAGE, "outcome + penalty", "of a step with siblings", "003 eq. 13"),
 )
 ONLY_CHILD_EQUATIONS = (
-    Equation("expected_above", None, "expected reward after the nearest step before it that has siblings"),
     Equation(
-        ADVANTAGE, "expected_above - mean_siblings", "an only child takes the gain of that step", "003 eq. 11, 16"
+        "expected_above",
+        None,
+        "expected reward after the nearest step before it that has siblings",
+    ),
+    Equation(
+        ADVANTAGE,
+        "expected_above - mean_siblings",
+        "an only child takes the gain of that step",
+        "003 eq. 11, 16",
     ),
 )
 UNFORKED_EQUATIONS = (
-    Equation(ADVANTAGE, "0", "neither it nor any step before it has a sibling to be compared with", "003 eq. 16"),
+    Equation(
+        ADVANTAGE,
+        "0",
+        "neither it nor any step before it has a sibling to be compared with",
+        "003 eq. 16",
+    ),
 )
 
 
@@ -58,19 +95,22 @@ class CarlSettings(Switches, kw_only=True):
     """Raises UsageError naming the field."""
 
     update: Literal["critical", "all"] = "critical"
-    """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16)."""
+    """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16).
+    """
     first_phase: Literal["all", "forked", "none"] = "all"
-    """Which actions of the first N0 trajectories are trained. all: those with a sibling, as of any other (eq. 13). forked: those
-    whose state was forked later; the N0 first actions are siblings from the start and do not count as forked. none: no action of
-    theirs (App. C.1). The |D_upd| of 003 Table 2 fits `forked` for the 4B model (32.0 = 2N) and neither for 3B. Needs trees that
-    say N0 (Tree.roots)."""
+    """Which actions of the first N0 trajectories are trained. all: those with a
+    sibling, as of any other (eq. 13). forked: those whose state was forked later; the
+    N0 first actions are siblings from the start and do not count as forked. none: no
+    action of theirs (App. C.1). The |D_upd| of 003 Table 2 fits `forked` for the 4B
+    model (32.0 = 2N) and neither for 3B. Needs trees that say N0 (Tree.roots).
+    """
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
     """One StepCredit per step.
 
-    parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands). An only child that gets no advantage has
-    the part inherited.
+    parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands).
+    An only child that gets no advantage has the part inherited.
     """
     survey = survey_of(tree, settings)
     children = survey.children()
@@ -92,8 +132,15 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
             credits.append(unassigned(step, reason, inherited))
             continue
         penalty = mean_penalties[parent] - survey.penalties[step] if critical else 0.0
-        parts = {"expected": expected[step], "baseline": expected[parent], "outcome": gains[step], "penalty": penalty}
-        credits.append(StepCredit(step=step, advantage=gains[step] + penalty, parts=parts))
+        parts = {
+            "expected": expected[step],
+            "baseline": expected[parent],
+            "outcome": gains[step],
+            "penalty": penalty,
+        }
+        credits.append(
+            StepCredit(step=step, advantage=gains[step] + penalty, parts=parts)
+        )
     return Credit(task=tree.task.id, method="carl", steps=credits)
 
 
@@ -107,25 +154,33 @@ def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
 
 
 def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
-    """The steps of the first phase that are not trained. Raises DataError for a tree that does not say what its first phase is."""
+    """The steps of the first phase that are not trained. Raises DataError for a tree
+    that does not say what its first phase is.
+    """
     if settings.first_phase == "all":
         return set()
     if tree.roots is None:
         raise DataError(
-            f"task {shown(tree.task.id)}: roots: is not set, so the first phase is not known; sample with rollout --method carl "
-            "(treerl, treerpo, arpo, spark), or leave credit.first_phase at all"
+            f"task {shown(tree.task.id)}: roots: is not set, so the first phase is "
+            "not known; sample with rollout --method carl (treerl, treerpo, arpo, "
+            "spark), or leave credit.first_phase at all"
         )
     first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
         return first
-    forked = {parent for step, parent in enumerate(survey.parents) if survey.live[step] and step not in first}
+    forked = {
+        parent
+        for step, parent in enumerate(survey.parents)
+        if survey.live[step] and step not in first
+    }
     return {step for step in first if survey.parents[step] not in forked}
 
 
 def first_phase(parents: list[int], roots: int) -> set[int]:
     """The steps of the first `roots` trajectories.
 
-    They are the first children of the initial state, and from there the first child of each, in the order of their ids.
+    They are the first children of the initial state, and from there the first child of
+    each, in the order of their ids.
     """
     first: set[int] = set()
     begun = 0
@@ -142,7 +197,9 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
 
 
 def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
-    """E[R] after every step, and of the root as last element (eq. 10); 0 where all leaves below errored."""
+    """E[R] after every step, and of the root as last element (eq. 10); 0 where all
+    leaves below errored.
+    """
     expected = list(survey.rewards)
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
@@ -154,7 +211,9 @@ def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
 
 
 def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row. An only child is explained by the nearest step before it that has siblings."""
+    """What EQUATIONS need for one row. An only child is explained by the nearest step
+    before it that has siblings.
+    """
     survey = survey_of(tree, settings)
     children = survey.children()
     expected = expected_rewards(survey, children)
@@ -167,13 +226,20 @@ def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
     siblings = children[survey.parents[step]]
     own = {siblings.index(step)}
     states = [(sibling, expected[sibling], 1.0) for sibling in siblings]
-    evidence.group("siblings", "expected rewards after the steps that were sampled from one state", states, own)
+    evidence.group(
+        "siblings",
+        "expected rewards after the steps that were sampled from one state",
+        states,
+        own,
+    )
     if step != row:
         evidence.equations = ONLY_CHILD_EQUATIONS
         evidence.add("expected_above", expected[step], EXPECTED.format(step=step))
         evidence.words[ADVANTAGE] = f"an only child takes the gain of step {step}"
         return evidence
     penalties = [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings]
-    evidence.group("penalties", "penalties of the siblings, of invalid steps only", penalties, own)
+    evidence.group(
+        "penalties", "penalties of the siblings, of invalid steps only", penalties, own
+    )
     evidence.add("own_penalty", survey.penalties[step])
     return evidence

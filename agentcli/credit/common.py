@@ -1,7 +1,9 @@
-"""What all credit methods share: the vocabulary of switches, the marks of a row without advantage, the statistics.
+"""What all credit methods share: the vocabulary of switches, the marks of a row without
+advantage, the statistics.
 
-A switch has one name and one meaning everywhere, and a method's settings hold only those that can matter for it: a class below,
-and the method's own fields. The registry refuses every other. What is computed from a tree before a method looks at it is in
+A switch has one name and one meaning everywhere, and a method's settings hold only
+those that can matter for it: a class below, and the method's own fields. The registry
+refuses every other. What is computed from a tree before a method looks at it is in
 group.py (leaves, normalisation, rows) and returns.py (discounting).
 """
 
@@ -20,13 +22,17 @@ ERRORED = "errored"
 ONLY_CHILD = "only child"
 """Why carl leaves out a step without siblings."""
 FIRST_PHASE = "first phase"
-"""Why carl leaves out a step of the trajectories that started from scratch (first_phase)."""
+"""Why carl leaves out a step of the trajectories that started from scratch
+(first_phase).
+"""
 LARGEST = 1e9
 """No setting and no reward is larger."""
 NO_SCORE = Fraction(0)
 
 SUMMANDS = ("action", "trajectory", "step")
-"""Parts of an advantage whose share of rows with a signal is counted; dpepo's `step` is a factor."""
+"""Parts of an advantage whose share of rows with a signal is counted; dpepo's `step` is
+a factor.
+"""
 
 Normalise = Literal["std", "mean"]
 
@@ -37,11 +43,14 @@ class Switches(Section, kw_only=True):
     success_reward: float = 1.0
     """Outcome reward R of a success, or of a score of 1; see `outcome`."""
     outcome: Literal["success", "score"] = "success"
-    """What R is. success: success_reward for a success, else 0. score: success_reward times the sum of the world's own rewards over
-    the trajectory, however it ended (F1, or a score in [0, 1]); nothing is clipped."""
+    """What R is. success: success_reward for a success, else 0. score: success_reward
+    times the sum of the world's own rewards over the trajectory, however it ended (F1,
+    or a score in [0, 1]); nothing is clipped.
+    """
     invalid_penalty: float = 0.1
-    """Taken from a malformed or inadmissible step's own score, inside the baseline where the method has one (unless `penalty` is
-    outside)."""
+    """Taken from a malformed or inadmissible step's own score, inside the baseline
+    where the method has one (unless `penalty` is outside).
+    """
 
     def __post_init__(self) -> None:
         in_range(self, "success_reward", above=0)
@@ -49,12 +58,17 @@ class Switches(Section, kw_only=True):
 
 
 class PenaltySwitches(Switches, kw_only=True):
-    """Switches of methods that compare scores within a group: a penalty can stand before or after the comparison."""
+    """Switches of methods that compare scores within a group: a penalty can stand
+    before or after the comparison.
+    """
 
     penalty: Literal["inside", "outside"] = "inside"
-    """inside: invalid_penalty lowers the score before it is normalised (the releases). A group of equal outcomes then has the
-    penalties for its only spread, and one invalid step of many gets an advantage of several stds. outside: scores are normalised
-    without it, and the advantage of an invalid step is lowered by invalid_penalty itself, once: no penalty costs more."""
+    """inside: invalid_penalty lowers the score before it is normalised (the releases).
+    A group of equal outcomes then has the penalties for its only spread, and one
+    invalid step of many gets an advantage of several stds. outside: scores are
+    normalised without it, and the advantage of an invalid step is lowered by
+    invalid_penalty itself, once: no penalty costs more.
+    """
 
 
 class RowSwitches(PenaltySwitches, kw_only=True):
@@ -66,14 +80,23 @@ class RowSwitches(PenaltySwitches, kw_only=True):
     form: Literal["paper", "release"] = "paper"
     """paper: the paper's definition. release: what the authors' code computes."""
     over: Literal["trajectories", "steps"] | None = None
-    """Whether every trajectory counts once (paper) or every step row (release: long trajectories weigh more)."""
+    """Whether every trajectory counts once (paper) or every step row (release: long
+    trajectories weigh more).
+    """
     prefix: Literal["merge", "duplicate"] | None = None
-    """A step shared by several leaves: one row with the mean over its leaves (paper) or one row per leaf (release)."""
+    """A step shared by several leaves: one row with the mean over its leaves (paper) or
+    one row per leaf (release).
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
         release = self.form == "release"
-        require(not release or self.penalty == "inside", "penalty", self.penalty, "'inside' where form is release")
+        require(
+            not release or self.penalty == "inside",
+            "penalty",
+            self.penalty,
+            "'inside' where form is release",
+        )
         self.over = self.over or ("steps" if release else "trajectories")
         self.prefix = self.prefix or ("duplicate" if release else "merge")
 
@@ -89,22 +112,44 @@ class StateSwitches(GroupSwitches, kw_only=True):
     """Switches of methods that also compare the steps which leave one state."""
 
     state: StateForm = "paper"
-    """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text that was read (observation)."""
+    """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text
+    that was read (observation).
+    """
     similarity: str = "exact"
-    """Which states are one: only equal texts (exact), whatever `state` takes for one, or clusters of similar texts:
-    difflib:THRESHOLD, embedding:THRESHOLD with THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4)."""
+    """Which states are one: only equal texts (exact), whatever `state` takes for one,
+    or clusters of similar texts: difflib:THRESHOLD, embedding:THRESHOLD with THRESHOLD
+    in (0, 1] (similarity.py; 002 App. B.1, C.4).
+    """
     embedding_model: str | None = None
     """Directory of the sentence-embedding model of similarity embedding:THRESHOLD."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         kind, threshold = parse_similarity(self.similarity)
-        require(kind in ("exact", "difflib", "embedding"), "similarity", self.similarity, SIMILARITIES)
-        require((kind == "exact") == (threshold is None), "similarity", self.similarity, SIMILARITIES)
-        require(threshold is None or 0 < threshold <= 1, "similarity", self.similarity, SIMILARITIES)
+        require(
+            kind in ("exact", "difflib", "embedding"),
+            "similarity",
+            self.similarity,
+            SIMILARITIES,
+        )
+        require(
+            (kind == "exact") == (threshold is None),
+            "similarity",
+            self.similarity,
+            SIMILARITIES,
+        )
+        require(
+            threshold is None or 0 < threshold <= 1,
+            "similarity",
+            self.similarity,
+            SIMILARITIES,
+        )
         if kind == "embedding":
             require(
-                self.embedding_model is not None, "embedding_model", None, "the directory of a sentence-embedding model"
+                self.embedding_model is not None,
+                "embedding_model",
+                None,
+                "the directory of a sentence-embedding model",
             )
         else:
             require(
@@ -115,11 +160,16 @@ class StateSwitches(GroupSwitches, kw_only=True):
             )
 
 
-SIMILARITIES = "exact, difflib:THRESHOLD or embedding:THRESHOLD with a threshold above 0 and at most 1"
+SIMILARITIES = (
+    "exact, difflib:THRESHOLD or embedding:THRESHOLD with a threshold above 0 and at "
+    "most 1"
+)
 
 
 def parse_similarity(text: str) -> tuple[str, float | None]:
-    """ "difflib:0.9" -> ("difflib", 0.9); a threshold that is no number is NaN, and hence in no range."""
+    """ "difflib:0.9" -> ("difflib", 0.9); a threshold that is no number is NaN, and
+    hence in no range.
+    """
     kind, colon, threshold = text.partition(":")
     try:
         return kind, float(threshold) if colon else None
@@ -134,18 +184,29 @@ def require(holds: bool, field: str, value: object, what: str) -> None:
 
 
 def in_range(
-    settings: Section, *fields: str, above: float | None = None, least: float | None = None, most: float = LARGEST
+    settings: Section,
+    *fields: str,
+    above: float | None = None,
+    least: float | None = None,
+    most: float = LARGEST,
 ) -> None:
     """Require finite numbers above `above`, or at least `least`, and at most `most`."""
     for field in fields:
         value = getattr(settings, field)
         low = value > above if above is not None else value >= (least or 0)
         bound = f"above {above:g}" if above is not None else f"at least {least or 0:g}"
-        require(low and value <= most, field, value, f"a number {bound} and at most {most:g}")
+        require(
+            low and value <= most,
+            field,
+            value,
+            f"a number {bound} and at most {most:g}",
+        )
 
 
 def scores(tree: Tree) -> list[Fraction]:
-    """Per step the exact sum of the world's own rewards from the initial state to it, the step included."""
+    """Per step the exact sum of the world's own rewards from the initial state to it,
+    the step included.
+    """
     totals: list[Fraction] = []
     for step in tree.steps:
         total = totals[step.parent] if step.parent is not None else NO_SCORE
@@ -155,7 +216,9 @@ def scores(tree: Tree) -> list[Fraction]:
     return totals
 
 
-def unassigned(step: int, reason: str, parts: dict[str, float] | None = None) -> StepCredit:
+def unassigned(
+    step: int, reason: str, parts: dict[str, float] | None = None
+) -> StepCredit:
     """The row of a step that has no advantage."""
     return StepCredit(step=step, advantage=None, parts=parts or {}, masked=reason)
 
@@ -188,7 +251,8 @@ class GraphSizes:
 
 
 class CreditStatistics:
-    """A running summary of the credit of many trees (Welford) for the manifest, with warnings.
+    """A running summary of the credit of many trees (Welford) for the manifest, with
+    warnings.
 
     `outcome`: what the method's outcome rewards are (Switches.outcome).
     """
@@ -220,24 +284,38 @@ class CreditStatistics:
         self._masked += len(credit.steps) - len(given)
         self._zero += given.count(0.0)
         for name in SUMMANDS:
-            parts = [row.parts[name] for row in credit.steps if row.advantage is not None and name in row.parts]
+            parts = [
+                row.parts[name]
+                for row in credit.steps
+                if row.advantage is not None and name in row.parts
+            ]
             if parts:
-                self._nonzero[name] = self._nonzero.get(name, 0) + len(parts) - parts.count(0.0)
+                self._nonzero[name] = (
+                    self._nonzero.get(name, 0) + len(parts) - parts.count(0.0)
+                )
         if given:
             mean = math.fsum(given) / len(given)
             if not math.isfinite(mean):
-                raise DataError(f"task {tree.task.id}: credit {credit.method} gives an advantage that is not finite")
+                raise DataError(
+                    f"task {tree.task.id}: credit {credit.method} gives an advantage "
+                    "that is not finite"
+                )
             shift, total = mean - self._mean, before + len(given)
-            self._squares += math.fsum((value - mean) ** 2 for value in given) + shift**2 * before * len(given) / total
+            self._squares += (
+                math.fsum((value - mean) ** 2 for value in given)
+                + shift**2 * before * len(given) / total
+            )
             self._mean += shift * len(given) / total
 
     def summary(self) -> dict[str, Any]:
         """The figures over all trees; null where there is nothing to average.
 
-        Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift |mean| / spread (a baselined method has
-        little), the share of exact zeros, and by summand the share where it is not zero (`nonzero`). Over all rows the share of
-        masked ones. Trees in which nobody succeeded; trees whose outcome rewards are all equal. `graphs`: sizes of the state
-        graphs (002 Table 9), where the method builds any.
+        Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift
+        |mean| / spread (a baselined method has little), the share of exact zeros, and
+        by summand the share where it is not zero (`nonzero`). Over all rows the share
+        of masked ones. Trees in which nobody succeeded; trees whose outcome rewards are
+        all equal. `graphs`: sizes of the state graphs (002 Table 9), where the method
+        builds any.
         """
         assigned = self._rows - self._masked
         spread = math.sqrt(self._squares / (assigned - 1)) if assigned > 1 else None
@@ -250,7 +328,9 @@ class CreditStatistics:
             "drift": abs(self._mean) / spread if spread else None,
             "share_zero": self._zero / assigned if assigned else None,
             "share_masked": self._masked / self._rows if self._rows else None,
-            "nonzero": {name: count / assigned for name, count in self._nonzero.items()},
+            "nonzero": {
+                name: count / assigned for name, count in self._nonzero.items()
+            },
             "groups_without_success": self._without_success,
             "groups_all_equal": self._all_equal,
             **({"graphs": sizes} if sizes else {}),
@@ -258,7 +338,9 @@ class CreditStatistics:
 
     @property
     def warnings(self) -> list[str]:
-        """One line per reason why nothing can be learnt from the file; empty where something can."""
+        """One line per reason why nothing can be learnt from the file; empty where
+        something can.
+        """
         assigned = self._rows - self._masked
         if self._rows == 0:
             return ["there is nothing to learn: no step in any tree"]
@@ -267,6 +349,8 @@ class CreditStatistics:
         if self._zero < assigned:
             return []
         return [
-            f"there is nothing to learn: all {assigned} advantages are zero; {self._without_success} of {self._trees} trees have "
-            f"no success, {self._all_equal} have equal outcomes: sample more leaves, or tasks that succeed sometimes"
+            f"there is nothing to learn: all {assigned} advantages are zero; "
+            f"{self._without_success} of {self._trees} trees have no success, "
+            f"{self._all_equal} have equal outcomes: sample more leaves, or tasks "
+            "that succeed sometimes"
         ]

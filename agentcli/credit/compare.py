@@ -1,9 +1,12 @@
-"""How far credit methods agree on the same trees: correlations over steps, opposite signs, and where they differ most.
+"""How far credit methods agree on the same trees: correlations over steps, opposite
+signs, and where they differ most.
 
-Fed tree by tree, with one Credit per method; what is kept of a step is a number per method. Up to SAMPLE steps everything is exact;
-of more a uniform sample of that many is kept, so memory is bounded. A step with several rows (prefix: duplicate) counts once, with
-the mean of its rows by their weights, and a masked one has no advantage; a pair of methods is compared over the steps to which both
-give one. Advantages within RESOLUTION of one another are ties, and within it of 0 zeros: what differs less is float noise.
+Fed tree by tree, with one Credit per method; what is kept of a step is a number per
+method. Up to SAMPLE steps everything is exact; of more a uniform sample of that many is
+kept, so memory is bounded. A step with several rows (prefix: duplicate) counts once,
+with the mean of its rows by their weights, and a masked one has no advantage; a pair of
+methods is compared over the steps to which both give one. Advantages within RESOLUTION
+of one another are ties, and within it of 0 zeros: what differs less is float noise.
 """
 
 import random
@@ -22,9 +25,13 @@ RESOLUTION = 1e-9
 
 
 class Comparison:
-    """Collects trees with their credit, then answers. `names`: of the methods, in the order of the credits given to `add`."""
+    """Collects trees with their credit, then answers. `names`: of the methods, in the
+    order of the credits given to `add`.
+    """
 
-    def __init__(self, names: Sequence[str], sample: int = SAMPLE, seed: int = 0) -> None:
+    def __init__(
+        self, names: Sequence[str], sample: int = SAMPLE, seed: int = 0
+    ) -> None:
         self.names = list(names)
         self.steps = 0
         """Steps that were added."""
@@ -54,7 +61,9 @@ class Comparison:
         return len(self._columns[0])
 
     def methods(self) -> list[dict[str, Any]]:
-        """Per method: steps with an advantage, share of steps without, share of zeros, mean and spread (std) of the rest."""
+        """Per method: steps with an advantage, share of steps without, share of zeros,
+        mean and spread (std) of the rest.
+        """
         found = []
         for name, column in zip(self.names, self._columns, strict=False):
             values = np.asarray(column)
@@ -64,7 +73,9 @@ class Comparison:
                     "method": name,
                     "steps": len(given),
                     "share_masked": 1 - len(given) / max(len(values), 1),
-                    "share_zero": float(np.mean(np.abs(given) <= RESOLUTION)) if len(given) else None,
+                    "share_zero": float(np.mean(np.abs(given) <= RESOLUTION))
+                    if len(given)
+                    else None,
                     "mean": float(np.mean(given)) if len(given) else None,
                     "spread": float(np.std(given, ddof=1)) if len(given) > 1 else None,
                 }
@@ -74,27 +85,42 @@ class Comparison:
     def agreement(self) -> list[dict[str, Any]]:
         """Rows per pair of methods, by task kind and over all of them (kind None).
 
-        A row has the steps to which both give an advantage, Pearson's and Spearman's correlation there (None where one of them is
-        constant), the share of opposite signs, and that of zeros in one method only.
+        A row has the steps to which both give an advantage, Pearson's and Spearman's
+        correlation there (None where one of them is constant), the share of opposite
+        signs, and that of zeros in one method only.
         """
-        values, kinds = dict(zip(self.names, self._values(), strict=True)), np.asarray(self._columns[-1])
+        values, kinds = (
+            dict(zip(self.names, self._values(), strict=True)),
+            np.asarray(self._columns[-1]),
+        )
         found = []
         for one, other in combinations(self.names, 2):
             both = ~(np.isnan(values[one]) | np.isnan(values[other]))
-            parts = [(name, both & (kinds == number)) for name, number in sorted(self._kinds.items())]
+            parts = [
+                (name, both & (kinds == number))
+                for name, number in sorted(self._kinds.items())
+            ]
             found += [
-                {"methods": [one, other], "kind": kind, **_agreement(values[one][part], values[other][part])}
+                {
+                    "methods": [one, other],
+                    "kind": kind,
+                    **_agreement(values[one][part], values[other][part]),
+                }
                 for kind, part in [*parts, (None, both)]
             ]
         return found
 
     def disagreements(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` steps where the methods differ most; largest distance first, then file order.
+        """Up to `most` steps where the methods differ most; largest distance first,
+        then file order.
 
-        A row has line, step, the advantages by method, and the distance between the largest and the smallest of them, each in
-        units of its method's root mean square.
+        A row has line, step, the advantages by method, and the distance between the
+        largest and the smallest of them, each in units of its method's root mean
+        square.
         """
-        scaled = np.vstack([values / _root_mean_square(values) for values in self._values()])
+        scaled = np.vstack(
+            [values / _root_mean_square(values) for values in self._values()]
+        )
         given = ~np.isnan(scaled)
         high = np.where(given, scaled, -np.inf).max(axis=0, initial=-np.inf)
         low = np.where(given, scaled, np.inf).min(axis=0, initial=np.inf)
@@ -116,22 +142,34 @@ class Comparison:
         ]
 
     def _values(self) -> list["np.ndarray[Any, np.dtype[np.float64]]"]:
-        """Per method the advantages by step, NaN for none, with ties made equal (rounded to RESOLUTION)."""
-        return [np.round(np.asarray(column), 9) for column in self._columns[: len(self.names)]]
+        """Per method the advantages by step, NaN for none, with ties made equal
+        (rounded to RESOLUTION).
+        """
+        return [
+            np.round(np.asarray(column), 9)
+            for column in self._columns[: len(self.names)]
+        ]
 
 
 def by_step(credit: Credit, steps: int) -> list[float]:
-    """The advantage of every step: the weighted mean over its rows that have one, NaN where there is none."""
+    """The advantage of every step: the weighted mean over its rows that have one, NaN
+    where there is none.
+    """
     totals, weights = [0.0] * steps, [0.0] * steps
     for row in credit.steps:
         if row.advantage is not None:
             totals[row.step] += row.weight * row.advantage
             weights[row.step] += row.weight
-    return [total / weight if weight else np.nan for total, weight in zip(totals, weights, strict=True)]
+    return [
+        total / weight if weight else np.nan
+        for total, weight in zip(totals, weights, strict=True)
+    ]
 
 
 def pearson(one: Any, other: Any) -> float | None:
-    """Pearson's correlation of two columns; None where one is constant, or there are fewer than two rows."""
+    """Pearson's correlation of two columns; None where one is constant, or there are
+    fewer than two rows.
+    """
     if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
         return None
     return float(np.clip(np.corrcoef(one, other)[0, 1], -1.0, 1.0))
@@ -150,7 +188,9 @@ def _agreement(first: Any, second: Any) -> dict[str, Any]:
         "pearson": pearson(first, second),
         "spearman": pearson(ranks(first), ranks(second)),
         "share_opposite": float(np.mean(first * second < 0)) if steps else None,
-        "share_zero_in_one": float(np.mean((first == 0) != (second == 0))) if steps else None,
+        "share_zero_in_one": float(np.mean((first == 0) != (second == 0)))
+        if steps
+        else None,
     }
 
 

@@ -1,11 +1,15 @@
-"""How a method's parts make an advantage: equations beside the method, which --explain evaluates and shows line by line.
+"""How a method's parts make an advantage: equations beside the method, which --explain
+evaluates and shows line by line.
 
-A method has a table `EQUATIONS`, from what the tree says down to a last one named "advantage". A formula is arithmetic (+ - * / **
-and brackets) over names. A name is a part of the row (StepCredit.parts), a numeric setting, a number of the row's Evidence, or
-what an earlier equation defines. A part that is a Python keyword is written with an underscore behind it (`return_`).
+A method has a table `EQUATIONS`, from what the tree says down to a last one named
+"advantage". A formula is arithmetic (+ - * / ** and brackets) over names. A name is a
+part of the row (StepCredit.parts), a numeric setting, a number of the row's Evidence,
+or what an earlier equation defines. A part that is a Python keyword is written with an
+underscore behind it (`return_`).
 
-An equation that names a part must come to the value of that part, and the last one to the advantage that the method assigned;
-explain.py holds them to it. So the table cannot say one thing while the method computes another. Nothing here prints.
+An equation that names a part must come to the value of that part, and the last one to
+the advantage that the method assigned; explain.py holds them to it. So the table cannot
+say one thing while the method computes another. Nothing here prints.
 """
 
 import ast
@@ -39,8 +43,9 @@ _OPERATORS = {
 class Equation:
     """One line of a method's table.
 
-    Without a formula it only says what a number is that the tree or the settings give. `among` names a group: the formula is then
-    a score, and the line is how that score compares within the group.
+    Without a formula it only says what a number is that the tree or the settings give.
+    `among` names a group: the formula is then a score, and the line is how that score
+    compares within the group.
     """
 
     name: str
@@ -74,14 +79,18 @@ class Member(msgspec.Struct):
 
 
 class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
-    """What a score is compared with. With W the sum of the weights: mean = sum(w x) / W, std^2 = sum(w (x - mean)^2) / (W - 1)."""
+    """What a score is compared with. With W the sum of the weights: mean = sum(w x) /
+    W, std^2 = sum(w (x - mean)^2) / (W - 1).
+    """
 
     name: str
     what: str
     of: str = "step"
     """What Member.step counts: step, or copy (of the environment)."""
     how: str = "mean"
-    """How scores are compared: std, mean (no division), leave-one-out, or zero (nobody differs from another)."""
+    """How scores are compared: std, mean (no division), leave-one-out, or zero (nobody
+    differs from another).
+    """
     members: list[Member]
     mean: float
     std: float | None
@@ -94,7 +103,9 @@ class Evidence:
     """What the equations of one row need beside its parts and the settings."""
 
     numbers: dict[str, float] = field(default_factory=dict)
-    """By name. A number that an equation defines too stands in the place of that equation."""
+    """By name. A number that an equation defines too stands in the place of that
+    equation.
+    """
     words: dict[str, str] = field(default_factory=dict)
     """What a number or a line is, where that differs from row to row."""
     groups: dict[str, ScoreGroup] = field(default_factory=dict)
@@ -117,19 +128,25 @@ class Evidence:
         how: str = "mean",
         of: str = "step",
     ) -> None:
-        """A group of entries; `own` holds the positions of the row's. `scale` is what the method made of the group."""
+        """A group of entries; `own` holds the positions of the row's. `scale` is what
+        the method made of the group.
+        """
         live = [entry for entry in entries if entry[2] > 0]
         plain = scale_of(live, "mean", 0.0)
         std = None
         if plain.weight > 1 + 1e-9:
-            squares = math.fsum([weight * (score - plain.center) ** 2 for _, score, weight in live])
+            squares = math.fsum(
+                [weight * (score - plain.center) ** 2 for _, score, weight in live]
+            )
             std = math.sqrt(squares / (plain.weight - 1))
         self.groups[name] = ScoreGroup(
             name=name,
             what=what,
             of=of,
             how="zero" if scale is not None and scale.factor == 0 else how,
-            members=[Member(*entry, own=place in own) for place, entry in enumerate(entries)],
+            members=[
+                Member(*entry, own=place in own) for place, entry in enumerate(entries)
+            ],
             mean=plain.center,
             std=std,
             weight=plain.weight,
@@ -151,7 +168,11 @@ class Account:
         """Those that are shown."""
         self._evidence = evidence
         self._parts = {_spelled(name): value for name, value in parts.items()}
-        self._settings = {name: value for name, value in settings.items() if isinstance(value, int | float)}
+        self._settings = {
+            name: value
+            for name, value in settings.items()
+            if isinstance(value, int | float)
+        }
         self._meanings = {equation.name: equation.meaning for equation in equations}
         for equation in _with_charge(equations, parts):
             if equation.formula is not None and equation.name not in evidence.numbers:
@@ -159,7 +180,9 @@ class Account:
 
     @property
     def advantage(self) -> float:
-        """The value of the last line. Raises AgentCliError where that is not the advantage."""
+        """The value of the last line. Raises AgentCliError where that is not the
+        advantage.
+        """
         last = self.entries[-1] if self.entries else None
         if not isinstance(last, Line) or last.name != ADVANTAGE:
             raise AgentCliError(f"the method's EQUATIONS do not end with {ADVANTAGE}")
@@ -188,12 +211,20 @@ class Account:
             self._show(f"mean_{equation.among}")
             formula, meaning = compared(formula, meaning, group)
         value = evaluate(formula, self.numbers)
-        line = Line(name=equation.name, value=value, formula=formula, what=meaning, source=equation.source)
+        line = Line(
+            name=equation.name,
+            value=value,
+            formula=formula,
+            what=meaning,
+            source=equation.source,
+        )
         self.entries.append(line)
         self.numbers[equation.name] = value
 
     def _show(self, name: str) -> None:
-        """Show a number that is not shown yet. Raises KeyError for a name that nothing gives."""
+        """Show a number that is not shown yet. Raises KeyError for a name that nothing
+        gives.
+        """
         if name in self.numbers:
             return
         statistic, _, group_name = name.partition("_")
@@ -224,7 +255,10 @@ def compared(score: str, meaning: str, group: ScoreGroup) -> tuple[str, str]:
         return "0", f"{meaning}: 0, {why_zero(group)}"
     if group.std is None:
         alone = f"({score}) / (1 + {EPSILON:g})" if group.how == "std" else score
-        return alone, f"{meaning}; alone in its group, the release takes no mean from it"
+        return (
+            alone,
+            f"{meaning}; alone in its group, the release takes no mean from it",
+        )
     if group.how == "std":
         return f"{difference} / ({std} + {EPSILON:g})", meaning
     if group.how == "leave-one-out":
@@ -244,19 +278,29 @@ def why_zero(group: ScoreGroup) -> str:
 
 
 def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
-    """The value of arithmetic over named numbers. Raises KeyError for an unknown name, AgentCliError for anything else."""
+    """The value of arithmetic over named numbers. Raises KeyError for an unknown name,
+    AgentCliError for anything else.
+    """
     return _value(ast.parse(formula, mode="eval").body, numbers)
 
 
 def names_in(formula: str) -> Iterator[str]:
     """The names of a formula, from left to right."""
-    names = (node for node in ast.walk(ast.parse(formula, mode="eval")) if isinstance(node, ast.Name))
+    names = (
+        node
+        for node in ast.walk(ast.parse(formula, mode="eval"))
+        if isinstance(node, ast.Name)
+    )
     for node in sorted(names, key=lambda node: node.col_offset):
         yield node.id
 
 
-def _with_charge(equations: Sequence[Equation], parts: Mapping[str, float]) -> list[Equation]:
-    """The table, ended by the charge where penalties stand outside the comparison (Survey.credited)."""
+def _with_charge(
+    equations: Sequence[Equation], parts: Mapping[str, float]
+) -> list[Equation]:
+    """The table, ended by the charge where penalties stand outside the comparison
+    (Survey.credited).
+    """
     if "charge" not in parts or not equations:
         return list(equations)
     *before, last = equations
@@ -271,7 +315,11 @@ def _spelled(part: str) -> str:
 
 def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return float(_OPERATORS[type(node.op)](_value(node.left, numbers), _value(node.right, numbers)))
+        return float(
+            _OPERATORS[type(node.op)](
+                _value(node.left, numbers), _value(node.right, numbers)
+            )
+        )
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, numbers)
     if isinstance(node, ast.Name):

@@ -1,7 +1,10 @@
-"""Why a step has the advantage it has: the step itself, its rows, and the method's account of one of them.
+"""Why a step has the advantage it has: the step itself, its rows, and the method's
+account of one of them.
 
-The account evaluates the method's EQUATIONS (equations.py), and is held against the advantage and the parts that `assign` gave. A
-row without an advantage comes with the reason. A method without EQUATIONS (an installed one may have none) is shown with its parts.
+The account evaluates the method's EQUATIONS (equations.py), and is held against the
+advantage and the parts that `assign` gave. A row without an advantage comes with the
+reason. A method without EQUATIONS (an installed one may have none) is shown with its
+parts.
 """
 
 from typing import Any
@@ -17,11 +20,16 @@ from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Vali
 PRECISION = 1e-9
 """Relative to the largest number of the account."""
 REASONS = {
-    ERRORED: "every leaf below it errored: the engine or the policy broke, which says nothing about the step",
-    ONLY_CHILD: "it was the only action tried in its state, so there is nothing to compare it with (003 eq. 13); "
-    "train --update all gives it the advantage of the step before (eq. 16)",
-    FIRST_PHASE: "it is of a trajectory that started from scratch, and credit.first_phase trains no such step, or only those whose "
-    "state was forked later (003 App. C.1, Table 2)",
+    ERRORED: (
+        "every leaf below it errored: the engine or the policy broke, which says "
+        "nothing about the step"
+    ),
+    ONLY_CHILD: "it was the only action tried in its state, so there is nothing to "
+    "compare it with (003 eq. 13); train --update all gives it the "
+    "advantage of the step before (eq. 16)",
+    FIRST_PHASE: "it is of a trajectory that started from scratch, and "
+    "credit.first_phase trains no such step, or only those whose state "
+    "was forked later (003 App. C.1, Table 2)",
 }
 """Of the marks that methods set, in words."""
 
@@ -34,7 +42,9 @@ class Peer(msgspec.Struct):
 
 
 class Explanation(msgspec.Struct, kw_only=True):
-    """One step and the account of one of its rows; texts as recorded, hence to be escaped by whoever prints them."""
+    """One step and the account of one of its rows; texts as recorded, hence to be
+    escaped by whoever prints them.
+    """
 
     task: str
     kind: str
@@ -65,22 +75,32 @@ class Explanation(msgspec.Struct, kw_only=True):
     row: int
     """Which of its rows is told, from 0."""
     rows: list[float | None]
-    """The advantages of all rows of this step; several where prefixes are duplicated."""
+    """The advantages of all rows of this step; several where prefixes are duplicated.
+    """
     account: list[Line | ScoreGroup]
     """Empty for a masked row, and for a method that gives no account."""
     peers: dict[int, Peer]
     """The steps of its groups, by id."""
 
 
-def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, explainer: Explainer | None) -> Explanation:
-    """What `credit.steps[row]` comes from; `credit` is what the method gave `tree` with these `settings`.
+def explain(
+    tree: Tree,
+    credit: Credit,
+    row: int,
+    settings: msgspec.Struct,
+    explainer: Explainer | None,
+) -> Explanation:
+    """What `credit.steps[row]` comes from; `credit` is what the method gave `tree` with
+    these `settings`.
 
     Raises AgentCliError when the account does not come to the advantage.
     """
     entry = credit.steps[row]
     step = tree.steps[entry.step]
     account = _account(tree, settings, row, entry, explainer)
-    positions = [position for position, other in enumerate(credit.steps) if other.step == step.id]
+    positions = [
+        position for position, other in enumerate(credit.steps) if other.step == step.id
+    ]
     return Explanation(
         task=tree.task.id,
         kind=tree.task.kind,
@@ -111,23 +131,32 @@ def explain(tree: Tree, credit: Credit, row: int, settings: msgspec.Struct, expl
 
 
 def _account(
-    tree: Tree, settings: msgspec.Struct, row: int, entry: StepCredit, explainer: Explainer | None
+    tree: Tree,
+    settings: msgspec.Struct,
+    row: int,
+    entry: StepCredit,
+    explainer: Explainer | None,
 ) -> list[Line | ScoreGroup]:
     if explainer is None or entry.advantage is None:
         return []
-    evidence = explainer.evidence(tree, settings, row) if explainer.evidence else Evidence()
-    equations = explainer.equations if evidence.equations is None else evidence.equations
+    evidence = (
+        explainer.evidence(tree, settings, row) if explainer.evidence else Evidence()
+    )
+    equations = (
+        explainer.equations if evidence.equations is None else evidence.equations
+    )
     account = Account(equations, evidence, entry.parts, msgspec.to_builtins(settings))
     if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(
-            f"step {entry.step}: the account comes to {account.advantage!r}, the advantage is {entry.advantage!r}; "
-            "the method's EQUATIONS and assign() do not agree"
+            f"step {entry.step}: the account comes to {account.advantage!r}, the "
+            f"advantage is {entry.advantage!r}; the method's EQUATIONS and assign() "
+            "do not agree"
         )
     part = account.differing(PRECISION)
     if part is not None:
         raise AgentCliError(
-            f"step {entry.step}: the account of its part {part} does not come to {entry.parts[part]!r}; "
-            "the method's EQUATIONS and assign() do not agree"
+            f"step {entry.step}: the account of its part {part} does not come to "
+            f"{entry.parts[part]!r}; the method's EQUATIONS and assign() do not agree"
         )
     return account.entries
 

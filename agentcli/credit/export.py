@@ -1,6 +1,8 @@
-"""State graphs as files for other programs: GraphML, DOT and JSON, through networkx (imported here and nowhere else).
+"""State graphs as files for other programs: GraphML, DOT and JSON, through networkx
+(imported here and nowhere else).
 
-Observations are text from outside: what XML or UTF-8 cannot carry is written as a visible escape, and DOT strings are quoted.
+Observations are text from outside: what XML or UTF-8 cannot carry is written as a
+visible escape, and DOT strings are quoted.
 """
 
 import json
@@ -19,14 +21,18 @@ _COLOURS = {"success": "palegreen", "failure": "lightcoral"}
 
 
 def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
-    """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically; returns the three paths."""
+    """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically;
+    returns the three paths.
+    """
     import networkx
 
     multigraph = to_networkx(graph)
     documents = {
         ".graphml": "\n".join(networkx.generate_graphml(multigraph)),
         ".dot": _dot(multigraph),
-        ".json": json.dumps(networkx.node_link_data(multigraph, edges="edges"), indent=1),
+        ".json": json.dumps(
+            networkx.node_link_data(multigraph, edges="edges"), indent=1
+        ),
     }
     written = []
     for suffix, text in documents.items():
@@ -37,16 +43,32 @@ def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
 
 
 def to_networkx(graph: StateGraph) -> "networkx.MultiDiGraph[int]":
-    """Nodes with label, kind, visits, value and hops (absent where no success is reachable); edges with action, count, gain."""
+    """Nodes with label, kind, visits, value and hops (absent where no success is
+    reachable); edges with action, count, gain.
+    """
     import networkx
 
-    multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(task=printable(graph.task))
+    multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(
+        task=printable(graph.task)
+    )
     for number, node in enumerate(graph.nodes):
-        multigraph.add_node(number, label=printable(node.key), kind=node.kind, visits=node.visits, value=node.value)
+        multigraph.add_node(
+            number,
+            label=printable(node.key),
+            kind=node.kind,
+            visits=node.visits,
+            value=node.value,
+        )
         if node.hops is not None:
             multigraph.nodes[number]["hops"] = float(node.hops)
     for edge in graph.edges:
-        multigraph.add_edge(edge.source, edge.target, action=printable(edge.action), count=edge.count, gain=edge.gain)
+        multigraph.add_edge(
+            edge.source,
+            edge.target,
+            action=printable(edge.action),
+            count=edge.count,
+            gain=edge.gain,
+        )
     return multigraph
 
 
@@ -56,10 +78,16 @@ def printable(text: str) -> str:
 
 
 def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
-    lines = [f"digraph {_quoted(graph.graph['task'])} {{", "  node [shape=box, style=filled, fillcolor=white];"]
+    lines = [
+        f"digraph {_quoted(graph.graph['task'])} {{",
+        "  node [shape=box, style=filled, fillcolor=white];",
+    ]
     for number, node in graph.nodes(data=True):
         label = _quoted(f"{node['label']}\n{node['value']:.3f} x{node['visits']}")
-        lines.append(f"  {number} [label={label}, fillcolor={_COLOURS.get(node['kind'], 'white')}];")
+        lines.append(
+            f"  {number} [label={label}, "
+            f"fillcolor={_COLOURS.get(node['kind'], 'white')}];"
+        )
     for source, target, edge in graph.edges(data=True):
         label = _quoted(f"{edge['action']} {edge['gain']:+.3f} x{edge['count']}")
         lines.append(f"  {source} -> {target} [label={label}];")
@@ -67,5 +95,10 @@ def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\r", "").replace("\n", "\\n")
+    escaped = (
+        text.replace("\\", "\\\\")
+        .replace('"', '\\"')
+        .replace("\r", "")
+        .replace("\n", "\\n")
+    )
     return f'"{escaped}"'

@@ -1,15 +1,19 @@
-"""gigpo: grpo, plus how a step's discounted return compares with the other steps from the same state.
+"""gigpo: grpo, plus how a step's discounted return compares with the other steps from
+the same state.
 
-Feng et al. 2025, "Group-in-Group Policy Optimization", section 4; release langfengQ/verl-agent.
+Feng et al. 2025, "Group-in-Group Policy Optimization", section 4; release
+langfengQ/verl-agent.
 
     A = A_traj + w * A_step
-    R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all steps of the tree that leave the same state
+    R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all
+                                   steps of the tree that leave the same state
 
-A_traj is grpo's (group.outcome_scale). F is the std plus 1e-6 or 1 (`scale`); a step alone in its state gets 0. A shared step's
-return is the mean over its leaves and it is one member of its group; with `prefix: duplicate` every leaf's row is one.
-The penalty is charged to its own step, after discounting. States are as `state` says (states.py), or clusters of similar ones
-(similarity.py).
-`form: release` is the same arithmetic over step rows with prefixes repeated.
+A_traj is grpo's (group.outcome_scale). F is the std plus 1e-6 or 1 (`scale`); a step
+alone in its state gets 0. A shared step's return is the mean over its leaves and it is
+one member of its group; with `prefix: duplicate` every leaf's row is one. The penalty
+is charged to its own step, after discounting. States are as `state` says (states.py),
+or clusters of similar ones (similarity.py). `form: release` is the same arithmetic over
+step rows with prefixes repeated.
 """
 
 from typing import Literal
@@ -20,16 +24,33 @@ from agentcli.credit.group import SMALLEST_STD, Grouping, Survey, scale_for, sur
 from agentcli.credit.release.group import smallest_std
 from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.terms import add_group, following, outcome_among_leaves, outcome_evidence, row_leaves
+from agentcli.credit.terms import (
+    add_group,
+    following,
+    outcome_among_leaves,
+    outcome_evidence,
+    row_leaves,
+)
 from agentcli.records.types import Credit, Tree
 
-WITHOUT = {"distance": "it knows no graph", "pruning": "it groups every step by its state"}
+WITHOUT = {
+    "distance": "it knows no graph",
+    "pruning": "it groups every step by its state",
+}
 PAPER = "Feng et al. 2025, section 4"
 EQUATIONS = (
     *outcome_among_leaves("trajectory"),
     Equation("step_reward", None, "reward of the step (credit.rewards)"),
-    Equation("return_", "step_reward + gamma * next_return", "discounted return", PAPER),
-    Equation("compared", "return_ - penalty", "how its return compares in its state", PAPER, among="state"),
+    Equation(
+        "return_", "step_reward + gamma * next_return", "discounted return", PAPER
+    ),
+    Equation(
+        "compared",
+        "return_ - penalty",
+        "how its return compares in its state",
+        PAPER,
+        among="state",
+    ),
     Equation("step", "w * compared", "its part of the advantage"),
     Equation(ADVANTAGE, "trajectory + step", "both parts", PAPER),
 )
@@ -45,8 +66,10 @@ class GigpoSettings(StateSwitches, kw_only=True):
     scale: Literal["std", "none"] | None = None
     """F of A_step. Unset: as `normalise` divides."""
     rewards: Rewards = "outcome"
-    """r_t of A_step. outcome: the outcome reward (`outcome`) on the last step. environment: the world's own reward of every step;
-    A_traj still compares outcome rewards."""
+    """r_t of A_step. outcome: the outcome reward (`outcome`) on the last step.
+    environment: the world's own reward of every step; A_traj still compares outcome
+    rewards.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,7 +81,8 @@ class GigpoSettings(StateSwitches, kw_only=True):
 def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     """One StepCredit per row. Raises DataError for a tree without state keys.
 
-    parts: trajectory and step (the summands, w included), return (R_t), group (the mean that is taken from the step's score).
+    parts: trajectory and step (the summands, w included), return (R_t), group (the mean
+    that is taken from the step's score).
     """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "gigpo")
@@ -76,7 +100,12 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
         scale = scales[keys[step]]
         trajectory = trajectory_scale(reward - penalty)
         action = settings.w * scale(value + advantage - penalty)
-        parts = {"trajectory": trajectory, "step": action, "return": value + advantage, "group": scale.center}
+        parts = {
+            "trajectory": trajectory,
+            "step": action,
+            "return": value + advantage,
+            "group": scale.center,
+        }
         credits.append(survey.credited(step, trajectory + action, parts))
     return Credit(task=tree.task.id, method="gigpo", steps=credits)
 
@@ -88,10 +117,14 @@ Row = tuple[int, float, float, float]
 def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[Row]:
     rewards = step_rewards(tree, survey, settings.rewards)
     values = [0.0] * len(rewards)
-    return list(estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, 1.0))
+    return list(
+        estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, 1.0)
+    )
 
 
-def _grouping(rows: list[Row], keys: list[str], survey: Survey, settings: GigpoSettings) -> Grouping:
+def _grouping(
+    rows: list[Row], keys: list[str], survey: Survey, settings: GigpoSettings
+) -> Grouping:
     """The rows that leave one state, scored by their returns."""
     entries = []
     for step, _, value, advantage in rows:
@@ -111,7 +144,9 @@ def evidence(tree: Tree, settings: GigpoSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     step, ends = row_leaves(survey, settings.prefix, row)
     outcomes = scale_for(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, step, ends, outcomes, settings.normalise)
+    evidence = outcome_evidence(
+        tree, survey, settings, step, ends, outcomes, settings.normalise
+    )
     rows = _rows(tree, survey, settings)
     value, advantage, what = following(tree, survey, settings.prefix, rows, row)
     evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])

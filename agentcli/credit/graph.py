@@ -1,13 +1,16 @@
-"""The state graph of a tree: states as nodes, what led from one to the other as edges, and how far success is.
+"""The state graph of a tree: states as nodes, what led from one to the other as edges,
+and how far success is.
 
-RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it, `assign-credit --graph` draws it. Nodes are states as
-`credit.state` says (states.py). A trajectory that succeeded ends in a node of kind success, one that failed in a node of kind
-failure, one that was truncated in an ordinary state. Steps that change nothing are pruned: malformed and inadmissible ones,
-self-loops, and those of which the world says that they only looked (Step.looked). After a pruned step the walk goes on from the
-state before it. Steps that lead only to errored leaves are left out.
+RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it,
+`assign-credit --graph` draws it. Nodes are states as `credit.state` says (states.py). A
+trajectory that succeeded ends in a node of kind success, one that failed in a node of
+kind failure, one that was truncated in an ordinary state. Steps that change nothing are
+pruned: malformed and inadmissible ones, self-loops, and those of which the world says
+that they only looked (Step.looked). After a pruned step the walk goes on from the state
+before it. Steps that lead only to errored leaves are left out.
 
-Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`: times the number of success nodes), no
-networkx, no recursion.
+Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`:
+times the number of success nodes), no networkx, no recursion.
 """
 
 import math
@@ -32,7 +35,9 @@ KINDS = {
 
 @dataclass(slots=True)
 class StateNode:
-    """A state. `hops` to the nearest success (fractional under distance mean), None when none is reachable."""
+    """A state. `hops` to the nearest success (fractional under distance mean), None
+    when none is reachable.
+    """
 
     key: str
     kind: str
@@ -40,7 +45,9 @@ class StateNode:
     """How often it was started in or arrived in."""
     hops: float | None = None
     value: float = 0.0
-    """gamma ** hops in [0, 1]; 0 when no success is reachable (002 eq. 3). Of a mean-pooled cluster the mean over its members."""
+    """gamma ** hops in [0, 1]; 0 when no success is reachable (002 eq. 3). Of a
+    mean-pooled cluster the mean over its members.
+    """
 
 
 @dataclass
@@ -57,7 +64,9 @@ class Edge:
 
 @dataclass
 class StateGraph:
-    """Nodes and transitions; the last three lists are indexed by step id (-1: leads only to errored leaves)."""
+    """Nodes and transitions; the last three lists are indexed by step id (-1: leads
+    only to errored leaves).
+    """
 
     task: str
     nodes: list[StateNode] = field(default_factory=list)
@@ -71,20 +80,36 @@ class StateGraph:
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one node."""
-        goals = {number for number, node in enumerate(self.nodes) if node.kind == SUCCESS}
+        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one
+        node.
+        """
+        goals = {
+            number for number, node in enumerate(self.nodes) if node.kind == SUCCESS
+        }
         if len(goals) < 2:
             return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
         # An action that leads from one state to several successes is one edge.
         ordinary = sum([target not in goals for _, target, _ in self.counts])
-        winning = {(source, action) for source, target, action in self.counts if target in goals}
-        return GraphSize(nodes=len(self.nodes) - len(goals) + 1, edges=ordinary + len(winning))
+        winning = {
+            (source, action)
+            for source, target, action in self.counts
+            if target in goals
+        }
+        return GraphSize(
+            nodes=len(self.nodes) - len(goals) + 1, edges=ordinary + len(winning)
+        )
 
     @property
     def edges(self) -> list[Edge]:
         """The transitions with their gains."""
         return [
-            Edge(source, target, action, count, self.nodes[target].value - self.nodes[source].value)
+            Edge(
+                source,
+                target,
+                action,
+                count,
+                self.nodes[target].value - self.nodes[source].value,
+            )
             for (source, target, action), count in self.counts.items()
         ]
 
@@ -118,13 +143,17 @@ def build(
     pool: str = "max",
     survey: Survey | None = None,
 ) -> StateGraph:
-    """The state graph of a valid `tree` (parents before children), with values in [0, 1].
+    """The state graph of a valid `tree` (parents before children), with values in [0,
+    1].
 
-    A step that ends in success or failure is never pruned: the terminal node comes from the last step's result.
+    A step that ends in success or failure is never pruned: the terminal node comes from
+    the last step's result.
 
-    `states` are those of the steps by id, the papers' where it is left out. `clusters` maps a state to its cluster's
-    representative: one node per cluster, whose value is that of its best member (`pool` max: the search on the merged graph) or
-    the mean over its members, each by its own transitions. `survey`: the tree's, where there is one.
+    `states` are those of the steps by id, the papers' where it is left out. `clusters`
+    maps a state to its cluster's representative: one node per cluster, whose value is
+    that of its best member (`pool` max: the search on the merged graph) or the mean
+    over its members, each by its own transitions. `survey`: the tree's, where there is
+    one.
     """
     survey = survey or survey_of(tree, Switches())
     states = states or states_of(tree.steps, "paper")
@@ -144,7 +173,9 @@ def _walk(
     clusters: Mapping[str, str] | None,
     pruning: bool,
 ) -> list[bool]:
-    """Fill the graph step by step. Returns by step id whether the state it leads to was looked up, hence stands in the graph."""
+    """Fill the graph step by step. Returns by step id whether the state it leads to was
+    looked up, hence stands in the graph.
+    """
     nodes, counts, sources, targets, pruned_steps = (
         graph.nodes,
         graph.counts,
@@ -152,11 +183,17 @@ def _walk(
         graph.targets,
         graph.pruned,
     )
-    keys = states if clusters is None else States(*([clusters[state] for state in side] for side in states))
+    keys = (
+        states
+        if clusters is None
+        else States(*([clusters[state] for state in side] for side in states))
+    )
     numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
     named = [False] * len(tree.steps)
     columns = (*states, *keys, survey.parents, survey.live, survey.invalid)
-    for step, before, after, key_before, key_after, parent, leaves, invalid in zip(tree.steps, *columns, strict=False):
+    for step, before, after, key_before, key_after, parent, leaves, invalid in zip(
+        tree.steps, *columns, strict=False
+    ):
         if not leaves:
             sources.append(-1)
             targets.append(-1)
@@ -171,7 +208,9 @@ def _walk(
         if step.outcome is not None and step.stop is not StopReason.OVERLONG:
             kind = KINDS[step.outcome]
         target = source
-        pruned = pruning and kind == STATE and (invalid or step.looked or before == after)
+        pruned = (
+            pruning and kind == STATE and (invalid or step.looked or before == after)
+        )
         if not pruned:
             named[step.id] = True
             target = _number(nodes, numbers[kind], key_after, kind)
@@ -186,7 +225,9 @@ def _walk(
     return named
 
 
-def _number(nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str) -> int:
+def _number(
+    nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str
+) -> int:
     """The number of a node of this kind, which is made when it is first asked for."""
     number = numbers.get(key)
     if number is None:
@@ -195,11 +236,17 @@ def _number(nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str
     return number
 
 
-def _exits(graph: StateGraph, survey: Survey, states: States, named: list[bool]) -> dict[tuple[int, str], set[int]]:
-    """For every member (node, state) of a cluster the nodes that its own transitions lead to. `named` is what _walk returns."""
+def _exits(
+    graph: StateGraph, survey: Survey, states: States, named: list[bool]
+) -> dict[tuple[int, str], set[int]]:
+    """For every member (node, state) of a cluster the nodes that its own transitions
+    lead to. `named` is what _walk returns.
+    """
     exits: dict[tuple[int, str], set[int]] = {}
     standing: list[str] = []
-    for step, (before, after, parent) in enumerate(zip(*states, survey.parents, strict=True)):
+    for step, (before, after, parent) in enumerate(
+        zip(*states, survey.parents, strict=True)
+    ):
         here = before if parent == ROOT else standing[parent]
         source, target = graph.sources[step], graph.targets[step]
         if source >= 0:
@@ -213,7 +260,9 @@ def _exits(graph: StateGraph, survey: Survey, states: States, named: list[bool])
     return exits
 
 
-def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) -> list[int | None]:
+def hops_to(
+    goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int
+) -> list[int | None]:
     """Fewest edges from every node to the nearest goal, None where there is no path.
 
     One breadth-first search from all goals on the reversed edges, O(nodes + edges).
@@ -234,8 +283,15 @@ def hops_to(goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int) 
     return hops
 
 
-def _set_values(nodes: list[StateNode], edges: Iterable[tuple[int, int, str]], gamma: float, distance: str) -> None:
-    """002 eq. 3; distance mean (App. D.4) averages over the success nodes that can be reached."""
+def _set_values(
+    nodes: list[StateNode],
+    edges: Iterable[tuple[int, int, str]],
+    gamma: float,
+    distance: str,
+) -> None:
+    """002 eq. 3; distance mean (App. D.4) averages over the success nodes that can be
+    reached.
+    """
     pairs = list(dict.fromkeys((source, target) for source, target, _ in edges))
     goals = [number for number, node in enumerate(nodes) if node.kind == SUCCESS]
     searches = [goals] if distance == "min" else [[goal] for goal in goals]
@@ -251,9 +307,13 @@ def _set_values(nodes: list[StateNode], edges: Iterable[tuple[int, int, str]], g
             node.value = gamma**node.hops
 
 
-def _pool(graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float) -> None:
-    """A cluster's value as the mean over its members, each 1 where it is a success, else gamma ** (1 + hops of the nearest node
-    that a transition of its own leads to), 0 where none leads to a success."""
+def _pool(
+    graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float
+) -> None:
+    """A cluster's value as the mean over its members, each 1 where it is a success,
+    else gamma ** (1 + hops of the nearest node that a transition of its own leads to),
+    0 where none leads to a success.
+    """
     nodes = graph.nodes
     values: dict[int, list[float]] = {}
     for (number, _), targets in exits.items():

@@ -1,7 +1,9 @@
-"""grpo: the outcome of a trajectory, normalised over the group, for every one of its steps (002 section 2 and eq. 8).
+"""grpo: the outcome of a trajectory, normalised over the group, for every one of its
+steps (002 section 2 and eq. 8).
 
-A_i = (R_i - mean R) / (std R + 1e-6) over the leaves of the tree. A step shared by several leaves takes their mean. The penalty of
-an invalid step is inside the baseline: group.outcome_scale has the formula. Steps of one trajectory differ by their own penalty
+A_i = (R_i - mean R) / (std R + 1e-6) over the leaves of the tree. A step shared by
+several leaves takes their mean. The penalty of an invalid step is inside the baseline:
+group.outcome_scale has the formula. Steps of one trajectory differ by their own penalty
 only; for more see rewardflow.
 """
 
@@ -19,7 +21,9 @@ class GrpoSettings(GroupSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: GrpoSettings) -> Credit:
-    """One StepCredit per row. parts: reward (mean outcome reward of the row's leaves), penalty, baseline (the group's mean)."""
+    """One StepCredit per row. parts: reward (mean outcome reward of the row's leaves),
+    penalty, baseline (the group's mean).
+    """
     return group_credit(tree, settings, "grpo")
 
 
@@ -30,8 +34,12 @@ def group_credit(tree: Tree, settings: GroupSwitches, method: str) -> Credit:
     return terminal_credit(tree, survey, scale, settings.prefix, method)
 
 
-def terminal_credit(tree: Tree, survey: Survey, scale: Scale, prefix: str | None, method: str) -> Credit:
-    """The leaves' terminal rewards, less the step's penalty and scaled, on every step above them."""
+def terminal_credit(
+    tree: Tree, survey: Survey, scale: Scale, prefix: str | None, method: str
+) -> Credit:
+    """The leaves' terminal rewards, less the step's penalty and scaled, on every step
+    above them.
+    """
     credits = []
     for step, reward in rows(survey, prefix):
         reason = survey.masked[step]
@@ -49,4 +57,6 @@ def evidence(tree: Tree, settings: GroupSwitches, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     step, ends = row_leaves(survey, settings.prefix, row)
     scale = scale_for(survey, settings, settings.normalise)
-    return outcome_evidence(tree, survey, settings, step, ends, scale, settings.normalise)
+    return outcome_evidence(
+        tree, survey, settings, step, ends, scale, settings.normalise
+    )

@@ -1,11 +1,14 @@
-"""ppo: generalised advantage estimation from the values a critic gave while sampling (Schulman et al. 2016, eq. 11-16; 2017).
+"""ppo: generalised advantage estimation from the values a critic gave while sampling
+(Schulman et al. 2016, eq. 11-16; 2017).
 
     delta_t = r_t + gamma V(s_t+1) - V(s_t)        A_t = delta_t + gamma lambda A_t+1 - p [invalid]
 
-V(s_t) is Step.value; a tree without values is refused. Nothing is bootstrapped after a leaf: a truncated episode is worth what it
-got within its horizon, as its outcome is. One V(s_t) is taken from one return, however long the trajectory goes on. A shared
-step has the mean over its leaves (`prefix: merge`) or one row per leaf. The penalty is charged to its own step, and to the
-`return` a critic is to learn, which so becomes part of the baseline.
+V(s_t) is Step.value; a tree without values is refused. Nothing is bootstrapped after a
+leaf: a truncated episode is worth what it got within its horizon, as its outcome is.
+One V(s_t) is taken from one return, however long the trajectory goes on. A shared step
+has the mean over its leaves (`prefix: merge`) or one row per leaf. The penalty is
+charged to its own step, and to the `return` a critic is to learn, which so becomes part
+of the baseline.
 """
 
 from collections.abc import Iterator
@@ -21,7 +24,10 @@ from agentcli.records.faults import shown
 from agentcli.records.types import Credit, StepCredit, Tree
 
 WITHOUT = {
-    "normalise": "its baseline is the critic's value, and whitening a batch is the trainer's matter",
+    "normalise": (
+        "its baseline is the critic's value, and whitening a batch is the trainer's "
+        "matter"
+    ),
     "penalty": "it is charged to its own step after everything else",
     "over": "there is no group",
     "form": "there is one form",
@@ -32,8 +38,18 @@ EQUATIONS = (
     Equation("step_reward", None, "reward of the step (credit.rewards)"),
     Equation("value", None, "the critic's value of the state it leaves"),
     Equation("penalty", None, "penalty, of an invalid step only"),
-    Equation("delta", "step_reward + gamma * next_value - value", "one step ahead", SCHULMAN + "11"),
-    Equation("estimate", "delta + gamma * gae_lambda * next_advantage", "generalised advantage", SCHULMAN + "16"),
+    Equation(
+        "delta",
+        "step_reward + gamma * next_value - value",
+        "one step ahead",
+        SCHULMAN + "11",
+    ),
+    Equation(
+        "estimate",
+        "delta + gamma * gae_lambda * next_advantage",
+        "generalised advantage",
+        SCHULMAN + "16",
+    ),
     Equation(ADVANTAGE, "estimate - penalty", "the penalty is charged to its own step"),
 )
 
@@ -46,9 +62,13 @@ class PpoSettings(Switches, kw_only=True):
     gae_lambda: float = 0.95
     """0: one step ahead, least variance. 1: the whole return less V(s), least bias."""
     rewards: Rewards = "outcome"
-    """r_t. outcome: the outcome reward (`outcome`) on the last step. environment: the world's own reward of every step."""
+    """r_t. outcome: the outcome reward (`outcome`) on the last step. environment: the
+    world's own reward of every step.
+    """
     prefix: Literal["merge", "duplicate"] = "merge"
-    """A step shared by several leaves: one row with the mean over its leaves, or one row per leaf."""
+    """A step shared by several leaves: one row with the mean over its leaves, or one
+    row per leaf.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -57,8 +77,15 @@ class PpoSettings(Switches, kw_only=True):
         if self.rewards == "environment":
             # The world's own rewards are taken: outcomes are not rewarded.
             plain = self.success_reward == 1.0
-            require(plain, "success_reward", self.success_reward, "left at 1.0 where rewards is environment")
-            what = "left at 'success' where rewards is environment: no outcome is rewarded"
+            require(
+                plain,
+                "success_reward",
+                self.success_reward,
+                "left at 1.0 where rewards is environment",
+            )
+            what = (
+                "left at 'success' where rewards is environment: no outcome is rewarded"
+            )
             require(self.outcome == "success", "outcome", self.outcome, what)
 
 
@@ -81,11 +108,17 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
     return Credit(task=tree.task.id, method="ppo", steps=credits)
 
 
-def _estimated(tree: Tree, survey: Survey, settings: PpoSettings) -> Iterator[tuple[int, float, float, float]]:
-    """The rows as returns.estimated_rows gives them: step, outcome reward, V and A before the penalty."""
+def _estimated(
+    tree: Tree, survey: Survey, settings: PpoSettings
+) -> Iterator[tuple[int, float, float, float]]:
+    """The rows as returns.estimated_rows gives them: step, outcome reward, V and A
+    before the penalty.
+    """
     rewards = step_rewards(tree, survey, settings.rewards)
     values = _values(tree, survey)
-    return estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda)
+    return estimated_rows(
+        survey, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda
+    )
 
 
 def _values(tree: Tree, survey: Survey) -> list[float]:
@@ -94,11 +127,15 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
     for step in tree.steps:
         if step.value is None and survey.masked[step.id] is None:
             raise DataError(
-                f"task {shown(tree.task.id)}: steps[{step.id}].value: there is none; ppo needs a critic's value on every step, "
-                "take --method grpo or gigpo for trees that were sampled without a critic"
+                f"task {shown(tree.task.id)}: steps[{step.id}].value: there is none; "
+                "ppo needs a critic's value on every step, take --method grpo or "
+                "gigpo for trees that were sampled without a critic"
             )
         if step.value is not None and not -1e9 < step.value < 1e9:
-            raise DataError(f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is not finite")
+            raise DataError(
+                f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is "
+                "not finite"
+            )
         values.append(step.value or 0.0)
     return values
 
@@ -108,9 +145,17 @@ def evidence(tree: Tree, settings: PpoSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     estimated = list(_estimated(tree, survey, settings))
     step = estimated[row][0]
-    next_value, next_advantage, what = following(tree, survey, settings.prefix, estimated, row)
+    next_value, next_advantage, what = following(
+        tree, survey, settings.prefix, estimated, row
+    )
     evidence = Evidence()
     evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
-    evidence.add("next_value", next_value, f"the critic's value of the state after it: {what}")
-    evidence.add("next_advantage", next_advantage, f"advantage of what follows, without penalties: {what}")
+    evidence.add(
+        "next_value", next_value, f"the critic's value of the state after it: {what}"
+    )
+    evidence.add(
+        "next_advantage",
+        next_advantage,
+        f"advantage of what follows, without penalties: {what}",
+    )
     return evidence

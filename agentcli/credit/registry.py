@@ -1,14 +1,24 @@
 """All credit methods by name, imported when asked for.
 
-A method is a module with `assign(tree, settings) -> Credit`; the class its `settings` is annotated with is the method's
-settings: exactly the switches that can matter for it. What its name alone says stands in METHODS. `WITHOUT`, where a module has
-it, says of switches that other methods have why this one does not. `EQUATIONS`, where it has them, say how the parts of a row make
-its advantage, and `evidence(tree, settings, row) -> Evidence` what they need besides (equations.py). An installed package adds
-such modules under the entry-point group `agentcli.credit`.
+A method is a module with `assign(tree, settings) -> Credit`; the class its `settings`
+is annotated with is the method's settings: exactly the switches that can matter for it.
+What its name alone says stands in METHODS. `WITHOUT`, where a module has it, says of
+switches that other methods have why this one does not. `EQUATIONS`, where it has them,
+say how the parts of a row make its advantage, and `evidence(tree, settings, row) ->
+Evidence` what they need besides (equations.py). An installed package adds such modules
+under the entry-point group `agentcli.credit`.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
@@ -26,8 +36,9 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
     module: str
     aggregate: Aggregate = "step"
-    """How the loss of its paper weighs tokens (train.aggregate). step: 002 eq. 11. token: 003 eq. 2, a mean over the tokens of
-    all that is trained."""
+    """How the loss of its paper weighs tokens (train.aggregate). step: 002 eq. 11.
+    token: 003 eq. 2, a mean over the tokens of all that is trained.
+    """
     needs_values: bool = False
     """Every step must hold a critic's value (Step.value)."""
 
@@ -70,15 +81,18 @@ def method_names() -> list[str]:
 
 
 def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
-    """The name, the assign function and the complete typed settings that `Settings.credit` asks for.
+    """The name, the assign function and the complete typed settings that
+    `Settings.credit` asks for.
 
-    `credit_settings`: {"method": name, switch: value, ...}. Raises UsageError for an unknown method or switch, with the nearest
-    name, and for a bad value.
+    `credit_settings`: {"method": name, switch: value, ...}. Raises UsageError for an
+    unknown method or switch, with the nearest name, and for a bad value.
     """
     switches = dict(credit_settings)
     name = switches.pop("method", None)
     if not isinstance(name, str):
-        raise UsageError(f"credit.method: names no method; there are {', '.join(method_names())}")
+        raise UsageError(
+            f"credit.method: names no method; there are {', '.join(method_names())}"
+        )
     module = REGISTRY.load(name)
     assign = module.assign
     kind = get_type_hints(assign)["settings"]
@@ -88,7 +102,8 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
             reason = getattr(module, "WITHOUT", {}).get(switch)
             because = f": {reason}" if reason else ""
             raise UsageError(
-                f"credit.{switch}: {name} has no such switch{because}; {nearest(switch, fields, 'it has')}"
+                f"credit.{switch}: {name} has no such switch{because}; "
+                f"{nearest(switch, fields, 'it has')}"
             )
     try:
         return name, assign, msgspec.convert(switches, kind)
@@ -97,24 +112,37 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
 
 
 def known(name: str) -> Method:
-    """What is known of a method by its name alone; the defaults for an installed one, and for a name in a file of elsewhere."""
+    """What is known of a method by its name alone; the defaults for an installed one,
+    and for a name in a file of elsewhere.
+    """
     return METHODS.get(name) or Method(module="")
 
 
 def switches_of(name: str) -> list[str]:
-    """The switches of a method, in their order. Raises UsageError for an unknown method."""
-    return [field.name for field in msgspec.structs.fields(get_type_hints(REGISTRY.load(name).assign)["settings"])]
+    """The switches of a method, in their order. Raises UsageError for an unknown
+    method.
+    """
+    return [
+        field.name
+        for field in msgspec.structs.fields(
+            get_type_hints(REGISTRY.load(name).assign)["settings"]
+        )
+    ]
 
 
 def shared_switches() -> set[str]:
-    """The switches that mean the same in every method that has them: those that common.py defines."""
+    """The switches that mean the same in every method that has them: those that
+    common.py defines.
+    """
     from agentcli.credit.common import StateSwitches
 
     return {field.name for field in msgspec.structs.fields(StateSwitches)}
 
 
 def changed(own: msgspec.Struct) -> dict[str, Any]:
-    """The switches of a method's settings that are not its defaults; all where it has settings without a default."""
+    """The switches of a method's settings that are not its defaults; all where it has
+    settings without a default.
+    """
     values = msgspec.to_builtins(own)
     try:
         usual = msgspec.to_builtins(type(own)())
@@ -124,16 +152,25 @@ def changed(own: msgspec.Struct) -> dict[str, Any]:
 
 
 def explainer(name: str) -> Explainer | None:
-    """How the method's advantages are explained; None for a method without EQUATIONS. Raises UsageError for an unknown method."""
+    """How the method's advantages are explained; None for a method without EQUATIONS.
+    Raises UsageError for an unknown method.
+    """
     module = REGISTRY.load(name)
     equations = getattr(module, "EQUATIONS", None)
-    return None if equations is None else Explainer(equations, getattr(module, "evidence", None))
+    return (
+        None
+        if equations is None
+        else Explainer(equations, getattr(module, "evidence", None))
+    )
 
 
-def _fault(error: msgspec.ValidationError, kind: type[msgspec.Struct], switches: dict[str, Any]) -> str:
+def _fault(
+    error: msgspec.ValidationError, kind: type[msgspec.Struct], switches: dict[str, Any]
+) -> str:
     """The field and what is wrong with its value, in one line.
 
-    msgspec says "what - at `$.field`" for a wrong type, and a settings class "field: what" for a value out of range.
+    msgspec says "what - at `$.field`" for a wrong type, and a settings class "field:
+    what" for a value out of range.
     """
     what, at, path = str(error).partition(" - at `$.")
     if not at:

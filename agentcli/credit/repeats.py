@@ -1,6 +1,8 @@
-"""What the copies of an environment did before along a path, for dpepo: how often an action or a transition is repeated.
+"""What the copies of an environment did before along a path, for dpepo: how often an
+action or a transition is repeated.
 
-The counts are kept while a tree is walked depth first, and undone on the way back: any depth, and no path is copied.
+The counts are kept while a tree is walked depth first, and undone on the way back: any
+depth, and no path is copied.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,8 +16,9 @@ from agentcli.records.types import Step
 NO_ACTION = 0.5
 """R_step of a step without a readable action (release; the paper does not say)."""
 Act = tuple[int, str, str | None]
-"""A move in short: copy, action, and the other half of its transition: the state before, in the release the copy's action before
-(None for its first)."""
+"""A move in short: copy, action, and the other half of its transition: the state
+before, in the release the copy's action before (None for its first).
+"""
 
 
 class Actions(NamedTuple):
@@ -29,7 +32,9 @@ class Actions(NamedTuple):
 
 
 class PastActs:
-    """What was done in every copy along the path from the first step; undone on the way back."""
+    """What was done in every copy along the path from the first step; undone on the way
+    back.
+    """
 
     def __init__(self) -> None:
         self._actions: dict[tuple[int, str], int] = {}
@@ -69,7 +74,9 @@ class PastActs:
 
 @dataclass(frozen=True)
 class Form:
-    """How one form of the method reads a step, counts M_width, and weighs what it has counted."""
+    """How one form of the method reads a step, counts M_width, and weighs what it has
+    counted.
+    """
 
     read: Callable[[Step, dict[int, str], PastActs], Actions]
     """A step, the state in which each copy stands, and what was done before."""
@@ -82,7 +89,11 @@ class Form:
 
 
 def weights(
-    steps: Sequence[Step], survey: Survey, states: list[dict[int, str]], form: Form, settings: Any
+    steps: Sequence[Step],
+    survey: Survey,
+    states: list[dict[int, str]],
+    form: Form,
+    settings: Any,
 ) -> list[float]:
     """R_step of every step that counts."""
     history = PastActs()
@@ -101,7 +112,10 @@ def weights(
 
 
 def factors(
-    acts: Sequence[Act], width: Callable[[Act, Sequence[Act], PastActs], int], history: PastActs, settings: Any
+    acts: Sequence[Act],
+    width: Callable[[Act, Sequence[Act], PastActs], int],
+    history: PastActs,
+    settings: Any,
 ) -> tuple[float, float, float]:
     """Sums over the copies of alpha ** C_depth, gamma ** M_depth and beta ** M_width."""
     depth = transitions = widths = 0.0

@@ -1,7 +1,9 @@
-"""Rewards of single steps and what they are worth before they come: discounted returns and GAE, along a path or up a tree.
+"""Rewards of single steps and what they are worth before they come: discounted returns
+and GAE, along a path or up a tree.
 
-A step that the policy did not choose (Step.mask) takes part in no discounting: what follows it is carried through, its own reward
-added. One baseline, the state's, is taken from one return; how many steps follow, hence where the policy stops, decides nothing.
+A step that the policy did not choose (Step.mask) takes part in no discounting: what
+follows it is carried through, its own reward added. One baseline, the state's, is taken
+from one return; how many steps follow, hence where the policy stops, decides nothing.
 """
 
 import math
@@ -15,7 +17,9 @@ Rewards = Literal["outcome", "environment"]
 
 
 def step_rewards(tree: Tree, survey: Survey, rewards: Rewards) -> list[float]:
-    """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the record's own (Step.reward)."""
+    """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0.
+    environment: the record's own (Step.reward).
+    """
     if rewards == "environment":
         return [step.reward for step in tree.steps]
     step_rewards = [0.0] * len(tree.steps)
@@ -33,13 +37,18 @@ def estimates(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16), last step first.
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16), last step
+    first.
 
-        A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1        after the last step V = A = 0
+        A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1
 
-    Where a step has several children (`below`, ids after its own), V(s_t+1) and A_t+1 are their means with `weights` (leaves),
-    which makes A_t the mean over the paths. A step that was not chosen hands on V = r_t + V(s_t+1) and A = A_t+1. Returns V and A
-    by step; V + A is the return, with values 0 and lambda 1 the discounted one: R_t = r_t + gamma R_t+1.
+    with V = A = 0 after the last step.
+
+    Where a step has several children (`below`, ids after its own), V(s_t+1) and A_t+1
+    are their means with `weights` (leaves), which makes A_t the mean over the paths. A
+    step that was not chosen hands on V = r_t + V(s_t+1) and A = A_t+1. Returns V and A
+    by step; V + A is the return, with values 0 and lambda 1 the discounted one: R_t =
+    r_t + gamma R_t+1.
     """
     value, advantage = list(values), [0.0] * len(values)
     decay = gamma * gae_lambda
@@ -52,16 +61,24 @@ def estimates(
         else:
             total = sum([weights[n] for n in after])
             next_value = math.fsum([weights[n] * value[n] for n in after]) / total
-            next_advantage = math.fsum([weights[n] * advantage[n] for n in after]) / total
+            next_advantage = (
+                math.fsum([weights[n] * advantage[n] for n in after]) / total
+            )
         if chosen[t]:
-            advantage[t] = rewards[t] + gamma * next_value - value[t] + decay * next_advantage
+            advantage[t] = (
+                rewards[t] + gamma * next_value - value[t] + decay * next_advantage
+            )
         else:
             value[t], advantage[t] = rewards[t] + next_value, next_advantage
     return value, advantage
 
 
 def path_estimates(
-    rewards: Sequence[float], values: Sequence[float], chosen: Sequence[bool], gamma: float, gae_lambda: float
+    rewards: Sequence[float],
+    values: Sequence[float],
+    chosen: Sequence[bool],
+    gamma: float,
+    gae_lambda: float,
 ) -> tuple[list[float], list[float]]:
     """`estimates` along one path."""
     size = len(rewards)
@@ -79,11 +96,17 @@ def estimated_rows(
     gamma: float,
     gae_lambda: float,
 ) -> Iterator[tuple[int, float, float, float]]:
-    """The training rows, in the order of group.rows, as (step id, outcome reward, V, A)."""
+    """The training rows, in the order of group.rows, as (step id, outcome reward, V,
+    A).
+    """
     chosen = [reason is None for reason in survey.masked]
     if prefix == "merge":
-        merged = estimates(rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda)
-        yield from zip(range(len(survey.parents)), survey.rewards, *merged, strict=False)
+        merged = estimates(
+            rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda
+        )
+        yield from zip(
+            range(len(survey.parents)), survey.rewards, *merged, strict=False
+        )
         return
     # Steps without a live leaf that have had their row.
     lost: set[int] = set()

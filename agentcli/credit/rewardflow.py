@@ -1,12 +1,17 @@
-"""rewardflow: how much closer to a success a step came, against other steps from the same state (002 sections 3-4).
+"""rewardflow: how much closer to a success a step came, against other steps from the
+same state (002 sections 3-4).
 
-1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma ** hops to the nearest success (eq. 3).
-2. A step's gain is r = R(s') - R(s) (eq. 4), less its penalty. A pruned step stays where it is, s' = s.
-3. A_action = (r - mean) / F over Group(s), all steps of the tree that leave s (eq. 5-7); 0 for a step alone in its state.
-4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8; group.outcome_scale).
+1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
+   hops to the nearest success (eq. 3).
+2. A step's gain is r = R(s') - R(s) (eq. 4), less its penalty. A pruned step stays
+   where it is, s' = s.
+3. A_action = (r - mean) / F over Group(s), all steps of the tree that leave s (eq.
+   5-7); 0 for a step alone in its state.
+4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8;
+   group.outcome_scale).
 
-Where nobody succeeded every R is 0 and A_action is 0. The release is another algorithm in several small ways:
-release/rewardflow.py.
+Where nobody succeeded every R is 0 and A_action is 0. The release is another algorithm
+in several small ways: release/rewardflow.py.
 """
 
 from typing import Literal
@@ -20,17 +25,34 @@ from agentcli.credit.group import Grouping, Survey, rows, scale_for, survey_of
 from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
-from agentcli.credit.terms import add_group, outcome_among_leaves, outcome_evidence, row_leaves
+from agentcli.credit.terms import (
+    add_group,
+    outcome_among_leaves,
+    outcome_evidence,
+    row_leaves,
+)
 from agentcli.records.types import Credit, Tree
 
-WITHOUT = {"rewards": "its rewards are differences of state values", "w": "its weights are alpha_action and alpha_traj"}
+WITHOUT = {
+    "rewards": "its rewards are differences of state values",
+    "w": "its weights are alpha_action and alpha_traj",
+}
 EQUATIONS = (
     *outcome_among_leaves("compared"),
     Equation("hops", None, "from the state it leaves to a success (credit.distance)"),
     Equation("value", "gamma ** hops", "value of the state it leaves", "002 eq. 3"),
-    Equation("next_hops", None, "from the state it leads to to a success (credit.distance)"),
-    Equation("next_value", "gamma ** next_hops", "value of the state it leads to", "002 eq. 3"),
-    Equation("gain", "discount * next_value - value", "what the step gains", "002 eq. 4"),
+    Equation(
+        "next_hops", None, "from the state it leads to to a success (credit.distance)"
+    ),
+    Equation(
+        "next_value",
+        "gamma ** next_hops",
+        "value of the state it leads to",
+        "002 eq. 3",
+    ),
+    Equation(
+        "gain", "discount * next_value - value", "what the step gains", "002 eq. 4"
+    ),
     Equation(
         "closer",
         "gain - penalty - no_op_penalty * idle",
@@ -50,21 +72,33 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     gamma: float = 0.9
     """Value lost per hop away from success, in (0, 1]."""
     distance: Literal["min", "mean"] = "min"
-    """Hops to the nearest success, or the mean over the successes that can be reached (App. D.4)."""
+    """Hops to the nearest success, or the mean over the successes that can be reached
+    (App. D.4).
+    """
     alpha_action: float = 1.0
     alpha_traj: float = 1.0
     scale: Literal["std", "none"] | None = None
     """F of A_action. Unset: std (paper, eq. 6-7), none (release)."""
     gain: Literal["difference", "discounted"] = "difference"
-    """difference: R(s') - R(s). discounted: gamma R(s') - R(s), where standing still loses (1 - gamma) R(s)."""
+    """difference: R(s') - R(s). discounted: gamma R(s') - R(s), where standing still
+    loses (1 - gamma) R(s).
+    """
     no_op_penalty: float = 0.0
-    """Taken from the gain of a valid step that changed nothing: gain 0 otherwise beats every move away from success."""
+    """Taken from the gain of a valid step that changed nothing: gain 0 otherwise beats
+    every move away from success.
+    """
     pruning: bool = True
-    """Leave out steps that change nothing: invalid ones, self-loops, and those that only looked (Step.looked; App. B.2)."""
+    """Leave out steps that change nothing: invalid ones, self-loops, and those that
+    only looked (Step.looked; App. B.2).
+    """
     pool: Literal["max", "mean"] | None = None
-    """Value of a cluster of similar states: its best member's, or the mean over its members (App. C.4). Unset: max."""
+    """Value of a cluster of similar states: its best member's, or the mean over its
+    members (App. C.4). Unset: max.
+    """
     loop_steps: int | None = None
-    """release: steps of the batch's longest trajectory; a trajectory of this length loses its terminal node."""
+    """release: steps of the batch's longest trajectory; a trajectory of this length
+    loses its terminal node.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -72,26 +106,51 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         self.scale = self.scale or ("none" if release else "std")
         in_range(self, "gamma", above=0, most=1)
         in_range(self, "alpha_action", "alpha_traj", "no_op_penalty", least=0)
-        require(self.loop_steps is None or self.loop_steps > 0, "loop_steps", self.loop_steps, "at least 1")
-        require(release or self.loop_steps is None, "loop_steps", self.loop_steps, "unset where form is paper")
+        require(
+            self.loop_steps is None or self.loop_steps > 0,
+            "loop_steps",
+            self.loop_steps,
+            "at least 1",
+        )
+        require(
+            release or self.loop_steps is None,
+            "loop_steps",
+            self.loop_steps,
+            "unset where form is paper",
+        )
         clustered = self.similarity != "exact"
         require(
-            clustered or self.pool is None, "pool", self.pool, "unset where similarity is exact: states are not pooled"
+            clustered or self.pool is None,
+            "pool",
+            self.pool,
+            "unset where similarity is exact: states are not pooled",
         )
         self.pool = self.pool or ("max" if clustered else None)
         one_way = self.pool != "mean" or self.distance == "min"
         require(one_way, "pool", self.pool, "max where distance is mean")
-        plain = {"distance": "min", "gain": "difference", "no_op_penalty": 0.0, "pruning": True, "similarity": "exact"}
+        plain = {
+            "distance": "min",
+            "gain": "difference",
+            "no_op_penalty": 0.0,
+            "pruning": True,
+            "similarity": "exact",
+        }
         for name, only in plain.items():
             value = getattr(self, name)
-            require(not release or value == only, name, value, f"{only!r} where form is release")
+            require(
+                not release or value == only,
+                name,
+                value,
+                f"{only!r} where form is release",
+            )
 
 
 def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     """One StepCredit per row. Raises DataError for a tree without state keys.
 
-    parts: action and trajectory (the summands, weights included), value and next_value (R(s) and R(s'); in the release form times
-    success_reward), gain (r before penalties).
+    parts: action and trajectory (the summands, weights included), value and next_value
+    (R(s) and R(s'); in the release form times success_reward), gain (r before
+    penalties).
     """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "rewardflow")
@@ -108,7 +167,9 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
         if grouping is not None:
             _, score, _ = grouping.entries[step]
             action = settings.alpha_action * grouping.scales[moves.states[step]](score)
-        trajectory = settings.alpha_traj * trajectory_scale(reward - survey.penalties[step])
+        trajectory = settings.alpha_traj * trajectory_scale(
+            reward - survey.penalties[step]
+        )
         parts = {
             "action": action,
             "trajectory": trajectory,
@@ -117,7 +178,9 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             "next_value": moves.next_values[step],
         }
         credits.append(survey.credited(step, action + trajectory, parts))
-    return Credit(task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size)
+    return Credit(
+        task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size
+    )
 
 
 def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> StateGraph:
@@ -139,7 +202,9 @@ def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Sta
 
 
 def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
-    """`state_graph` with the settings of rewardflow's paper form, with its defaults for those of anything else."""
+    """`state_graph` with the settings of rewardflow's paper form, with its defaults for
+    those of anything else.
+    """
     if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
         settings = RewardFlowSettings()
     return state_graph(tree, survey_of(tree, settings), settings)
@@ -155,21 +220,33 @@ def _moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
         states=graph.sources,
         values=[values[source] for source in graph.sources],
         next_values=[values[target] for target in graph.targets],
-        idle=[pruned and not invalid for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True)],
+        idle=[
+            pruned and not invalid
+            for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True)
+        ],
         informed=any(node.kind == SUCCESS for node in graph.nodes),
         size=graph.size,
     )
 
 
-def _gains(moves: Moves, survey: Survey, settings: RewardFlowSettings) -> tuple[list[float], Grouping | None]:
-    """Per step r, and Group(s) of r less the step's penalties; None where no state is worth more than another."""
+def _gains(
+    moves: Moves, survey: Survey, settings: RewardFlowSettings
+) -> tuple[list[float], Grouping | None]:
+    """Per step r, and Group(s) of r less the step's penalties; None where no state is
+    worth more than another.
+    """
     discount = _discount(settings)
-    gains = [discount * after - before for before, after in zip(moves.values, moves.next_values, strict=True)]
+    gains = [
+        discount * after - before
+        for before, after in zip(moves.values, moves.next_values, strict=True)
+    ]
     if not moves.informed:
         return gains, None
     duplicated = settings.prefix == "duplicate"
     entries = []
-    for step, (gain, penalty, idle) in enumerate(zip(gains, survey.penalties, moves.idle, strict=True)):
+    for step, (gain, penalty, idle) in enumerate(
+        zip(gains, survey.penalties, moves.idle, strict=True)
+    ):
         score = gain - penalty
         if settings.no_op_penalty:
             score -= settings.no_op_penalty * idle
@@ -192,16 +269,26 @@ def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     step, ends = row_leaves(survey, settings.prefix, row)
     outcomes = scale_for(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, step, ends, outcomes, settings.normalise)
+    evidence = outcome_evidence(
+        tree, survey, settings, step, ends, outcomes, settings.normalise
+    )
     moves = _moves(tree, survey, settings)
     _add_values(evidence, tree, survey, moves, settings, step)
-    words = "1: gain is difference" if settings.gain == "difference" else "gamma: gain is discounted"
+    words = (
+        "1: gain is difference"
+        if settings.gain == "difference"
+        else "gamma: gain is discounted"
+    )
     evidence.add("discount", _discount(settings), words)
     stays = "; the step stays where it is (it is pruned)" if moves.idle[step] else ""
-    evidence.add("idle", moves.idle[step], f"1 for a valid step that changed nothing{stays}")
+    evidence.add(
+        "idle", moves.idle[step], f"1 for a valid step that changed nothing{stays}"
+    )
     _, grouping = _gains(moves, survey, settings)
     if grouping is None:
-        evidence.add("closer", 0.0, "nobody succeeded: no state is worth more than another")
+        evidence.add(
+            "closer", 0.0, "nobody succeeded: no state is worth more than another"
+        )
     else:
         what = "gains, less penalties, of the steps that leave the same state"
         add_group(evidence, "state", what, grouping, step, _how(settings))
@@ -209,12 +296,20 @@ def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
 
 
 def _add_values(
-    evidence: Evidence, tree: Tree, survey: Survey, moves: Moves, settings: RewardFlowSettings, step: int
+    evidence: Evidence,
+    tree: Tree,
+    survey: Survey,
+    moves: Moves,
+    settings: RewardFlowSettings,
+    step: int,
 ) -> None:
     """The values of both states, by their hops where these alone decide."""
     by_hops = settings.form == "paper" and settings.pool != "mean"
     graph = state_graph(tree, survey, settings) if by_hops else None
-    for prefix, values, where in (("", moves.values, "leaves"), ("next_", moves.next_values, "leads to")):
+    for prefix, values, where in (
+        ("", moves.values, "leaves"),
+        ("next_", moves.next_values, "leads to"),
+    ):
         hops = None
         if graph is not None:
             nodes = graph.targets if prefix else graph.sources
@@ -223,4 +318,6 @@ def _add_values(
             evidence.add(f"{prefix}hops", hops)
         else:
             lost = ": no success can be reached from there" if values[step] == 0 else ""
-            evidence.add(f"{prefix}value", values[step], f"value of the state it {where}{lost}")
+            evidence.add(
+                f"{prefix}value", values[step], f"value of the state it {where}{lost}"
+            )

@@ -1,14 +1,20 @@
-"""Which states are the same state: equal keys, or clusters of similar ones (002 App. B.1, C.4).
+"""Which states are the same state: equal keys, or clusters of similar ones (002 App.
+B.1, C.4).
 
 exact       equal keys.
-difflib     keys whose longest matching blocks cover a share of at least THRESHOLD (Ratcliff and Obershelp; what the releases do).
-embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD: mean over the tokens of a transformer's last layer.
+difflib     keys whose longest matching blocks cover a share of at least THRESHOLD
+            (Ratcliff and Obershelp; what the releases do).
+embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD: mean
+            over the tokens of a transformer's last layer.
 
-Clusters are greedy, in order of first appearance (step by step): a key joins the first cluster whose representative, its first
-member, is similar enough, else it opens one. Deterministic, but not independent of the order of siblings, nor of errored
-trajectories, whose states are keys too. A tree has few states, so all pairs of keys and representatives are compared.
+Clusters are greedy, in order of first appearance (step by step): a key joins the first
+cluster whose representative, its first member, is similar enough, else it opens one.
+Deterministic, but not independent of the order of siblings, nor of errored
+trajectories, whose states are keys too. A tree has few states, so all pairs of keys and
+representatives are compared.
 
-Credit knows no torch: only `embedding` imports it, inside the functions here, and nothing else of this package does.
+Credit knows no torch: only `embedding` imports it, inside the functions here, and
+nothing else of this package does.
 """
 
 import difflib
@@ -37,8 +43,9 @@ def require_states(tree: Tree, survey: Survey, method: str) -> None:
     for step in tree.steps:
         if not step.state and survey.live[step.id]:
             raise DataError(
-                f"task {shown(tree.task.id)}: steps[{step.id}].state: is empty; {method} compares steps from the same state, take "
-                "a world that records states, or --method grpo"
+                f"task {shown(tree.task.id)}: steps[{step.id}].state: is empty; "
+                f"{method} compares steps from the same state, take a world that "
+                "records states, or --method grpo"
             )
 
 
@@ -63,10 +70,12 @@ def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, s
 
 
 def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
-    """Clusters of distinct keys by difflib's ratio; its two upper bounds are asked first.
+    """Clusters of distinct keys by difflib's ratio; its two upper bounds are asked
+    first.
 
-    The ratio is not symmetric. As in the releases the new key is the first argument and the representative the second, of which
-    difflib keeps an index: one matcher per representative builds it once.
+    The ratio is not symmetric. As in the releases the new key is the first argument and
+    the representative the second, of which difflib keeps an index: one matcher per
+    representative builds it once.
     """
     clusters: dict[str, str] = {}
     matchers: dict[str, difflib.SequenceMatcher[str]] = {}
@@ -84,7 +93,9 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
     return clusters
 
 
-def embedding_clusters(keys: Sequence[str], threshold: float, model: str) -> dict[str, str]:
+def embedding_clusters(
+    keys: Sequence[str], threshold: float, model: str
+) -> dict[str, str]:
     """Clusters of distinct keys by the cosine of their embeddings."""
     import torch
 
@@ -102,8 +113,10 @@ def embedding_clusters(keys: Sequence[str], threshold: float, model: str) -> dic
 
 
 def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
-    """Unit vectors, (texts, hidden): the mean of the last layer over the tokens of each text, cut at the model's longest input.
-    Raises MissingError when `model` is no directory of a model with its tokenizer."""
+    """Unit vectors, (texts, hidden): the mean of the last layer over the tokens of each
+    text, cut at the model's longest input. Raises MissingError when `model` is no
+    directory of a model with its tokenizer.
+    """
     import torch
 
     tokenizer, encoder, longest = _load(model)
@@ -127,7 +140,10 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
 def _load(model: str) -> tuple[Any, Any, int]:
     """Tokenizer, model in float32 on the CPU, and its longest input in tokens."""
     if not (Path(model) / "config.json").is_file():
-        raise MissingError(f"credit.embedding_model: {model} is no model directory (no config.json there)")
+        raise MissingError(
+            f"credit.embedding_model: {model} is no model directory (no config.json "
+            "there)"
+        )
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
@@ -135,11 +151,18 @@ def _load(model: str) -> tuple[Any, Any, int]:
     logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
-        encoder = AutoModel.from_pretrained(model, local_files_only=True, dtype="float32").eval()
+        encoder = AutoModel.from_pretrained(
+            model, local_files_only=True, dtype="float32"
+        ).eval()
     except (OSError, ValueError) as error:
-        raise MissingError(f"credit.embedding_model: {model}: {str(error).splitlines()[0]}") from error
+        raise MissingError(
+            f"credit.embedding_model: {model}: {str(error).splitlines()[0]}"
+        ) from error
     finally:
         if shown:
             logging.enable_progress_bar()
-    limits = (tokenizer.model_max_length, getattr(encoder.config, "max_position_embeddings", None))
+    limits = (
+        tokenizer.model_max_length,
+        getattr(encoder.config, "max_position_embeddings", None),
+    )
     return tokenizer, encoder, min(limit for limit in limits if limit)

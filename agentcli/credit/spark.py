@@ -1,8 +1,10 @@
 """spark: grpo over the leaves of a branching tree (000 section 2.2, stage 4).
 
-The completed leaves of one task, M <= |G| <= N, are one group; their binary terminal reward goes to every step above them and
-a shared prefix is one row. That is grpo on a tree, so only the defaults differ: SPARK rewards success with 10 (000 B.4).
-`form: release` is its authors' batch: one row per leaf and step, prefixes repeated; with `prefix: merge` their env_unique.
+The completed leaves of one task, M <= |G| <= N, are one group; their binary terminal
+reward goes to every step above them and a shared prefix is one row. That is grpo on a
+tree, so only the defaults differ: SPARK rewards success with 10 (000 B.4). `form:
+release` is its authors' batch: one row per leaf and step, prefixes repeated; with
+`prefix: merge` their env_unique.
 """
 
 from agentcli.credit import grpo

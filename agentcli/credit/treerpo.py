@@ -1,9 +1,12 @@
-"""treerpo: grpo among siblings, every child scored with its expected reward (TreeRPO as in 003 App. C.5).
+"""treerpo: grpo among siblings, every child scored with its expected reward (TreeRPO as
+in 003 App. C.5).
 
-    E[R(u)] = mean over the children's E[R]        A(u -> v) = (E[R(v)] - mean) / (std + 1e-6) over the children of u
+    E[R(u)] = mean over the children's E[R]
+    A(u -> v) = (E[R(v)] - mean) / (std + 1e-6)        over the children of u
 
-Steps with one parent were sampled from one state and are the group; an only child has nobody to be compared with and gets 0. The
-penalty of an invalid step lowers its own score and no expectation. Errored children are left out.
+Steps with one parent were sampled from one state and are the group; an only child has
+nobody to be compared with and gets 0. The penalty of an invalid step lowers its own
+score and no expectation. Errored children are left out.
 """
 
 from agentcli.credit.carl import expected_rewards
@@ -19,7 +22,11 @@ WITHOUT = {
     "form": "there is one form",
 }
 EQUATIONS = (
-    Equation("expected", None, "expected reward after the step: mean over its children, up to the leaves"),
+    Equation(
+        "expected",
+        None,
+        "expected reward after the step: mean over its children, up to the leaves",
+    ),
     Equation("penalty", None, "penalty, of an invalid step only"),
     Equation(
         ADVANTAGE,
@@ -39,11 +46,16 @@ class TreerpoSettings(PenaltySwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
-    """One StepCredit per step. parts: expected (E[R(v)]), penalty, baseline (mean score of the siblings)."""
+    """One StepCredit per step. parts: expected (E[R(v)]), penalty, baseline (mean score
+    of the siblings).
+    """
     survey = survey_of(tree, settings)
     children = survey.children()
     expected = expected_rewards(survey, children)
-    scales = [scale_of(_entries(survey, siblings, expected), settings.normalise) for siblings in children]
+    scales = [
+        scale_of(_entries(survey, siblings, expected), settings.normalise)
+        for siblings in children
+    ]
     credits = []
     for step, parent in enumerate(survey.parents):
         reason = survey.masked[step]
@@ -52,7 +64,11 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
             continue
         scale = scales[parent]
         penalty = survey.penalties[step]
-        parts = {"expected": expected[step], "penalty": penalty, "baseline": scale.center}
+        parts = {
+            "expected": expected[step],
+            "penalty": penalty,
+            "baseline": scale.center,
+        }
         credits.append(survey.credited(step, scale(expected[step] - penalty), parts))
     return Credit(task=tree.task.id, method="treerpo", steps=credits)
 
@@ -71,6 +87,10 @@ def evidence(tree: Tree, settings: TreerpoSettings, row: int) -> Evidence:
     scale = scale_of(entries, settings.normalise)
     evidence = Evidence()
     add_penalty(evidence, survey, row)
-    what = "scores expected - penalty of the steps that were sampled from the same state"
-    evidence.group("siblings", what, entries, {siblings.index(row)}, scale, settings.normalise)
+    what = (
+        "scores expected - penalty of the steps that were sampled from the same state"
+    )
+    evidence.group(
+        "siblings", what, entries, {siblings.index(row)}, scale, settings.normalise
+    )
     return evidence

@@ -1,14 +1,18 @@
 """What every world has, and what a world may have besides.
 
-A World has a card, tasks and engines. An Engine plays one task at a time inside a worker process, so nothing here needs to
-be thread-safe. That is all a new world must write: one folder or file, and one line in the registry.
+A World has a card, tasks and engines. An Engine plays one task at a time inside a
+worker process, so nothing here needs to be thread-safe. That is all a new world must
+write: one folder or file, and one line in the registry.
 
-The rest are capabilities. A stage that needs one asks by type, and refuses in one line where it is missing:
+The rest are capabilities. A stage that needs one asks by type, and refuses in one line
+where it is missing:
 
-    Forkable   the engine copies its state; without it the pool replays the actions and checks every observation
+    Forkable   the engine copies its state; without it the pool replays the actions and
+               checks every observation
     Solvable   the engine knows actions that win; without it there is no policy `expert`
     Closable   the engine holds something that must be let go of
-    Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a searching expert
+    Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
+               searching expert
     Inspected  the world says what this machine has of what it can use (agentcli doctor)
 """
 
@@ -33,16 +37,25 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
 
     text: str
     actions: tuple[str, ...] = ()
-    """Actions worth showing, in a fixed order; empty where the world has none. A hint: the engine decides what it accepts."""
+    """Actions worth showing, in a fixed order; empty where the world has none. A hint:
+    the engine decides what it accepts.
+    """
     state: str
-    """Exact state key: equal keys mean that the future is the same, whatever was read last. For replay, forks and repetition."""
+    """Exact state key: equal keys mean that the future is the same, whatever was read
+    last. For replay, forks and repetition.
+    """
     canonical: str | None = None
-    """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it cannot see but must know (what it holds, what
-    was done to things). It merges on purpose what looks the same. None: the world has no other than `state`."""
+    """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it
+    cannot see but must know (what it holds, what was done to things). It merges on
+    purpose what looks the same. None: the world has no other than `state`.
+    """
     accepted: bool = True
-    """The engine's verdict on the action that led here. False: the action was not possible, and nothing happened."""
+    """The engine's verdict on the action that led here. False: the action was not
+    possible, and nothing happened.
+    """
     looked: bool = False
-    """The action that led here only looked: it changed nothing that matters (002 B.2)."""
+    """The action that led here only looked: it changed nothing that matters (002 B.2).
+    """
     reward: float = 0.0
     end: Literal["success", "failure"] | None = None
     """How the episode ended; None while it goes on."""
@@ -61,7 +74,8 @@ class Start(msgspec.Struct, kw_only=True, frozen=True):
 class Context(msgspec.Struct, kw_only=True, frozen=True):
     """Everything a policy may know when it acts: the task and the agent's own past.
 
-    observations[t] was seen before actions[t]; observations is one longer. A malformed response left the action ''.
+    observations[t] was seen before actions[t]; observations is one longer. A malformed
+    response left the action ''.
     """
 
     task: Task
@@ -79,7 +93,9 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
 
     name: str
     role: str
-    """The sentence that opens the full prompt ("You are an expert agent operating in ...")."""
+    """The sentence that opens the full prompt ("You are an expert agent operating in
+    ...").
+    """
     splits: tuple[str, ...]
     split: str = "train"
     """The split that training walks unless another is named."""
@@ -88,13 +104,17 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     dialect: str = "full"
     """The prompt style that suits the world."""
     best_reward: float | None = 1.0
-    """Sum of the rewards of a faultless episode; None where it differs from task to task."""
+    """Sum of the rewards of a faultless episode; None where it differs from task to
+    task.
+    """
     extra: str | None = None
     """The extra of this package that installs what its engines need."""
 
 
 class Engine(Protocol):
-    """One live game, in a worker process. Any exception becomes an errored leaf with its message."""
+    """One live game, in a worker process. Any exception becomes an errored leaf with
+    its message.
+    """
 
     def start(self, task: Task) -> Start:
         """Opens a task at its beginning."""
@@ -110,13 +130,17 @@ class Forkable(Protocol):
     """An engine that copies its state exactly and cheaply."""
 
     def snapshot(self) -> Any:
-        """A copy of the present state, for this engine object and this task; None where it has none and must be replayed."""
+        """A copy of the present state, for this engine object and this task; None where
+        it has none and must be replayed.
+        """
         ...
 
     def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the present one, and gives the observation that had led there.
+        """Makes a snapshot's state the present one, and gives the observation that had
+        led there.
 
-        What the engine can tell again, it tells as things are now: the pool refuses a copy in which anything differs.
+        What the engine can tell again, it tells as things are now: the pool refuses a
+        copy in which anything differs.
         """
         ...
 
@@ -126,7 +150,9 @@ class Solvable(Protocol):
     """An engine that can compute how to win."""
 
     def plan(self) -> list[str]:
-        """Actions that win from the present state, computed from the true state. Raises EngineError when there are none."""
+        """Actions that win from the present state, computed from the true state. Raises
+        EngineError when there are none.
+        """
         ...
 
 
@@ -140,7 +166,9 @@ class Closable(Protocol):
 
 
 class World(Protocol):
-    """A family of tasks. It is made from EnvironmentSettings, is cheap, and imports no engine until `engine()`."""
+    """A family of tasks. It is made from EnvironmentSettings, is cheap, and imports no
+    engine until `engine()`.
+    """
 
     @property
     def card(self) -> Card:
@@ -150,7 +178,8 @@ class World(Protocol):
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, in their fixed order, without starting an engine.
 
-        Raises UsageError for an unknown split and DataError for an unreadable data folder.
+        Raises UsageError for an unknown split and DataError for an unreadable data
+        folder.
         """
         ...
 
@@ -160,8 +189,10 @@ class World(Protocol):
 
 
 FINISHED = "done"
-"""The sentence of a searching expert that has nothing left to do although the episode goes on. That it rests is imitated, that
-it goes on resting is not: the rest of such an episode is one step repeated."""
+"""The sentence of a searching expert that has nothing left to do although the episode
+goes on. That it rests is imitated, that it goes on resting is not: the rest of such an
+episode is one step repeated.
+"""
 
 
 class Advice(NamedTuple):
@@ -175,11 +206,15 @@ class Advice(NamedTuple):
 
 @runtime_checkable
 class Tutor(Protocol):
-    """A world that can teach a policy from scratch, which knows neither the world's words nor how to act."""
+    """A world that can teach a policy from scratch, which knows neither the world's
+    words nor how to act.
+    """
 
     @property
     def habits(self) -> type[msgspec.Struct]:
-        """Settings of what is wrong with its searching expert on purpose: each is a field of `demos` too."""
+        """Settings of what is wrong with its searching expert on purpose: each is a
+        field of `demos` too.
+        """
         ...
 
     def compact(self, context: Context) -> str:
@@ -191,7 +226,9 @@ class Tutor(Protocol):
         ...
 
     def next(self, context: Context, seed: int, habits: Any) -> Advice:
-        """The searching expert's move, from the agent's own past alone. `seed` is the episode's."""
+        """The searching expert's move, from the agent's own past alone. `seed` is the
+        episode's.
+        """
         ...
 
 
@@ -207,11 +244,15 @@ class Requisite(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Inspected(Protocol):
-    """A world that looks for its data on this machine. The class is asked, so no settings are needed."""
+    """A world that looks for its data on this machine. The class is asked, so no
+    settings are needed.
+    """
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """What there is and what to type for the rest. Starts, makes and fetches nothing; raises nothing for what is broken."""
+        """What there is and what to type for the rest. Starts, makes and fetches
+        nothing; raises nothing for what is broken.
+        """
         ...
 
     @staticmethod
@@ -221,16 +262,24 @@ class Inspected(Protocol):
 
 
 def tutor_of(world: World, key: str, value: str) -> Tutor:
-    """The world as a tutor, which the setting `key` asks for. Raises UsageError where it is none."""
+    """The world as a tutor, which the setting `key` asks for. Raises UsageError where
+    it is none.
+    """
     if isinstance(world, Tutor):
         return world
-    raise UsageError(f"{key}: {value} needs a world with a tutor, and {world.card.name} has none; choose another {key}")
+    raise UsageError(
+        f"{key}: {value} needs a world with a tutor, and {world.card.name} has none; "
+        f"choose another {key}"
+    )
 
 
-def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> list[Task]:
+def select(
+    world: World, tasks: Sequence[Task], where: dict[str, list[str]]
+) -> list[Task]:
     """Keeps the tasks whose attributes are among those asked for, in their order.
 
-    Every task has the attributes kind and split, and its own. Raises UsageError when `where` names one that a task does not have.
+    Every task has the attributes kind and split, and its own. Raises UsageError when
+    `where` names one that a task does not have.
     """
     kept = []
     for task in tasks:
@@ -238,7 +287,8 @@ def select(world: World, tasks: Sequence[Task], where: dict[str, list[str]]) -> 
         unknown = [name for name in where if name not in attributes]
         if unknown:
             raise UsageError(
-                f"--where {unknown[0]}: {world.card.name} has no such attribute; it has {', '.join(attributes)}"
+                f"--where {unknown[0]}: {world.card.name} has no such attribute; it "
+                f"has {', '.join(attributes)}"
             )
         if all(attributes[name] in values for name, values in where.items()):
             kept.append(task)

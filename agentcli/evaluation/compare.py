@@ -1,7 +1,8 @@
-"""Evaluations of the same tasks side by side: success, cost and behaviour of each, and paired tests against the first.
+"""Evaluations of the same tasks side by side: success, cost and behaviour of each, and
+paired tests against the first.
 
-Knows episodes only. The caller checks that the panels are alike. Tasks that one of two evaluations did not walk, because a budget
-ended it, are left out of what is paired.
+Knows episodes only. The caller checks that the panels are alike. Tasks that one of two
+evaluations did not walk, because a budget ended it, are left out of what is paired.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,12 @@ from msgspec.structs import asdict
 
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.record import Rate, Results
-from agentcli.evaluation.statistics import mcnemar_exact, paired_bootstrap, wilcoxon_exact, wilson
+from agentcli.evaluation.statistics import (
+    mcnemar_exact,
+    paired_bootstrap,
+    wilcoxon_exact,
+    wilson,
+)
 from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.types import Episode, Ledger
@@ -26,17 +32,25 @@ class Difference(Struct, kw_only=True):
 
 
 class PairedTests(Struct, kw_only=True):
-    """The change from the first evaluation to another one, over the tasks that both walked."""
+    """The change from the first evaluation to another one, over the tasks that both
+    walked.
+    """
 
     tasks: int
     """Number of tasks that both walked."""
     success: Difference
     mcnemar: float | None
-    """Exact p-value over tasks. None without a task, and unless each has one sample a task."""
+    """Exact p-value over tasks. None without a task, and unless each has one sample a
+    task.
+    """
     tokens: float | None
-    """Generated tokens as a multiple of the first's, from the ledgers. None where the first generated nothing."""
+    """Generated tokens as a multiple of the first's, from the ledgers. None where the
+    first generated nothing.
+    """
     steps: float | None
-    """Executed steps as a multiple of the first's, from the ledgers. None where the first executed nothing."""
+    """Executed steps as a multiple of the first's, from the ledgers. None where the
+    first executed nothing.
+    """
 
 
 class ComparedResults(Results, kw_only=True):
@@ -76,17 +90,25 @@ class RunComparison(Struct, kw_only=True, omit_defaults=True):
     training: dict[str, LoopCost] = {}
 
 
-def side_by_side(evaluations: Mapping[str, Sequence[Episode]]) -> dict[str, ComparedEvaluation]:
-    """The results of each evaluation by name, overall and by task kind, all but the first tested against the first."""
+def side_by_side(
+    evaluations: Mapping[str, Sequence[Episode]],
+) -> dict[str, ComparedEvaluation]:
+    """The results of each evaluation by name, overall and by task kind, all but the
+    first tested against the first.
+    """
     compared: dict[str, ComparedEvaluation] = {}
     reference: Sequence[Episode] | None = None
     for name, rows in evaluations.items():
         reference_kinds = None if reference is None else by_kind(reference)
         kinds = {}
         for kind, of_kind in by_kind(rows).items():
-            same_kind = None if reference_kinds is None else reference_kinds.get(kind, [])
+            same_kind = (
+                None if reference_kinds is None else reference_kinds.get(kind, [])
+            )
             kinds[kind] = _compared(of_kind, same_kind)
-        compared[name] = ComparedEvaluation(**asdict(_compared(rows, reference)), kinds=kinds)
+        compared[name] = ComparedEvaluation(
+            **asdict(_compared(rows, reference)), kinds=kinds
+        )
         if reference is None:
             reference = rows
     return compared
@@ -102,7 +124,9 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     difference, low, high = paired_bootstrap(samples_before, samples_after)
     mcnemar = None
     if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
-        mcnemar = mcnemar_exact([only for (only,) in samples_before], [only for (only,) in samples_after])
+        mcnemar = mcnemar_exact(
+            [only for (only,) in samples_before], [only for (only,) in samples_after]
+        )
     common = set(tasks)
     cost_before = charged([row for row in first if row.task in common])
     cost_after = charged([row for row in other if row.task in common])
@@ -116,24 +140,33 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
 
 
 def hides_moves(rows: Sequence[Episode]) -> bool:
-    """Whether responses acted in several copies and some episode does not say in how many moves.
+    """Whether responses acted in several copies and some episode does not say in how
+    many moves.
 
-    Shares of the moves (evaluation.summary) are then shares of the responses. The ledgers give it away: every move is charged, and
-    nothing else is but the branches of a vote, which are forks.
+    Shares of the moves (evaluation.summary) are then shares of the responses. The
+    ledgers give it away: every move is charged, and nothing else is but the branches of
+    a vote, which are forks.
     """
     cost = charged(rows)
     responses = sum(row.steps for row in rows)
-    return any(row.moves is None for row in rows) and not cost.forks and cost.steps > responses
+    return (
+        any(row.moves is None for row in rows)
+        and not cost.forks
+        and cost.steps > responses
+    )
 
 
 def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRankTest]:
-    """Exact Wilcoxon signed-rank test of every name's gains over the first run (000 appendix C.6).
+    """Exact Wilcoxon signed-rank test of every name's gains over the first run (000
+    appendix C.6).
 
     gains: differences of success rates, one per benchmark.
     """
     tests = {}
     for name, differences in gains.items():
-        tests[name] = SignedRankTest(benchmarks=len(differences), p=wilcoxon_exact(differences))
+        tests[name] = SignedRankTest(
+            benchmarks=len(differences), p=wilcoxon_exact(differences)
+        )
     return tests
 
 
@@ -142,7 +175,9 @@ def charged(rows: Sequence[Episode]) -> Ledger:
     return sum((row.ledger for row in rows if row.ledger is not None), Ledger())
 
 
-def _compared(rows: Sequence[Episode], reference: Sequence[Episode] | None) -> ComparedResults:
+def _compared(
+    rows: Sequence[Episode], reference: Sequence[Episode] | None
+) -> ComparedResults:
     """The results of `rows`, tested against `reference` where there is one."""
     solved = [any(samples) for samples in successes_by_task(rows).values()]
     low, high = wilson(sum(solved), len(solved))

@@ -1,7 +1,9 @@
-"""Trees to episodes: every root-to-leaf path reduced to the counts that metrics are made of (methods.md section 6).
+"""Trees to episodes: every root-to-leaf path reduced to the counts that metrics are
+made of (methods.md section 6).
 
-A response that acts in several copies of the environment is one step of as many moves. A step in one environment is one move, in
-copy 1, as in credit.dpepo. A move may be repetitive or inadmissible; a response may be malformed or tagged.
+A response that acts in several copies of the environment is one step of as many moves.
+A step in one environment is one move, in copy 1, as in credit.dpepo. A move may be
+repetitive or inadmissible; a response may be malformed or tagged.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +13,9 @@ from agentcli.records.types import Episode, Outcome, Step, StopReason, Tree, Val
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
-    """One Episode per trajectory, in the order of the tree's leaves; the first carries the tree's ledger."""
+    """One Episode per trajectory, in the order of the tree's leaves; the first carries
+    the tree's ledger.
+    """
     for sample, trajectory in enumerate(paths(tree)):
         last = trajectory[-1]
         moves = [act for step in trajectory for _, act in acts_by_copy(step)]
@@ -26,18 +30,23 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),
             explore_steps=sum(step.tag == "explore" for step in trajectory),
-            malformed_steps=sum(step.validity is Validity.MALFORMED for step in trajectory),
-            inadmissible_steps=sum(move.validity is Validity.INADMISSIBLE for move in moves),
+            malformed_steps=sum(
+                step.validity is Validity.MALFORMED for step in trajectory
+            ),
+            inadmissible_steps=sum(
+                move.validity is Validity.INADMISSIBLE for move in moves
+            ),
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
         )
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:
-    """The moves whose action already occurred in this episode from the same true state, in the same copy (000 Table 6).
+    """The moves whose action already occurred in this episode from the same true state,
+    in the same copy (000 Table 6).
 
-    The text that was read last is no part of a state, so an action that was tried in vain and is tried again is repeated. A
-    malformed move has no action to repeat.
+    The text that was read last is no part of a state, so an action that was tried in
+    vain and is tried again is repeated. A malformed move has no action to repeat.
     """
     transitions: set[tuple[int, str, str]] = set()
     repeated = 0

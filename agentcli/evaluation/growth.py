@@ -1,4 +1,6 @@
-"""The cost and the outcomes of a rollout, from trees decoded without most of their texts."""
+"""The cost and the outcomes of a rollout, from trees decoded without most of their
+texts.
+"""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +11,14 @@ from msgspec.structs import asdict
 from agentcli.evaluation.record import Rate
 from agentcli.evaluation.statistics import clustered_bootstrap
 from agentcli.records.siblings import Siblings, by_place, was_sampled
-from agentcli.records.types import SCHEMA_VERSION, Ledger, Outcome, StopReason, Task, Validity
+from agentcli.records.types import (
+    SCHEMA_VERSION,
+    Ledger,
+    Outcome,
+    StopReason,
+    Task,
+    Validity,
+)
 
 
 class MoveShape(Struct):
@@ -34,7 +43,9 @@ class StepShape(Struct):
 
 
 class TreeShape(Struct):
-    """The part of a tree record that is counted. Decoding it is quick; it holds no prompt and no observation."""
+    """The part of a tree record that is counted. Decoding it is quick; it holds no
+    prompt and no observation.
+    """
 
     task: Task
     method: str
@@ -49,7 +60,9 @@ class Cost(Struct, kw_only=True):
     shared: float
     """Share of the prompt tokens that a prefix cache saves."""
     distinct: float | None
-    """Share of different actions among the steps with a sibling. None where no step has one."""
+    """Share of different actions among the steps with a sibling. None where no step has
+    one.
+    """
     steps_per_leaf: float
     tokens_per_leaf: float
     """Generated tokens."""
@@ -59,14 +72,17 @@ class Cost(Struct, kw_only=True):
 class Growth(Cost, kw_only=True):
     """The trees of one rollout.
 
-    `explore`, `malformed` and `cut` are shares of the responses: the steps that nothing broke, however many copies they act in.
+    `explore`, `malformed` and `cut` are shares of the responses: the steps that nothing
+    broke, however many copies they act in.
     """
 
     method: str
     """Several with commas."""
     tasks: int
     success: Rate
-    """Share of the leaves; an errored one is no success. The interval is a bootstrap by task."""
+    """Share of the leaves; an errored one is no success. The interval is a bootstrap by
+    task.
+    """
     errored: int
     """Leaves."""
     explore: float
@@ -78,7 +94,8 @@ class Growth(Cost, kw_only=True):
     distinct_of_forks: float | None
     """As `distinct`, of all other siblings."""
     seconds: dict[str, float] = {}
-    """Duration by part of the work, as the manifest has it. Trees do not know theirs."""
+    """Duration by part of the work, as the manifest has it. Trees do not know theirs.
+    """
 
 
 def totals(trees: Iterable[TreeShape]) -> Growth:
@@ -107,7 +124,9 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         **asdict(cost_of(ledger, leaves)),
         method=", ".join(methods),
         tasks=len(successes),
-        success=Rate(rate=sum(map(sum, successes)) / max(1, leaves), low=low, high=high),
+        success=Rate(
+            rate=sum(map(sum, successes)) / max(1, leaves), low=low, high=high
+        ),
         errored=errored,
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,
@@ -129,8 +148,12 @@ def cost_of(ledger: Ledger, leaves: int) -> Cost:
 
 
 def _responses(tree: TreeShape) -> dict[str, int]:
-    """The number of responses in a tree: all, those of a model, and those with a tag or a fault."""
-    responses = [step for step in tree.steps if step.error is None and was_sampled(step)]
+    """The number of responses in a tree: all, those of a model, and those with a tag or
+    a fault.
+    """
+    responses = [
+        step for step in tree.steps if step.error is None and was_sampled(step)
+    ]
     return {
         "responses": len(responses),
         "asked": sum(step.stop is not StopReason.NONE for step in responses),

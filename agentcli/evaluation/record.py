@@ -1,7 +1,8 @@
 """The results of an evaluation, as they are computed, written and read again.
 
-`EvaluationSummary` is an evaluation/<label>.json, as `eval`, `pass-at-k` and `test-time-branch` write it. Like every record it
-refuses unknown fields. summary.py says how the numbers come about.
+`EvaluationSummary` is an evaluation/<label>.json, as `eval`, `pass-at-k` and
+`test-time-branch` write it. Like every record it refuses unknown fields. summary.py
+says how the numbers come about.
 """
 
 from typing import Literal
@@ -43,8 +44,9 @@ class BudgetSpent(Record, kw_only=True):
 class Results(Record, kw_only=True):
     """The metrics of some episodes (methods.md section 6).
 
-    `steps`, `moves` and `tokens` are means over episodes. `repetitive` and `inadmissible` are shares of the moves, `explore` and
-    `malformed` shares of the steps. An episode that does not know its moves counts its steps in their place.
+    `steps`, `moves` and `tokens` are means over episodes. `repetitive` and
+    `inadmissible` are shares of the moves, `explore` and `malformed` shares of the
+    steps. An episode that does not know its moves counts its steps in their place.
     """
 
     episodes: Count

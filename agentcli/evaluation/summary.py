@@ -19,8 +19,9 @@ def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
 def results_of(rows: Sequence[Episode]) -> Results:
     """The results of these episodes together.
 
-    An errored episode counts as no success, and by itself under `outcomes`: leaving it out would reward crashes. The interval of
-    the success is Wilson's with one sample a task, else a bootstrap clustered by task.
+    An errored episode counts as no success, and by itself under `outcomes`: leaving it
+    out would reward crashes. The interval of the success is Wilson's with one sample a
+    task, else a bootstrap clustered by task.
     """
     steps = sum(row.steps for row in rows)
     moves = sum(row.steps if row.moves is None else row.moves for row in rows)
@@ -28,7 +29,9 @@ def results_of(rows: Sequence[Episode]) -> Results:
     return Results(
         episodes=len(rows),
         tasks=len({row.task for row in rows}),
-        outcomes={outcome: sum(row.outcome is outcome for row in rows) for outcome in Outcome},
+        outcomes={
+            outcome: sum(row.outcome is outcome for row in rows) for outcome in Outcome
+        },
         success=_success(rows),
         score=_share(sum(row.score for row in rows), len(rows)),
         steps=_share(steps, len(rows)),
@@ -58,7 +61,8 @@ def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
 
 
 def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
-    """pass@k for 1, 2, 4, ... and k: the mean over tasks, with a bootstrap interval over tasks (000 appendix C.2, Table 13).
+    """pass@k for 1, 2, 4, ... and k: the mean over tasks, with a bootstrap interval
+    over tasks (000 appendix C.2, Table 13).
 
     Raises ValueError when a task has fewer than k samples.
     """
@@ -66,9 +70,14 @@ def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
     powers_of_two = {2**exponent for exponent in range(k.bit_length())}
     table = {}
     for attempts in sorted({k} | {power for power in powers_of_two if power < k}):
-        chances = [pass_at_k(len(samples), sum(samples), attempts) for samples in successes.values()]
+        chances = [
+            pass_at_k(len(samples), sum(samples), attempts)
+            for samples in successes.values()
+        ]
         low, high = clustered_bootstrap([[chance] for chance in chances])
-        table[str(attempts)] = Rate(rate=_share(sum(chances), len(chances)), low=low, high=high)
+        table[str(attempts)] = Rate(
+            rate=_share(sum(chances), len(chances)), low=low, high=high
+        )
     return table
 
 

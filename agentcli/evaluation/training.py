@@ -1,7 +1,9 @@
-"""The cost of training: the iterations of a loop (rollout, credit, train; again and again) summed.
+"""The cost of training: the iterations of a loop (rollout, credit, train; again and
+again) summed.
 
-Every loop walks tasks of its own, for its own number of iterations. Costs may be laid side by side, success may not: leaves of one
-tree are no independent sample, and tasks and policy change from one iteration to the next. So success is reported as the loop's
+Every loop walks tasks of its own, for its own number of iterations. Costs may be laid
+side by side, success may not: leaves of one tree are no independent sample, and tasks
+and policy change from one iteration to the next. So success is reported as the loop's
 course, without interval, gain or test. What a loop brought is for an evaluation to say.
 """
 
@@ -55,12 +57,15 @@ class Iteration(Struct, frozen=True, kw_only=True):
     updates: int | None
     """Updates of the optimiser."""
     seconds: dict[str, float]
-    """policy and environment as rollout counts them, train: wall. What is not known is left out. A stage that was killed and
-    resumed knows its last attempt only."""
+    """policy and environment as rollout counts them, train: wall. What is not known is
+    left out. A stage that was killed and resumed knows its last attempt only.
+    """
 
 
 class LoopCost(Cost, kw_only=True):
-    """The iterations of a loop summed. A sum is None where one iteration does not know its part: part of a sum is no sum."""
+    """The iterations of a loop summed. A sum is None where one iteration does not know
+    its part: part of a sum is no sum.
+    """
 
     iterations: int | None = None
     """How many are summed. None for a rollout that is no loop, as are the next two."""
@@ -94,17 +99,22 @@ def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
         trees=sum(one.trees for one in iterations),
         leaves=leaves,
         errored=sum(one.errored for one in iterations),
-        success_by_part=course([one.success / max(1, one.leaves) for one in iterations]),
+        success_by_part=course(
+            [one.success / max(1, one.leaves) for one in iterations]
+        ),
         responses=_responses(iterations),
         updates=_sum([one.updates for one in iterations]),
-        seconds={part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED},
+        seconds={
+            part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED
+        },
     )
 
 
 def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
     """Means over equal parts of loops, all loops together.
 
-    loops: a number an iteration. A loop shorter than `parts` has as many parts as iterations.
+    loops: a number an iteration. A loop shorter than `parts` has as many parts as
+    iterations.
     """
     shortest = min((len(loop) for loop in loops), default=0)
     values: list[list[float]] = [[] for _ in range(min(parts, shortest))]

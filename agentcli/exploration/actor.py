@@ -1,7 +1,9 @@
-"""The actor of one tree: asks the policy, steps the environment, keeps the steps and charges the ledger.
+"""The actor of one tree: asks the policy, steps the environment, keeps the steps and
+charges the ledger.
 
-An exploration method sees nodes only. Nothing here depends on timing: a step is named by its lineage (the child indices from the
-root), its seed comes from that name, and the finished tree lists steps in lineage order, so that one seed gives one tree at any
+An exploration method sees nodes only. Nothing here depends on timing: a step is named
+by its lineage (the child indices from the root), its seed comes from that name, and the
+finished tree lists steps in lineage order, so that one seed gives one tree at any
 concurrency.
 """
 
@@ -16,7 +18,15 @@ from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.keeping import Steps
-from agentcli.exploration.nodes import Handle, Lineage, Node, Pool, Response, as_step, reached
+from agentcli.exploration.nodes import (
+    Handle,
+    Lineage,
+    Node,
+    Pool,
+    Response,
+    as_step,
+    reached,
+)
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
@@ -29,16 +39,18 @@ NO_REPLY = Reply(text="")
 """Stands for the response that a broken policy did not give."""
 
 UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
-"""Stands for the response to a prompt that was too long, where that fails the task. Its mask keeps it out of training: there is
-nothing that the policy said."""
+"""Stands for the response to a prompt that was too long, where that fails the task. Its
+mask keeps it out of training: there is nothing that the policy said.
+"""
 
 
 class Actor:
     """Acts for one task.
 
-    `seed` is the rollout's; every request's own seed is derived from it, the task id and the lineage. Errors of the
-    engine or the policy become errored leaves with their message; they never leave the actor. `models` are the further
-    models of the method, by the name of their setting (RolloutSettings.further_models).
+    `seed` is the rollout's; every request's own seed is derived from it, the task id
+    and the lineage. Errors of the engine or the policy become errored leaves with their
+    message; they never leave the actor. `models` are the further models of the method,
+    by the name of their setting (RolloutSettings.further_models).
     """
 
     def __init__(
@@ -56,9 +68,13 @@ class Actor:
         self.seed = seed
         self.ledger = Ledger()
         self.seconds = {"policy": 0.0, "environment": 0.0}
-        """Waited for each so far; of requests that wait at the same time every one counts."""
+        """Waited for each so far; of requests that wait at the same time every one
+        counts.
+        """
         self.roots: int | None = None
-        """Trajectories from scratch before the first fork (Tree.roots), set by the methods that make that difference."""
+        """Trajectories from scratch before the first fork (Tree.roots), set by the
+        methods that make that difference.
+        """
         self._engines = engines
         self._policy = policy
         self._models = models or {}
@@ -67,17 +83,20 @@ class Actor:
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
         self._unanswered: dict[tuple[Lineage, str, int], str] = {}
-        """Why a further model gave no reply, by what it was asked about, its name and the number of the question."""
+        """Why a further model gave no reply, by what it was asked about, its name and
+        the number of the question.
+        """
         self._instruction = ""
         self._broken = "the environment could not be opened"
         """Why, when the engine could not open the task."""
 
     async def start(self, copies: int | None = None, limited: bool = False) -> Node:
-        """The initial state, in one environment or in so many `copies` that answers name by their numbers.
+        """The initial state, in one environment or in so many `copies` that answers
+        name by their numbers.
 
-        With `limited` a response that names a copy above the last one fails the task. When the engine cannot open the task,
-        every act on the node is an errored leaf. Raises UsageError for a prompt style that does not exist (for several
-        copies).
+        With `limited` a response that names a copy above the last one fails the task.
+        When the engine cannot open the task, every act on the node is an errored leaf.
+        Raises UsageError for a prompt style that does not exist (for several copies).
         """
         numbered = copies is not None
         self._dialect = make_dialect(self.settings.prompt, self._world, numbered)
@@ -97,11 +116,19 @@ class Actor:
             )
         except EngineError as error:
             self._broken = str(error)
-        return Node((), states, Moment(copies=(context,) * (copies or 1), numbered=numbered, limited=limited))
+        return Node(
+            (),
+            states,
+            Moment(
+                copies=(context,) * (copies or 1), numbered=numbered, limited=limited
+            ),
+        )
 
     async def act(self, node: Node, index: int = 0) -> Node:
-        """Sample the index-th response at `node` and execute it. With `rollout.distinct` it is drawn again while it does what a
-        sibling before it did (exploration/distinct.py). Raises ValueError on a finished node."""
+        """Sample the index-th response at `node` and execute it. With
+        `rollout.distinct` it is drawn again while it does what a sibling before it did
+        (exploration/distinct.py). Raises ValueError on a finished node.
+        """
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
 
@@ -114,8 +141,10 @@ class Actor:
         return await self.execute(node, index, replace(response, redrawn=redrawn))
 
     async def sample(self, node: Node, index: int, attempt: int = 0) -> Response:
-        """Ask the policy once, without acting: a vote is never drawn again. `attempt` counts the responses before it that were
-        thrown away. What breaks is in the response's `error`."""
+        """Ask the policy once, without acting: a vote is never drawn again. `attempt`
+        counts the responses before it that were thrown away. What breaks is in the
+        response's `error`.
+        """
         if not node.states:
             return Response("", NO_REPLY, error=self._broken)
         request = self._request(node, (*node.lineage, index), attempt)
@@ -123,14 +152,21 @@ class Actor:
             with self._waiting("policy"):
                 reply = await self._policy.respond(request)
         except (EngineError, PolicyError) as error:
-            if isinstance(error, PromptTooLongError) and self.settings.rollout.overlong == "failure":
+            if (
+                isinstance(error, PromptTooLongError)
+                and self.settings.rollout.overlong == "failure"
+            ):
                 return Response(request.message.text, UNASKED)
             return Response(request.message.text, NO_REPLY, error=str(error))
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
-        return Response(request.message.text, reply, self._dialect.read(reply.text, node.moment))
+        return Response(
+            request.message.text, reply, self._dialect.read(reply.text, node.moment)
+        )
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
-        """Act on a sampled response, in all copies that it names at the same time, and keep the step."""
+        """Act on a sampled response, in all copies that it names at the same time, and
+        keep the step.
+        """
         actions = response.answer.actions
         results = await self._move(node, actions) if response.error is None else {}
         states: dict[int, Handle] = {}
@@ -141,28 +177,42 @@ class Actor:
                 copy = f"env_{number}: " if node.moment.numbered else ""
                 response = replace(response, error=f"{copy}{result}")
         after = reached(node, index, actions, states)
-        step = as_step(node, response, after, states, self._outcome(response, after, states))
+        step = as_step(
+            node, response, after, states, self._outcome(response, after, states)
+        )
         self._steps.keep(after.lineage, step)
         return replace(after, step=step)
 
-    async def ask(self, name: str, node: Node, message: Message, index: int = 0) -> Reply:
+    async def ask(
+        self, name: str, node: Node, message: Message, index: int = 0
+    ) -> Reply:
         """What the method's further model `name` replies to a message about `node`.
 
-        The seed derives from the node's lineage, the name and `index`, the number of the question there. The tokens are charged.
-        A model that breaks replies nothing: the reply is empty, and when the tree is finished the leaves at or below the node
-        are errored (all leaves, where the tree has none there). A policy without a model answers with an action, so it
-        cannot be asked at an end. Raises UsageError for a model that no setting describes.
+        The seed derives from the node's lineage, the name and `index`, the number of
+        the question there. The tokens are charged. A model that breaks replies nothing:
+        the reply is empty, and when the tree is finished the leaves at or below the
+        node are errored (all leaves, where the tree has none there). A policy without a
+        model answers with an action, so it cannot be asked at an end. Raises UsageError
+        for a model that no setting describes.
         """
         chosen = self.settings.rollout.further_models.get(name)
         if chosen is None:
             raise UsageError(
-                f"rollout.{name}: rollout.method {self.settings.rollout.method} asks this model, and it is not set; name one "
-                f"with --set rollout.{name}.kind=KIND"
+                f"rollout.{name}: rollout.method {self.settings.rollout.method} asks "
+                "this model, and it is not set; name one with --set "
+                f"rollout.{name}.kind=KIND"
             )
         if not node.states:
             # The environment could not be opened: the first act is an errored leaf.
             return NO_REPLY
-        seed = derive_seed(self.seed, self.task.id, "/".join(map(str, node.lineage)), "ask", name, index)
+        seed = derive_seed(
+            self.seed,
+            self.task.id,
+            "/".join(map(str, node.lineage)),
+            "ask",
+            name,
+            index,
+        )
         request = Request(
             message=message,
             moment=node.moment,
@@ -183,9 +233,11 @@ class Actor:
         return reply
 
     def note(self, node: Node, **values: float | str) -> None:
-        """Record numbers or words about the step that led to `node`, for credit methods to read (Step.notes).
+        """Record numbers or words about the step that led to `node`, for credit methods
+        to read (Step.notes).
 
-        Raises ValueError for the initial state, which no step led to, and for a number that is not finite.
+        Raises ValueError for the initial state, which no step led to, and for a number
+        that is not finite.
         """
         if node.step is None:
             raise ValueError(f"task {self.task.id}: a note on the initial state")
@@ -201,9 +253,12 @@ class Actor:
         self._steps.keep_only(trajectory)
 
     def tree(self, method: str) -> Tree:
-        """The finished tree: steps in lineage order, ids their positions, ledger filled in."""
+        """The finished tree: steps in lineage order, ids their positions, ledger filled
+        in.
+        """
         self._steps.charge(self.ledger)
-        # After the charge: what was executed stays charged. Sorted: which question failed first may depend on timing.
+        # After the charge: what was executed stays charged. Sorted: which question
+        # failed first may depend on timing.
         for (lineage, _, _), why in sorted(self._unanswered.items()):
             self._steps.fail_below(lineage, why)
         return Tree(
@@ -219,16 +274,23 @@ class Actor:
     def cut(self, method: str, why: str, minimum: int) -> Tree:
         """Ends the tree at its deadline.
 
-        With at least `minimum` finished leaves, or all that it was to have, drops the unfinished trajectories; their cost stays
-        charged. With fewer, every unfinished trajectory, at least one, is an errored leaf that says `why`.
+        With at least `minimum` finished leaves, or all that it was to have, drops the
+        unfinished trajectories; their cost stays charged. With fewer, every unfinished
+        trajectory, at least one, is an errored leaf that says `why`.
         """
         enough = min(minimum, self.settings.rollout.leaves)
-        if not self._steps.drop_unfinished(enough) and not self._steps.fail_unfinished(why):
-            nowhere = Context(task=self.task, instruction=self._instruction, observations=("",))
+        if not self._steps.drop_unfinished(enough) and not self._steps.fail_unfinished(
+            why
+        ):
+            nowhere = Context(
+                task=self.task, instruction=self._instruction, observations=("",)
+            )
             node = Node((), (), Moment(copies=(nowhere,)))
             response = Response("", NO_REPLY, error=why)
             after = reached(node, self._steps.next_root(), {}, {})
-            self._steps.keep(after.lineage, as_step(node, response, after, {}, Outcome.ERRORED))
+            self._steps.keep(
+                after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)
+            )
         return self.tree(method)
 
     def _request(self, node: Node, lineage: Lineage, attempt: int) -> Request:
@@ -249,27 +311,38 @@ class Actor:
         )
 
     def _message(self, moment: Moment) -> Message:
-        """What the dialect asks. Raises UsageError where it leaves out a picture: the policy would act blindly."""
+        """What the dialect asks. Raises UsageError where it leaves out a picture: the
+        policy would act blindly.
+        """
         message = self._dialect.ask(moment)
         if not set(moment.pictures) <= set(message.pictures):
             raise UsageError(
-                f"prompt.style: {self.settings.prompt.style} shows no pictures, and the world "
-                f"{self._world.card.name} has some; choose a style that shows them"
+                f"prompt.style: {self.settings.prompt.style} shows no pictures, and "
+                f"the world {self._world.card.name} has some; choose a style that "
+                "shows them"
             )
         return message
 
     def _charge(self, reply: Reply, same_prompt: bool) -> None:
         self.ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
         self.ledger.prompt_tokens += reply.prompt_tokens
-        self.ledger.shared_prompt_tokens += reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens
+        self.ledger.shared_prompt_tokens += (
+            reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens
+        )
 
-    async def _move(self, node: Node, actions: Mapping[int, str]) -> dict[int, Handle | EngineError]:
-        """The results of every action, in the order of the copies; all are executed, whatever one of them does."""
+    async def _move(
+        self, node: Node, actions: Mapping[int, str]
+    ) -> dict[int, Handle | EngineError]:
+        """The results of every action, in the order of the copies; all are executed,
+        whatever one of them does.
+        """
 
         async def one(number: int) -> Handle | EngineError:
             try:
                 with self._waiting("environment"):
-                    after = await self._engines.step(node.states[number - 1], actions[number])
+                    after = await self._engines.step(
+                        node.states[number - 1], actions[number]
+                    )
             except EngineError as error:
                 return error
             self.ledger.replayed_steps += after.replayed
@@ -278,18 +351,28 @@ class Actor:
         numbers = sorted(actions)
         return dict(zip(numbers, await asyncio.gather(*map(one, numbers)), strict=True))
 
-    def _outcome(self, response: Response, after: Node, states: Mapping[int, Handle]) -> Outcome | None:
-        """Success as soon as any copy succeeds (004 eq. 2), failure when no copy is left to act in, truncated at the horizon."""
+    def _outcome(
+        self, response: Response, after: Node, states: Mapping[int, Handle]
+    ) -> Outcome | None:
+        """Success as soon as any copy succeeds (004 eq. 2), failure when no copy is
+        left to act in, truncated at the horizon.
+        """
         moment = after.moment
         if response.error is not None:
             return Outcome.ERRORED
-        if response.reply.stop is StopReason.OVERLONG or (response.answer.beyond and moment.limited):
+        if response.reply.stop is StopReason.OVERLONG or (
+            response.answer.beyond and moment.limited
+        ):
             return Outcome.FAILURE
         if any(state.observation.end == "success" for state in states.values()):
             return Outcome.SUCCESS
         if not moment.open:
             return Outcome.FAILURE
-        return Outcome.TRUNCATED if len(after.lineage) >= self.settings.environment.max_steps else None
+        return (
+            Outcome.TRUNCATED
+            if len(after.lineage) >= self.settings.environment.max_steps
+            else None
+        )
 
     @contextmanager
     def _waiting(self, what: str) -> Iterator[None]:

@@ -1,8 +1,10 @@
-"""ARPO as 003 describes and compares it (App. C.5): trajectories branch where entropy rises after a step.
+"""ARPO as 003 describes and compares it (App. C.5): trajectories branch where entropy
+rises after a step.
 
-`roots` trajectories start from the initial state. After a step with P = alpha + beta * dH > tau (eq. 28) its state gets Z = B - 1
-continuations more, as long as the budget of N leaves lasts: spark's growth with another trigger. What is left of the budget
-when all have ended is spent on new trajectories from the initial state.
+`roots` trajectories start from the initial state. After a step with P = alpha + beta *
+dH > tau (eq. 28) its state gets Z = B - 1 continuations more, as long as the budget of
+N leaves lasts: spark's growth with another trigger. What is left of the budget when all
+have ended is spent on new trajectories from the initial state.
 """
 
 import asyncio
@@ -25,7 +27,8 @@ class ArpoRollout(BranchingRollout, kw_only=True):
 async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     """A tree with exactly `leaves` leaves.
 
-    Raises UsageError when roots exceed leaves, and for a policy that gives no log-probabilities.
+    Raises UsageError when roots exceed leaves, and for a policy that gives no
+    log-probabilities.
     """
     triggered = rising_entropy(settings.entropy, "--method spark")
     root, grown = await branch_out(actor, settings, triggered)

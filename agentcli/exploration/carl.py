@@ -1,13 +1,17 @@
-"""CARL: fork, one trajectory at a time, the state with the lowest action density (003 section 5, Algorithm 1).
+"""CARL: fork, one trajectory at a time, the state with the lowest action density (003
+section 5, Algorithm 1).
 
-N0 trajectories start from the initial state. Every state an action was sampled in is a candidate: n(s) is how many were, H(s) the
-mean of their -log pi(Y|s) / |Y| (eq. 7-8). The state with the largest H/n, the oldest where several have it, is continued to the
-end of a trajectory; that updates it and adds the new states; and again. Finished states have no action and are no
-candidates. `rollout.leaves` bounds the tree as it does for every method: N0 = `roots`, and the paper's N forks are leaves - roots.
-`criterion: random` draws the state instead (Table 4).
+N0 trajectories start from the initial state. Every state an action was sampled in is a
+candidate: n(s) is how many were, H(s) the mean of their -log pi(Y|s) / |Y| (eq. 7-8).
+The state with the largest H/n, the oldest where several have it, is continued to the
+end of a trajectory; that updates it and adds the new states; and again. Finished states
+have no action and are no candidates. `rollout.leaves` bounds the tree as it does for
+every method: N0 = `roots`, and the paper's N forks are leaves - roots. `criterion:
+random` draws the state instead (Table 4).
 
-Each choice needs the entropies of all trajectories before it, so a tree forks one trajectory at a time, as the algorithm does: no
-choice depends on which of several came back first. Batches are filled by the many trees in flight (`rollout.concurrency`).
+Each choice needs the entropies of all trajectories before it, so a tree forks one
+trajectory at a time, as the algorithm does: no choice depends on which of several came
+back first. Batches are filled by the many trees in flight (`rollout.concurrency`).
 """
 
 import asyncio
@@ -33,13 +37,16 @@ class CarlRollout(RootedRollout, kw_only=True):
     """Settings of carl."""
 
     criterion: Literal["entropy", "random"] = "entropy"
-    """Which state is forked: the one with the most entropy per action sampled there, or one drawn at random (003 Table 4)."""
+    """Which state is forked: the one with the most entropy per action sampled there, or
+    one drawn at random (003 Table 4).
+    """
 
 
 async def explore(actor: Actor, settings: CarlRollout) -> Tree:
     """A tree with `leaves` leaves; fewer only where no action could be sampled at all.
 
-    Raises UsageError when roots exceed leaves, and for a policy that gives no log-probabilities.
+    Raises UsageError when roots exceed leaves, and for a policy that gives no
+    log-probabilities.
     """
     await fork_progressively(actor, settings, settings.criterion)
     return actor.tree("carl")
@@ -52,7 +59,9 @@ class Candidate:
     node: Node
     children: int = 0
     surprises: list[float] = field(default_factory=list)
-    """-log pi(Y|s) / |Y| of every answer; children that the policy failed to answer have none."""
+    """-log pi(Y|s) / |Y| of every answer; children that the policy failed to answer
+    have none.
+    """
 
     @property
     def sparseness(self) -> float:
@@ -60,8 +69,12 @@ class Candidate:
         return math.fsum(self.surprises) / len(self.surprises) / self.children
 
 
-async def fork_progressively(actor: Actor, settings: RootedRollout, criterion: str) -> None:
-    """Algorithm 1: `roots` trajectories from scratch, then one fork after another until there are `leaves`."""
+async def fork_progressively(
+    actor: Actor, settings: RootedRollout, criterion: str
+) -> None:
+    """Algorithm 1: `roots` trajectories from scratch, then one fork after another until
+    there are `leaves`.
+    """
     buffer: dict[Lineage, Candidate] = {}  # in order of creation
 
     def record(trajectory: list[Node]) -> None:
@@ -69,12 +82,16 @@ async def fork_progressively(actor: Actor, settings: RootedRollout, criterion: s
             candidate = buffer.setdefault(state.lineage, Candidate(state))
             candidate.children += 1
             if reached.step is not None and was_sampled(reached.step):
-                candidate.surprises.append(surprise(reached.step, INSTEAD) if criterion == "entropy" else 0.0)
+                candidate.surprises.append(
+                    surprise(reached.step, INSTEAD) if criterion == "entropy" else 0.0
+                )
 
     settings.check()
     actor.roots = settings.roots
     root = await actor.start()
-    for trajectory in await asyncio.gather(*(follow(actor, root, index) for index in range(settings.roots))):
+    for trajectory in await asyncio.gather(
+        *(follow(actor, root, index) for index in range(settings.roots))
+    ):
         record(trajectory)
     for turn in range(settings.leaves - settings.roots):
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
@@ -83,5 +100,7 @@ async def fork_progressively(actor: Actor, settings: RootedRollout, criterion: s
         if criterion == "entropy":
             chosen = max(candidates, key=lambda candidate: candidate.sparseness)
         else:
-            chosen = random.Random(derive_seed("fork", actor.seed, actor.task.id, turn)).choice(candidates)
+            chosen = random.Random(
+                derive_seed("fork", actor.seed, actor.task.id, turn)
+            ).choice(candidates)
         record(await follow(actor, chosen.node, chosen.children))

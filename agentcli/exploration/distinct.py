@@ -1,17 +1,20 @@
-"""Drawing a response again because a sibling took its action already (rollout.distinct = N).
+"""Drawing a response again because a sibling took its action already (rollout.distinct
+= N).
 
-A child at place i of a node draws y ~ pi. While y names an action that a sibling at a lower place ended up with, it is thrown
-away and drawn again, at most N times. With S the actions of those siblings and q = pi(S), the response that is kept comes from
+A child at place i of a node draws y ~ pi. While y names an action that a sibling at a
+lower place ended up with, it is thrown away and drawn again, at most N times. With S
+the actions of those siblings and q = pi(S), the response that is kept comes from
 
     P(y) = pi(y) (1 + q + ... + q^N)    where y's action is new
     P(y) = pi(y) q^N                    where it is in S: every draw repeated
 
-The log-probabilities that are stored, and that the trainer takes for the old ones, stay those of pi at the response that was
-kept: the ratio of 002 eq. 10 compares policies, and P is no policy. So the siblings of a node are no independent draws of pi:
-their mean outcome is no unbiased estimate of the state's value.
+The log-probabilities that are stored, and that the trainer takes for the old ones, stay
+those of pi at the response that was kept: the ratio of 002 eq. 10 compares policies,
+and P is no policy. So the siblings of a node are no independent draws of pi: their mean
+outcome is no unbiased estimate of the state's value.
 
-Every first draw is made at once; a child then waits for the siblings before it, and for nothing else. So one seed is one tree at
-any concurrency.
+Every first draw is made at once; a child then waits for the siblings before it, and for
+nothing else. So one seed is one tree at any concurrency.
 """
 
 import asyncio
@@ -23,7 +26,9 @@ T = TypeVar("T")
 
 
 class Draws:
-    """The draws of one tree. `most`: how often a child is drawn again; 0: never, and nobody waits for anybody."""
+    """The draws of one tree. `most`: how often a child is drawn again; 0: never, and
+    nobody waits for anybody.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -33,12 +38,16 @@ class Draws:
         """Children by node, in the order in which they began."""
 
     async def draw(
-        self, lineage: Lineage, sample: Callable[[int], Awaitable[T]], action: Callable[[T], str]
+        self,
+        lineage: Lineage,
+        sample: Callable[[int], Awaitable[T]],
+        action: Callable[[T], str],
     ) -> tuple[T, int]:
         """The response of the child `lineage`, and how many were thrown away before it.
 
-        `sample` draws by the number of the try, from 0. `action` names what a response does; "" (malformed, or no response) is
-        never a repetition. Raises what `sample` raises.
+        `sample` draws by the number of the try, from 0. `action` names what a response
+        does; "" (malformed, or no response) is never a repetition. Raises what `sample`
+        raises.
         """
         if not self._most:
             return await sample(0), 0
@@ -60,5 +69,6 @@ class Draws:
             final = action(drawn)
             return drawn, thrown_away
         finally:
-            # Also where the draw failed or was cancelled: nobody may wait for it any longer.
+            # Also where the draw failed or was cancelled: nobody may wait for it any
+            # longer.
             settled.set_result(final)

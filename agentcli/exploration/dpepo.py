@@ -1,8 +1,11 @@
-"""DPEPO: every response acts in up to K copies of the environment (004 section 3.1, Algorithm 1, rollout stage).
+"""DPEPO: every response acts in up to K copies of the environment (004 section 3.1,
+Algorithm 1, rollout stage).
 
-N trajectories of one task are the group. In each step of one the policy selects copies E'_t and an action for each, all are
-executed at the same time, and the observations of all copies are its history. The trajectory has succeeded as soon as any copy
-has. So it is chain with K copies. Step.moves holds what happened in each; the reward scheme is the credit method's.
+N trajectories of one task are the group. In each step of one the policy selects copies
+E'_t and an action for each, all are executed at the same time, and the observations of
+all copies are its history. The trajectory has succeeded as soon as any copy has. So it
+is chain with K copies. Step.moves holds what happened in each; the reward scheme is the
+credit method's.
 """
 
 import asyncio
@@ -21,10 +24,13 @@ class DpepoRollout(RolloutSettings, kw_only=True):
     numbered: ClassVar[bool] = True
 
     copies: Count = 4
-    """K: copies of the environment that one response may act in; 004 evaluates with 5."""
+    """K: copies of the environment that one response may act in; 004 evaluates with 5.
+    """
     beyond: Literal["malformed", "failure"] = "malformed"
-    """A response that names a copy above K. malformed: nothing is done. failure: the task has failed, and the full prompt says
-    so (004 5.3, its exploration-limiting prompt). 004 fails such trials where it varies K (Figure 4)."""
+    """A response that names a copy above K. malformed: nothing is done. failure: the
+    task has failed, and the full prompt says so (004 5.3, its exploration-limiting
+    prompt). 004 fails such trials where it varies K (Figure 4).
+    """
 
     @property
     def moves_per_step(self) -> int:
@@ -33,7 +39,11 @@ class DpepoRollout(RolloutSettings, kw_only=True):
 
 
 async def explore(actor: Actor, settings: DpepoRollout) -> Tree:
-    """A tree that branches only at the root: `leaves` trajectories, each in `copies` copies."""
+    """A tree that branches only at the root: `leaves` trajectories, each in `copies`
+    copies.
+    """
     start = await actor.start(settings.copies, limited=settings.beyond == "failure")
-    await asyncio.gather(*(follow(actor, start, index) for index in range(settings.leaves)))
+    await asyncio.gather(
+        *(follow(actor, start, index) for index in range(settings.leaves))
+    )
     return actor.tree("dpepo")

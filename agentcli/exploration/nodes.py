@@ -1,7 +1,8 @@
 """Nodes of a growing tree, and how one follows from another.
 
-A node holds K >= 1 copies of the environment, all forks of one initial state; a single environment is K = 1. Nodes are
-immutable: acting on the same node twice is a fork. A copy that has ended takes no more actions.
+A node holds K >= 1 copies of the environment, all forks of one initial state; a single
+environment is K = 1. Nodes are immutable: acting on the same node twice is a fork. A
+copy that has ended takes no more actions.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,9 @@ class Pool(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state the agent can act in, or the end of a trajectory; `step` is the one that led here."""
+    """A state the agent can act in, or the end of a trajectory; `step` is the one that
+    led here.
+    """
 
     lineage: Lineage
     states: tuple[Handle, ...]
@@ -62,12 +65,17 @@ class Node:
     @property
     def key(self) -> str:
         """The exact state key, of all copies where they have numbers."""
-        keys = {number: state.observation.state for number, state in enumerate(self.states, 1)}
+        keys = {
+            number: state.observation.state
+            for number, state in enumerate(self.states, 1)
+        }
         return joined(keys) if self.moment.numbered else keys.get(1, "")
 
     @property
     def canonical(self) -> str | None:
-        """The canonical state, of all copies where they have numbers; None in a world that has none."""
+        """The canonical state, of all copies where they have numbers; None in a world
+        that has none.
+        """
         texts = {}
         for number, state in enumerate(self.states, 1):
             if state.observation.canonical is not None:
@@ -94,8 +102,12 @@ class Response:
     """Responses thrown away before this one."""
 
 
-def reached(node: Node, index: int, actions: Mapping[int, str], states: Mapping[int, Handle]) -> Node:
-    """The node that the response `index` leads to, still without its step; `states` are those of the copies that acted."""
+def reached(
+    node: Node, index: int, actions: Mapping[int, str], states: Mapping[int, Handle]
+) -> Node:
+    """The node that the response `index` leads to, still without its step; `states` are
+    those of the copies that acted.
+    """
     moment = node.moment
     copies = list(moment.copies)
     ended = set(moment.ended)
@@ -105,15 +117,24 @@ def reached(node: Node, index: int, actions: Mapping[int, str], states: Mapping[
         if seen.end is not None:
             ended.add(number)
     if not actions and not moment.numbered:
-        # An unreadable response is a step of the only copy's past; what can be done and seen there stays.
+        # An unreadable response is a step of the only copy's past; what can be done and
+        # seen there stays.
         before = copies[0]
         copies[0] = msgspec.structs.replace(
-            before, observations=(*before.observations, UNREADABLE), actions=(*before.actions, "")
+            before,
+            observations=(*before.observations, UNREADABLE),
+            actions=(*before.actions, ""),
         )
     following = msgspec.structs.replace(
-        moment, copies=tuple(copies), ended=frozenset(ended), acted=tuple(states), unread=not actions
+        moment,
+        copies=tuple(copies),
+        ended=frozenset(ended),
+        acted=tuple(states),
+        unread=not actions,
     )
-    now = tuple(states.get(number, state) for number, state in enumerate(node.states, 1))
+    now = tuple(
+        states.get(number, state) for number, state in enumerate(node.states, 1)
+    )
     return Node((*node.lineage, index), now, following)
 
 
@@ -127,11 +148,22 @@ def _after(context: Context, action: str, observation: Observation) -> Context:
     )
 
 
-def as_step(node: Node, response: Response, after: Node, states: Mapping[int, Handle], outcome: Outcome | None) -> Step:
-    """The record of the step from `node` to `after`; the tree gives it its id and parent."""
+def as_step(
+    node: Node,
+    response: Response,
+    after: Node,
+    states: Mapping[int, Handle],
+    outcome: Outcome | None,
+) -> Step:
+    """The record of the step from `node` to `after`; the tree gives it its id and
+    parent.
+    """
     numbered = node.moment.numbered
     reply, answer = response.reply, response.answer
-    moves = [as_move(node, number, answer.actions[number], state) for number, state in states.items()]
+    moves = [
+        as_move(node, number, answer.actions[number], state)
+        for number, state in states.items()
+    ]
     silent = response.error is not None or reply.stop is StopReason.OVERLONG
     return Step(
         id=0,

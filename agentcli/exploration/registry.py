@@ -1,6 +1,8 @@
-"""All exploration methods by name. An installed package adds its own under the entry-point group
-`agentcli.exploration`: a module with `async def explore(actor, settings) -> Tree`. The class that `settings` is annotated
-with holds the method's own settings (settings.py)."""
+"""All exploration methods by name. An installed package adds its own under the
+entry-point group `agentcli.exploration`: a module with `async def explore(actor,
+settings) -> Tree`. The class that `settings` is annotated with holds the method's own
+settings (settings.py).
+"""
 
 from agentcli.errors import UsageError
 from agentcli.exploration.budget import Explore, parse_budget, within_deadline
@@ -18,7 +20,9 @@ METHODS = {
     "test-time-branch": "agentcli.exploration.test_time_branch",
 }
 
-REGISTRY = Registry("agentcli.exploration", METHODS, key="rollout.method", what="exploration method")
+REGISTRY = Registry(
+    "agentcli.exploration", METHODS, key="rollout.method", what="exploration method"
+)
 
 
 def method_names() -> list[str]:
@@ -27,14 +31,17 @@ def method_names() -> list[str]:
 
 
 def make(name: str) -> Explore:
-    """The method's explore function, bounded by the tree's deadline. Raises UsageError with the nearest name."""
+    """The method's explore function, bounded by the tree's deadline. Raises UsageError
+    with the nearest name.
+    """
     return within_deadline(REGISTRY.load(name).explore)
 
 
 def check(settings: Settings) -> None:
     """Refuse what would end the first tree, before a policy is loaded for it.
 
-    Raises UsageError for an unknown method, a budget that is none, values that do not go together, and votes to be drawn again.
+    Raises UsageError for an unknown method, a budget that is none, values that do not
+    go together, and votes to be drawn again.
     """
     rollout = settings.rollout
     make(rollout.method)
@@ -42,5 +49,6 @@ def check(settings: Settings) -> None:
     rollout.check()
     if rollout.distinct and not rollout.redraws:
         raise UsageError(
-            f"rollout.distinct is {rollout.distinct}, and votes of {rollout.method} are never drawn again; set it to 0"
+            f"rollout.distinct is {rollout.distinct}, and votes of {rollout.method} "
+            "are never drawn again; set it to 0"
         )

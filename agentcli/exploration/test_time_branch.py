@@ -1,14 +1,19 @@
-"""Test-time branching: where the policy emits <explore>, ask it several times and go on as the vote says (000 appendix C.5).
+"""Test-time branching: where the policy emits <explore>, ask it several times and go on
+as the vote says (000 appendix C.5).
 
-One trajectory results for each sample asked for; what else was sampled is charged to the ledger and left out of the tree.
+One trajectory results for each sample asked for; what else was sampled is charged to
+the ledger and left out of the tree.
 
-action: after an <explore> step the next decision is sampled B times at the same state; the action most responses agree on is
-executed (ties: the higher mean log-probability where every response has them, else the earlier sample).
+action: after an <explore> step the next decision is sampled B times at the same state;
+the action most responses agree on is executed (ties: the higher mean log-probability
+where every response has them, else the earlier sample).
 
-outcome: the trajectory is first followed to its end. As long as that is no success, its <explore> states are gone through from
-the first on: at each, B - 1 further continuations are executed in forks and followed to their ends, and the trajectory goes on
-as the best of the B (success, then score, then the vote over their first actions). It needs an environment that can be forked,
-and knows outcomes that an agent in the field would not: it is an upper bound of what branching there can bring.
+outcome: the trajectory is first followed to its end. As long as that is no success, its
+<explore> states are gone through from the first on: at each, B - 1 further
+continuations are executed in forks and followed to their ends, and the trajectory goes
+on as the best of the B (success, then score, then the vote over their first actions).
+It needs an environment that can be forked, and knows outcomes that an agent in the
+field would not: it is an upper bound of what branching there can bring.
 """
 
 import asyncio
@@ -32,12 +37,16 @@ class VotingRollout(RolloutSettings, kw_only=True):
     branching: Count = 4
     """Continuations sampled where the policy says <explore>."""
     vote: Literal["action", "outcome"] = "action"
-    """action: the action most responses agree on is executed. outcome: each response is executed in a fork and followed to its
-    end, and the trajectory goes on as the one that ends best."""
+    """action: the action most responses agree on is executed. outcome: each response is
+    executed in a fork and followed to its end, and the trajectory goes on as the one
+    that ends best.
+    """
     depth: Count | None = None
     """Most votes in one trajectory; None: at every <explore>."""
     vote_tokens: Count | None = None
-    """No vote begins once a trajectory, its votes included, has generated so many tokens."""
+    """No vote begins once a trajectory, its votes included, has generated so many
+    tokens.
+    """
 
 
 async def explore(actor: Actor, settings: VotingRollout) -> Tree:
@@ -45,7 +54,9 @@ async def explore(actor: Actor, settings: VotingRollout) -> Tree:
     vote_by = VOTES[settings.vote]
     root = await actor.start()
     samples = range(settings.leaves)
-    await asyncio.gather(*(vote_by(actor, root, index, Polls(settings)) for index in samples))
+    await asyncio.gather(
+        *(vote_by(actor, root, index, Polls(settings)) for index in samples)
+    )
     return actor.tree("test-time-branch")
 
 
@@ -62,7 +73,9 @@ class Polls:
     def open(self) -> bool:
         """Another vote may begin."""
         depth, tokens = self.limits.depth, self.limits.vote_tokens
-        return (depth is None or self.held < depth) and (tokens is None or self.tokens < tokens)
+        return (depth is None or self.held < depth) and (
+            tokens is None or self.tokens < tokens
+        )
 
     def charge(self, sample: Response) -> None:
         """A response was generated."""
@@ -70,12 +83,16 @@ class Polls:
 
 
 async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
-    """One trajectory from `node` to its end; after an <explore> step the majority action is executed."""
+    """One trajectory from `node` to its end; after an <explore> step the majority
+    action is executed.
+    """
     while not node.finished:
         voting = node.explores and polls.open
         width = polls.limits.branching if voting else 1
         polls.held += voting
-        samples = await asyncio.gather(*(actor.sample(node, index + number) for number in range(width)))
+        samples = await asyncio.gather(
+            *(actor.sample(node, index + number) for number in range(width))
+        )
         for sample in samples:
             polls.charge(sample)
         usable = [sample for sample in samples if sample.error is None] or samples[:1]
@@ -83,17 +100,24 @@ async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
 
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
-    """One trajectory from `root` to its end; from its <explore> states on, the best of B ends."""
+    """One trajectory from `root` to its end; from its <explore> states on, the best of
+    B ends.
+    """
     trajectory, place = await follow(actor, root, index, polls), 1
     try:
         while not succeeded(trajectory) and polls.open:
             places = range(place, len(trajectory) - 1)
-            at = next((number for number in places if trajectory[number].explores), None)
+            at = next(
+                (number for number in places if trajectory[number].explores), None
+            )
             if at is None:
                 return
             node, polls.held, place = trajectory[at], polls.held + 1, at + 1
             others = await asyncio.gather(
-                *(follow(actor, node, number, polls) for number in range(1, polls.limits.branching))
+                *(
+                    follow(actor, node, number, polls)
+                    for number in range(1, polls.limits.branching)
+                )
             )
             trajectory = trajectory[:at] + best([trajectory[at:], *others])
     finally:
@@ -101,7 +125,9 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
 
 
 async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Node]:
-    """Act from `node` to the end of one trajectory without a vote: `node` and every node reached after it."""
+    """Act from `node` to the end of one trajectory without a vote: `node` and every
+    node reached after it.
+    """
     path = [node]
     while not path[-1].finished:
         sample = await actor.sample(path[-1], index)
@@ -113,7 +139,10 @@ async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Nod
 
 def best(branches: list[list[Node]]) -> list[Node]:
     """The branch that ends best; all leave the same node."""
-    steps = [[node.step for node in branch[1:] if node.step is not None] for branch in branches]
+    steps = [
+        [node.step for node in branch[1:] if node.step is not None]
+        for branch in branches
+    ]
     actions = Counter(own[0].action for own in steps)
     comparable = all(own[0].logprobs for own in steps)
 
@@ -122,7 +151,9 @@ def best(branches: list[list[Node]]) -> list[Node]:
         first, end = own[0], own[-1]
         likely = sum(first.logprobs) / len(first.logprobs) if comparable else 0.0
         score = sum(step.reward for step in own)
-        ended = {Outcome.SUCCESS: 1.0, Outcome.ERRORED: -1.0}.get(end.outcome or Outcome.ERRORED, 0.0)
+        ended = {Outcome.SUCCESS: 1.0, Outcome.ERRORED: -1.0}.get(
+            end.outcome or Outcome.ERRORED, 0.0
+        )
         return ended, score, actions[first.action] if first.action else 0, likely
 
     return branches[max(range(len(branches)), key=worth)]
@@ -135,17 +166,28 @@ def succeeded(trajectory: list[Node]) -> bool:
 
 
 def vote(samples: list[Response]) -> Response:
-    """The first sample of the action with most votes; malformed responses have none unless all are malformed."""
+    """The first sample of the action with most votes; malformed responses have none
+    unless all are malformed.
+    """
     readable = [sample for sample in samples if sample.answer.actions] or samples
     votes = Counter(joined(sample.answer.actions) for sample in readable)
     comparable = all(sample.reply.logprobs for sample in readable)
 
     def confidence(action: str) -> float:
-        logprobs = [mean_logprob(sample) for sample in readable if joined(sample.answer.actions) == action]
+        logprobs = [
+            mean_logprob(sample)
+            for sample in readable
+            if joined(sample.answer.actions) == action
+        ]
         return sum(logprobs) / len(logprobs)
 
-    winner = max(votes, key=lambda action: (votes[action], confidence(action) if comparable else 0.0))
-    return next(sample for sample in readable if joined(sample.answer.actions) == winner)
+    winner = max(
+        votes,
+        key=lambda action: (votes[action], confidence(action) if comparable else 0.0),
+    )
+    return next(
+        sample for sample in readable if joined(sample.answer.actions) == winner
+    )
 
 
 def mean_logprob(sample: Response) -> float:
@@ -154,4 +196,7 @@ def mean_logprob(sample: Response) -> float:
     return sum(values) / len(values)
 
 
-VOTES: dict[str, Callable[[Actor, Node, int, Polls], Awaitable[None]]] = {"action": by_action, "outcome": by_outcome}
+VOTES: dict[str, Callable[[Actor, Node, int, Polls], Awaitable[None]]] = {
+    "action": by_action,
+    "outcome": by_outcome,
+}

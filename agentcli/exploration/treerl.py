@@ -1,7 +1,9 @@
-"""treerl and treerpo: partial expansion, random nodes forked until there are N leaves (003 App. C.5).
+"""treerl and treerpo: partial expansion, random nodes forked until there are N leaves
+(003 App. C.5).
 
-Both papers grow full trees, exponential in depth; for agents 003 forks "a limited number of nodes" at random instead, for both
-alike. That is CARL's growth without its criterion; what sets the two apart is their credit.
+Both papers grow full trees, exponential in depth; for agents 003 forks "a limited
+number of nodes" at random instead, for both alike. That is CARL's growth without its
+criterion; what sets the two apart is their credit.
 """
 
 from agentcli.exploration.actor import Actor

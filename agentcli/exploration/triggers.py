@@ -1,7 +1,8 @@
 """Where a trajectory branches: by what the policy says, by a coin, or by its entropy.
 
-A trigger looks at the state that a step led to, once, parents first. Entropies come from the log-probabilities that were
-stored when the step was sampled; nothing is computed a second time. They must be those of the distribution it was sampled from.
+A trigger looks at the state that a step led to, once, parents first. Entropies come
+from the log-probabilities that were stored when the step was sampled; nothing is
+computed a second time. They must be those of the distribution it was sampled from.
 """
 
 import math
@@ -19,7 +20,8 @@ Trigger = Callable[[Node], bool]
 
 
 class EntropySettings(Section, kw_only=True):
-    """Branch after a step where base + weight * (H - H of the trajectory's first step) > threshold (003 eq. 28).
+    """Branch after a step where base + weight * (H - H of the trajectory's first step)
+    > threshold (003 eq. 28).
 
     H is in nats per token, not normalised by a vocabulary.
     """
@@ -33,29 +35,37 @@ class EntropySettings(Section, kw_only=True):
 
 
 def surprise(step: Step, instead: str) -> float:
-    """-log pi(Y | s) / |Y|, nats per token, of the sampled response: one draw of the action entropy (003 eq. 7-8).
+    """-log pi(Y | s) / |Y|, nats per token, of the sampled response: one draw of the
+    action entropy (003 eq. 7-8).
 
-    Raises UsageError, saying what to use `instead`, where the policy gives no log-probabilities, or those of another distribution
-    than the one it samples from.
+    Raises UsageError, saying what to use `instead`, where the policy gives no
+    log-probabilities, or those of another distribution than the one it samples from.
     """
     if not step.logprobs:
         raise UsageError(
-            f"entropies need log-probabilities and this policy gives none; use one that does (--policy transformers) or {instead}"
+            "entropies need log-probabilities and this policy gives none; use one "
+            f"that does (--policy transformers) or {instead}"
         )
     if step.temperature == 0:
-        raise UsageError(f"a greedy response has no entropy; sample with --temperature above 0, or use {instead}")
+        raise UsageError(
+            "a greedy response has no entropy; sample with --temperature above 0, or "
+            f"use {instead}"
+        )
     stored = step.logprob_temperature
     if stored != step.temperature:
         raise UsageError(
-            f"entropies are those of the sampled distribution, at temperature {step.temperature:g}, and this policy's "
-            f"log-probabilities are those at {stored:g}; use --temperature {stored:g}, or a server that returns processed ones "
-            f"(policy.endpoint.logprobs=processed), or {instead}"
+            "entropies are those of the sampled distribution, at temperature "
+            f"{step.temperature:g}, and this policy's log-probabilities are those at "
+            f"{stored:g}; use --temperature {stored:g}, or a server that returns "
+            f"processed ones (policy.endpoint.logprobs=processed), or {instead}"
         )
     return -math.fsum(step.logprobs) / len(step.logprobs)
 
 
 def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
-    """The criterion `rollout.branch` names: explore, fixed:P with P in [0, 1], or entropy. Raises UsageError."""
+    """The criterion `rollout.branch` names: explore, fixed:P with P in [0, 1], or
+    entropy. Raises UsageError.
+    """
     probability = probability_of(branch)
     if probability is not None:
         return coin(probability, actor)
@@ -65,7 +75,9 @@ def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
 
 
 def probability_of(branch: str) -> float | None:
-    """P of the criterion fixed:P, None of explore and entropy. Raises UsageError for any other."""
+    """P of the criterion fixed:P, None of explore and entropy. Raises UsageError for
+    any other.
+    """
     if branch in ("explore", "entropy"):
         return None
     name, _, value = branch.partition(":")
@@ -74,7 +86,10 @@ def probability_of(branch: str) -> float | None:
     except ValueError:
         probability = -1.0
     if name != "fixed" or not 0 <= probability <= 1:
-        raise UsageError(f"rollout.branch is {branch!r}; use explore, or fixed:P with P from 0 to 1, or entropy")
+        raise UsageError(
+            f"rollout.branch is {branch!r}; use explore, or fixed:P with P from 0 to "
+            "1, or entropy"
+        )
     return probability
 
 
@@ -83,13 +98,20 @@ def coin(probability: float, actor: Actor) -> Trigger:
 
     def throw(node: Node) -> bool:
         name = "/".join(map(str, node.lineage))
-        return random.Random(derive_seed("branch", actor.seed, actor.task.id, name)).random() < probability
+        return (
+            random.Random(
+                derive_seed("branch", actor.seed, actor.task.id, name)
+            ).random()
+            < probability
+        )
 
     return throw
 
 
 def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
-    """Branch where base + weight * dH > threshold, dH against the trajectory's first step (003 eq. 28)."""
+    """Branch where base + weight * dH > threshold, dH against the trajectory's first
+    step (003 eq. 28).
+    """
     first: dict[int, float] = {}
 
     def rises(node: Node) -> bool:

@@ -1,7 +1,9 @@
-"""Turns a user message into the tokens a chat model expects, for sampling, sft and train alike.
+"""Turns a user message into the tokens a chat model expects, for sampling, sft and
+train alike.
 
-What was sampled on must be what is trained on, so nothing else applies a chat template. Text from an environment cannot
-speak for the model: strings that the tokenizer would read as control tokens are broken up first.
+What was sampled on must be what is trained on, so nothing else applies a chat template.
+Text from an environment cannot speak for the model: strings that the tokenizer would
+read as control tokens are broken up first.
 """
 
 import re
@@ -12,8 +14,12 @@ from typing import Any
 from agentcli.errors import UsageError
 
 
-def messages(tokenizer: Any, prompt: str, response: str | None = None) -> list[dict[str, str]]:
-    """The conversation of one step: the prompt, and the response where there is one, with control tokens broken up."""
+def messages(
+    tokenizer: Any, prompt: str, response: str | None = None
+) -> list[dict[str, str]]:
+    """The conversation of one step: the prompt, and the response where there is one,
+    with control tokens broken up.
+    """
     turns = [{"role": "user", "content": plain(tokenizer, prompt)}]
     if response is not None:
         turns.append({"role": "assistant", "content": plain(tokenizer, response)})
@@ -27,17 +33,23 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
     """
     if tokenizer.chat_template is None:
         raise UsageError(
-            f"policy.model: the tokenizer of {tokenizer.name_or_path or 'this model'} has no chat template; "
-            "use an instruction-tuned model, or put a chat_template.jinja into its directory"
+            f"policy.model: the tokenizer of {tokenizer.name_or_path or 'this model'} "
+            "has no chat template; use an instruction-tuned model, or put a "
+            "chat_template.jinja into its directory"
         )
     ids: list[int] = tokenizer.apply_chat_template(
-        messages(tokenizer, text), add_generation_prompt=True, tokenize=True, return_dict=False
+        messages(tokenizer, text),
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=False,
     )
     return ids
 
 
 def plain(tokenizer: Any, text: str) -> str:
-    """Put a space after the first character of whatever the tokenizer would read as a control token."""
+    """Put a space after the first character of whatever the tokenizer would read as a
+    control token.
+    """
     return _control(tokenizer).sub(_broken_up, text)
 
 
@@ -47,6 +59,10 @@ def _broken_up(token: re.Match[str]) -> str:
 
 @lru_cache(maxsize=8)
 def _control(tokenizer: Any) -> re.Pattern[str]:
-    tokens: Sequence[str] = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-    longest_first = sorted({*tokens, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True)
+    tokens: Sequence[str] = [
+        str(token) for token in tokenizer.added_tokens_decoder.values() if token.special
+    ]
+    longest_first = sorted(
+        {*tokens, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True
+    )
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -1,8 +1,11 @@
-"""A demonstrator that is imperfect on purpose: bad habits by episode, noise and stray moves by step.
+"""A demonstrator that is imperfect on purpose: bad habits by episode, noise and stray
+moves by step.
 
-It wraps another policy. Habits (forget, overlook) shape what a searching expert does and are imitated: they are the headroom
-that reinforcement learning has to close. Noise and stray moves are executed but carry Reply.mask, so that nothing learns to
-make them; they put into the histories what a policy must learn to recover from. Everything follows from the request's seeds.
+It wraps another policy. Habits (forget, overlook) shape what a searching expert does
+and are imitated: they are the headroom that reinforcement learning has to close. Noise
+and stray moves are executed but carry Reply.mask, so that nothing learns to make them;
+they put into the histories what a policy must learn to recover from. Everything follows
+from the request's seeds.
 """
 
 import random
@@ -35,17 +38,22 @@ class Demonstrator:
             self._habits = habits_of(tutor_of(world, "--policy", "search"), settings)
         elif settings.forget or settings.overlook:
             raise UsageError(
-                f"demos.forget and demos.overlook are habits of the searching expert; {settings.policy} has none: "
-                "set demos.policy=search, or both to 0"
+                "demos.forget and demos.overlook are habits of the searching expert; "
+                f"{settings.policy} has none: set demos.policy=search, or both to 0"
             )
         self.seconds = 0.0
         self._inner = inner
         self._settings = settings
-        self._vocabulary = tutor_of(world, "demos.stray", str(settings.stray)).vocabulary() if settings.stray else []
+        self._vocabulary = (
+            tutor_of(world, "demos.stray", str(settings.stray)).vocabulary()
+            if settings.stray
+            else []
+        )
 
     async def respond(self, request: Request) -> Reply:
-        """One step's reply; in several copies a fault happens in one of those that would act. What the wrapped policy raises is
-        passed on."""
+        """One step's reply; in several copies a fault happens in one of those that
+        would act. What the wrapped policy raises is passed on.
+        """
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
         fault = self._drawn_fault(rng.random())
         if fault is None:
@@ -63,7 +71,9 @@ class Demonstrator:
             return sound or await self._sound(request)
         tag, sentence = FAULTS[fault]
         actions[copy] = action
-        return Reply(text=request.form.write(Answer(tag, sentence, actions)), mask=fault)
+        return Reply(
+            text=request.form.write(Answer(tag, sentence, actions)), mask=fault
+        )
 
     async def close(self) -> None:
         """Close the wrapped policy."""
@@ -94,33 +104,52 @@ class Demonstrator:
 
 
 def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
-    """The tutor's habits as `demos` sets them. Raises UsageError for one that is set and that this tutor cannot have."""
+    """The tutor's habits as `demos` sets them. Raises UsageError for one that is set
+    and that this tutor cannot have.
+    """
     known = tutor.habits.__struct_fields__
     usual = DemosSettings()
     for name in HABITS:
         if name not in known and getattr(settings, name) != getattr(usual, name):
-            raise UsageError(f"demos.{name}: the searching expert of this world has no such habit; leave it out")
-    return tutor.habits(**{name: getattr(settings, name) for name in HABITS if name in known})
+            raise UsageError(
+                f"demos.{name}: the searching expert of this world has no such habit; "
+                "leave it out"
+            )
+    return tutor.habits(
+        **{name: getattr(settings, name) for name in HABITS if name in known}
+    )
 
 
-def stray_action(context: Context, vocabulary: list[str], rng: random.Random) -> str | None:
+def stray_action(
+    context: Context, vocabulary: list[str], rng: random.Random
+) -> str | None:
     """An inadmissible action such as a confused agent tries; None when there is none.
 
-    It is the last one again, an earlier one whose time is over (going to where it is), or one with a thing of another room. Kinds
-    that exist are equally likely.
+    It is the last one again, an earlier one whose time is over (going to where it is),
+    or one with a thing of another room. Kinds that exist are equally likely.
     """
     if not context.admissible:
         return None
-    past = [action for action in dict.fromkeys(context.actions) if action and action not in context.admissible]
+    past = [
+        action
+        for action in dict.fromkeys(context.actions)
+        if action and action not in context.admissible
+    ]
     kinds = [past[-1:], past, _foreign(context, vocabulary, rng)]
     possible = [kind for kind in kinds if kind]
     return rng.choice(rng.choice(possible)) if possible else None
 
 
 def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> list[str]:
-    """At most one action: an admissible one with its thing replaced by one that this episode has never named."""
+    """At most one action: an admissible one with its thing replaced by one that this
+    episode has never named.
+    """
     known = set(vocabulary)
-    named = [(action, thing) for action in context.admissible for thing in _things(action, known)]
+    named = [
+        (action, thing)
+        for action in context.admissible
+        for thing in _things(action, known)
+    ]
     met = "\n".join((context.instruction, *context.observations, *context.admissible))
     strange = [thing for thing in vocabulary if thing not in met]
     if not named or not strange:

@@ -1,9 +1,11 @@
-"""An HTTP endpoint asked with patience: a deadline, retries after growing pauses, a rate limit, bounded answers.
+"""An HTTP endpoint asked with patience: a deadline, retries after growing pauses, a
+rate limit, bounded answers.
 
-It knows neither prompts nor the protocol spoken over it. Nothing that the server sends is trusted. Bodies are bounded, and so
-are the waits it asks for. Redirects are not followed, since the key would travel along. Its error texts become one line
-without the key.
-Proxies of the environment (HTTP_PROXY, ...) are used for loopback addresses too, unless NO_PROXY names them.
+It knows neither prompts nor the protocol spoken over it. Nothing that the server sends
+is trusted. Bodies are bounded, and so are the waits it asks for. Redirects are not
+followed, since the key would travel along. Its error texts become one line without the
+key. Proxies of the environment (HTTP_PROXY, ...) are used for loopback addresses too,
+unless NO_PROXY names them.
 """
 
 import asyncio
@@ -25,7 +27,9 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import EndpointSettings
 
 MAY_PASS = frozenset({408, 409, 429})
-"""Refusals worth another attempt, beside 5xx. OpenAI's own client retries the same ones."""
+"""Refusals worth another attempt, beside 5xx. OpenAI's own client retries the same
+ones.
+"""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds. The pause doubles from one attempt to the next."""
 LONGEST_WAIT = 600.0
@@ -42,11 +46,15 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """Raised by a `read` function: the answer is not what was asked for. Asking again may help."""
+    """Raised by a `read` function: the answer is not what was asked for. Asking again
+    may help.
+    """
 
 
 class RequestFailed(PolicyError):
-    """A request that failed for good. `status` and `text` are the server's; None and '' when it did not answer."""
+    """A request that failed for good. `status` and `text` are the server's; None and ''
+    when it did not answer.
+    """
 
     def __init__(self, message: str, status: int | None = None, text: str = "") -> None:
         super().__init__(message)
@@ -57,7 +65,9 @@ class RequestFailed(PolicyError):
 class _Passing(Exception):
     """An attempt that failed in a way that may pass."""
 
-    def __init__(self, reason: str, status: int | None = None, text: str = "", after: float = 0.0) -> None:
+    def __init__(
+        self, reason: str, status: int | None = None, text: str = "", after: float = 0.0
+    ) -> None:
         super().__init__(reason)
         self.status = status
         self.text = text
@@ -71,7 +81,8 @@ class _Unreachable(_Passing):
 class Endpoint:
     """Requests below `settings.base_url`. Use one in one event loop.
 
-    `clock` (seconds) and `sleep` are for tests. Raises UsageError for a base URL or key that cannot be one.
+    `clock` (seconds) and `sleep` are for tests. Raises UsageError for a base URL or key
+    that cannot be one.
     """
 
     def __init__(
@@ -86,17 +97,23 @@ class Endpoint:
         self._key = key
         self._clock = clock
         self._sleep = sleep
-        headers = {"User-Agent": f"agentcli/{__version__}", "Accept-Encoding": "identity"}
+        headers = {
+            "User-Agent": f"agentcli/{__version__}",
+            "Accept-Encoding": "identity",
+        }
         if key:
             if not (key.isascii() and key.isprintable()):
                 raise UsageError(
-                    f"{settings.api_key_variable}: this is no key: it holds characters that no header may hold"
+                    f"{settings.api_key_variable}: this is no key: it holds "
+                    "characters that no header may hold"
                 )
             headers["Authorization"] = f"Bearer {key}"
         self._client = httpx.AsyncClient(
             headers=headers,
             timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=None, max_keepalive_connections=CONNECTIONS),
+            limits=httpx.Limits(
+                max_connections=None, max_keepalive_connections=CONNECTIONS
+            ),
             follow_redirects=False,
         )
         self._reached = False
@@ -112,15 +129,26 @@ class Endpoint:
         """Ask as `post` does, without a body."""
         return await self._ask("GET", path, read, None, 0)
 
-    async def post(self, path: str, read: Callable[[bytes], T], body: bytes, seed: int) -> T:
-        """Send `body`; what `read` makes of the answer's body. `seed` decides the jitter of pauses.
+    async def post(
+        self, path: str, read: Callable[[bytes], T], body: bytes, seed: int
+    ) -> T:
+        """Send `body`; what `read` makes of the answer's body. `seed` decides the
+        jitter of pauses.
 
-        Raises RequestFailed after the last attempt, and at the first refusal that will not pass. Where nothing listens and
-        the server has never been reached, it is raised at once.
+        Raises RequestFailed after the last attempt, and at the first refusal that will
+        not pass. Where nothing listens and the server has never been reached, it is
+        raised at once.
         """
         return await self._ask("POST", path, read, body, seed)
 
-    async def _ask(self, method: str, path: str, read: Callable[[bytes], T], body: bytes | None, seed: int) -> T:
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        read: Callable[[bytes], T],
+        body: bytes | None,
+        seed: int,
+    ) -> T:
         url = self.url + path
         attempts = self._settings.retries + 1
         for attempt in range(1, attempts + 1):
@@ -133,14 +161,18 @@ class Endpoint:
             nobody_there = isinstance(failed, _Unreachable) and not self._reached
             if attempt == attempts or nobody_there:
                 break
-            jitter = random.Random(derive_seed(seed, "pause", attempt)).uniform(0.5, 1.0)
+            jitter = random.Random(derive_seed(seed, "pause", attempt)).uniform(
+                0.5, 1.0
+            )
             pause = jitter * min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
             await self._sleep(max(pause, failed.after))
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
         raise RequestFailed(f"{url}: {failed}{tried}", failed.status, failed.text)
 
     async def _attempt(self, method: str, url: str, body: bytes | None) -> bytes:
-        """The body of one successful answer. Raises _Passing, or RequestFailed for what will not pass."""
+        """The body of one successful answer. Raises _Passing, or RequestFailed for what
+        will not pass.
+        """
         headers = {"Content-Type": "application/json"} if body is not None else {}
         seconds = self._settings.request_seconds
         async with self._slots:
@@ -148,14 +180,21 @@ class Endpoint:
             try:
                 async with (
                     asyncio.timeout(seconds),
-                    self._client.stream(method, url, content=body, headers=headers) as response,
+                    self._client.stream(
+                        method, url, content=body, headers=headers
+                    ) as response,
                 ):
                     self._reached = True
                     data = await _bounded(response)
             except TimeoutError as error:
-                raise _Passing(f"no complete answer within {seconds:g} s (policy.endpoint.request_seconds)") from error
+                raise _Passing(
+                    f"no complete answer within {seconds:g} s "
+                    "(policy.endpoint.request_seconds)"
+                ) from error
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                raise _Unreachable(f"no connection: {self._clean(str(error)) or 'it timed out'}") from error
+                raise _Unreachable(
+                    f"no connection: {self._clean(str(error)) or 'it timed out'}"
+                ) from error
             except (httpx.TransportError, httpx.DecodingError) as error:
                 reason = self._clean(str(error)) or type(error).__name__
                 raise _Passing(f"the connection broke: {reason}") from error
@@ -164,7 +203,9 @@ class Endpoint:
         raise self._refusal(url, response, data)
 
     async def _turn(self) -> None:
-        """Wait until this attempt may start. requests_per_minute spaces starts evenly; Retry-After holds up everyone."""
+        """Wait until this attempt may start. requests_per_minute spaces starts evenly;
+        Retry-After holds up everyone.
+        """
         rate = self._settings.requests_per_minute
         async with self._gate:
             while (wait := self._not_before - self._clock()) > 0:
@@ -185,7 +226,9 @@ class Endpoint:
             return RequestFailed(f"{url}: {reason}", status, text)
         after = _retry_after(response.headers.get("retry-after", ""))
         if after > LONGEST_WAIT:
-            return RequestFailed(f"{url}: {reason} and asks to wait {after:.0f} s", status, text)
+            return RequestFailed(
+                f"{url}: {reason} and asks to wait {after:.0f} s", status, text
+            )
         if after:
             self._not_before = max(self._not_before, self._clock() + after)
         return _Passing(reason, status, text, after)
@@ -211,25 +254,38 @@ async def _bounded(response: httpx.Response) -> bytes:
 def _checked_url(url: str | None) -> str:
     """Check a base URL, and take the slash off its end. Raises UsageError."""
     if not url:
-        raise UsageError("policy.endpoint.base_url is not set; name the endpoint with --base-url http://HOST:PORT/v1")
+        raise UsageError(
+            "policy.endpoint.base_url is not set; name the endpoint with --base-url "
+            "http://HOST:PORT/v1"
+        )
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        valid = (
+            parts.scheme in ("http", "https")
+            and bool(parts.hostname)
+            and parts.port != 0
+        )
         httpx.URL(url)
     except (ValueError, httpx.InvalidURL):
         valid = False
     if not valid or parts.query or parts.fragment:
-        raise UsageError(f"policy.endpoint.base_url: {url!r} is no endpoint; write --base-url http://HOST:PORT/v1")
+        raise UsageError(
+            f"policy.endpoint.base_url: {url!r} is no endpoint; write --base-url "
+            "http://HOST:PORT/v1"
+        )
     if "@" in parts.netloc:
         raise UsageError(
-            "policy.endpoint.base_url holds a password, which would be recorded; put the key into the environment variable "
-            "that policy.endpoint.api_key_variable names"
+            "policy.endpoint.base_url holds a password, which would be recorded; put "
+            "the key into the environment variable that "
+            "policy.endpoint.api_key_variable names"
         )
     return url.rstrip("/")
 
 
 def _error_message(data: bytes, text: str) -> str:
-    """Take the message out of one of the usual JSON shapes of errors, else the whole text."""
+    """Take the message out of one of the usual JSON shapes of errors, else the whole
+    text.
+    """
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -241,7 +297,9 @@ def _error_message(data: bytes, text: str) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds to wait, from a number of seconds or an HTTP date; 0 where there is neither."""
+    """Seconds to wait, from a number of seconds or an HTTP date; 0 where there is
+    neither.
+    """
     try:
         seconds = float(value)
     except ValueError:

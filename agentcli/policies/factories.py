@@ -1,6 +1,8 @@
-"""How each built-in policy is made. Heavy modules are imported by the function that needs them.
+"""How each built-in policy is made. Heavy modules are imported by the function that
+needs them.
 
-`pool` is the engine pool, `model_dir` a model directory or hub id, None for policies without a model.
+`pool` is the engine pool, `model_dir` a model directory or hub id, None for policies
+without a model.
 """
 
 from typing import Any
@@ -13,11 +15,14 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 
 
-def transformers(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def transformers(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """A causal language model of transformers, loaded here."""
     if model_dir is None:
         raise UsageError(
-            "policy.model is not set; name one with --model DIR|ID, or make one with agentcli sft --model tiny"
+            "policy.model is not set; name one with --model DIR|ID, or make one with "
+            "agentcli sft --model tiny"
         )
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer
@@ -27,42 +32,58 @@ def transformers(settings: Settings, world: World, pool: Any, model_dir: str | N
     return TransformersPolicy(model, load_tokenizer(model_dir), policy)
 
 
-def openai(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def openai(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """A served model that speaks the OpenAI protocol."""
     from agentcli.policies.openai import OpenAIPolicy, key_from_environment
 
-    policy = msgspec.structs.replace(settings.policy, model=model_dir or settings.policy.model)
+    policy = msgspec.structs.replace(
+        settings.policy, model=model_dir or settings.policy.model
+    )
     return OpenAIPolicy(policy, key_from_environment(policy.endpoint.api_key_variable))
 
 
-def expert(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def expert(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """Plans from the true state."""
     from agentcli.policies.model_free import Expert
 
     return Expert(pool)
 
 
-def search(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def search(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """The world's expert without knowledge of places."""
     from agentcli.policies.searcher import Searcher
 
     return Searcher(world)
 
 
-def random(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def random(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """Any admissible action."""
     from agentcli.policies.model_free import Uniform
 
     return Uniform()
 
 
-def demonstrator(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def demonstrator(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """The policy of settings.demos, with its faults."""
     from agentcli.policies.demonstrator import Demonstrator
     from agentcli.policies.registry import make_policy
 
     if settings.demos.policy == "demonstrator":
-        raise UsageError("demos.policy: demonstrator cannot demonstrate itself; use search or expert")
+        raise UsageError(
+            "demos.policy: demonstrator cannot demonstrate itself; use search or expert"
+        )
     kind = msgspec.structs.replace(settings.policy, kind=settings.demos.policy)
-    inner = make_policy(msgspec.structs.replace(settings, policy=kind), world, pool, model_dir)
+    inner = make_policy(
+        msgspec.structs.replace(settings, policy=kind), world, pool, model_dir
+    )
     return Demonstrator(inner, world, settings.demos)

@@ -1,8 +1,11 @@
-"""Model directories and hub ids to a model and a tokenizer: the one loader of sampling, sft and train.
+"""Model directories and hub ids to a model and a tokenizer: the one loader of sampling,
+sft and train.
 
-A directory may hold a whole model or only a PEFT adapter (its base is then loaded first). Adapters stay unmerged, so that
-sampling computes what training computes. What a damaged directory makes the libraries raise becomes one line that names it; a
-weight that is not there is an error, where transformers would draw a random one. Nothing here decides how a model is used.
+A directory may hold a whole model or only a PEFT adapter (its base is then loaded
+first). Adapters stay unmerged, so that sampling computes what training computes. What a
+damaged directory makes the libraries raise becomes one line that names it; a weight
+that is not there is an error, where transformers would draw a random one. Nothing here
+decides how a model is used.
 """
 
 import contextlib
@@ -19,10 +22,11 @@ TOKENIZER, ADAPTER = "tokenizer_config.json", "adapter_config.json"
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer of a directory or hub id, padding on the left; an adapter without one uses its base's.
+    """The tokenizer of a directory or hub id, padding on the left; an adapter without
+    one uses its base's.
 
-    Raises MissingError when there is nothing to load, DataError for a model directory without one or with a damaged one, UsageError
-    when it has no chat template.
+    Raises MissingError when there is nothing to load, DataError for a model directory
+    without one or with a damaged one, UsageError when it has no chat template.
     """
     from transformers import AutoTokenizer
 
@@ -30,29 +34,36 @@ def load_tokenizer(model: str) -> Any:
     source = base if base and not (Path(model) / TOKENIZER).is_file() else model
     if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
         raise DataError(
-            f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer into its directory, or make a model with: "
-            "agentcli sft --model tiny"
+            f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
+            "into its directory, or make a model with: agentcli sft --model tiny"
         )
     with _loading("policy.model", source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(_existing(source), padding_side="left")
+        tokenizer = AutoTokenizer.from_pretrained(
+            _existing(source), padding_side="left"
+        )
     if tokenizer.chat_template is None:
         raise UsageError(
-            f"policy.model {source}: its tokenizer has no chat template; use an instruction-tuned model, or put a "
-            "chat_template.jinja into its directory"
+            f"policy.model {source}: its tokenizer has no chat template; use an "
+            "instruction-tuned model, or put a chat_template.jinja into its directory"
         )
     _refuse_other_vocabulary(source, len(tokenizer))
     with _loading("policy.model", source, "chat template"):
-        tokenizer.apply_chat_template([{"role": "user", "content": "hello"}], add_generation_prompt=True)
+        tokenizer.apply_chat_template(
+            [{"role": "user", "content": "hello"}], add_generation_prompt=True
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
-def load_model(model: str, adapter: str | None = None, device: str = "auto", dtype: str = "auto") -> Any:
-    """The causal language model in evaluation mode on its device, with `adapter` attached when one is given.
+def load_model(
+    model: str, adapter: str | None = None, device: str = "auto", dtype: str = "auto"
+) -> Any:
+    """The causal language model in evaluation mode on its device, with `adapter`
+    attached when one is given.
 
-    Raises UsageError for an impossible device or dtype, MissingError when there is nothing to load, DataError for a directory that
-    holds no whole model.
+    Raises UsageError for an impossible device or dtype, MissingError when there is
+    nothing to load, DataError for a directory that holds no whole model.
     """
     import torch
 
@@ -60,7 +71,10 @@ def load_model(model: str, adapter: str | None = None, device: str = "auto", dty
     number = getattr(torch, resolve_dtype(dtype, place))
     base = _adapter_base(model)
     if base and adapter:
-        raise UsageError(f"policy.adapter {adapter}: {model} is an adapter itself; name its base {base} as the model")
+        raise UsageError(
+            f"policy.adapter {adapter}: {model} is an adapter itself; name its base "
+            f"{base} as the model"
+        )
     attached = model if base else adapter
     network = _whole(base or model, number)
     if attached:
@@ -69,17 +83,23 @@ def load_model(model: str, adapter: str | None = None, device: str = "auto", dty
 
 
 def resolve_device(device: str) -> str:
-    """auto: cuda where there is one, else cpu. Raises UsageError for a device that is not there."""
+    """auto: cuda where there is one, else cpu. Raises UsageError for a device that is
+    not there.
+    """
     import torch
 
     if device == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError(f"policy.device: {device!r}, but torch sees no GPU; use --device cpu")
+        raise UsageError(
+            f"policy.device: {device!r}, but torch sees no GPU; use --device cpu"
+        )
     try:
         return str(torch.device(device))
     except RuntimeError as error:
-        raise UsageError(f"policy.device: no device {device!r}; use auto, cpu or cuda") from error
+        raise UsageError(
+            f"policy.device: no device {device!r}; use auto, cpu or cuda"
+        ) from error
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
@@ -87,7 +107,9 @@ def resolve_dtype(dtype: str, device: str) -> str:
     if dtype == "auto":
         return "bfloat16" if device.startswith("cuda") else "float32"
     if dtype not in DTYPES:
-        raise UsageError(f"policy.dtype: no dtype {dtype!r}; use auto, {', '.join(DTYPES)}")
+        raise UsageError(
+            f"policy.dtype: no dtype {dtype!r}; use auto, {', '.join(DTYPES)}"
+        )
     return dtype
 
 
@@ -106,7 +128,8 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def check_weights(model: str) -> None:
-    """Raises DataError for a file of weights in the directory `model` that is not whole; reads only the files' headers.
+    """Raises DataError for a file of weights in the directory `model` that is not
+    whole; reads only the files' headers.
 
     Nothing is checked of a hub id.
     """
@@ -117,20 +140,29 @@ def check_weights(model: str) -> None:
             with safe_open(file, framework="np"):
                 pass
         except (SafetensorError, OSError) as error:
-            raise DataError(f"{file}: damaged ({_first_line(error)}); copy or make the model again") from error
+            raise DataError(
+                f"{file}: damaged ({_first_line(error)}); copy or make the model again"
+            ) from error
 
 
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
-    """Raises DataError for a directory whose tokenizer has tokens that its model does not know."""
+    """Raises DataError for a directory whose tokenizer has tokens that its model does
+    not know.
+    """
     config = Path(model) / "config.json"
     try:
-        known = json.loads(config.read_bytes())["vocab_size"] if config.is_file() else tokens
+        known = (
+            json.loads(config.read_bytes())["vocab_size"]
+            if config.is_file()
+            else tokens
+        )
     except (ValueError, KeyError, TypeError):
         return  # load_model tells what is wrong with it, or it is said elsewhere in it
     if isinstance(known, int) and known < tokens:
         raise DataError(
-            f"policy.model {model}: its tokenizer has {tokens} tokens, its config.json a vocab_size of {known}; copy the model's "
-            "own tokenizer there"
+            f"policy.model {model}: its tokenizer has {tokens} tokens, its "
+            f"config.json a vocab_size of {known}; copy the model's own tokenizer "
+            "there"
         )
 
 
@@ -141,14 +173,16 @@ def _whole(model: str, dtype: Any) -> Any:
     check_weights(_existing(model))
     load: Any = AutoModelForCausalLM.from_pretrained
     with _loading("policy.model", model, "causal LM"), _only_errors_logged():
-        network, found = load(model, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True)
+        network, found = load(
+            model, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+        )
     faults = sorted(f"{name} is missing" for name in found["missing_keys"])
     for name, there, wanted in sorted(found["mismatched_keys"]):
         faults.append(f"{name} is {list(there)}, should be {list(wanted)}")
     if faults:
         raise DataError(
-            f"policy.model {model}: its weights are not those of its config.json: {faults[0]} ({len(faults)} such); copy or make "
-            "the model again"
+            f"policy.model {model}: its weights are not those of its config.json: "
+            f"{faults[0]} ({len(faults)} such); copy or make the model again"
         )
     return network
 
@@ -164,22 +198,31 @@ def _attach(network: Any, adapter: str) -> Any:
 
 @contextlib.contextmanager
 def _loading(setting: str, name: str, what: str) -> Iterator[None]:
-    """Whatever the libraries make of files that are not as they should be: DataError for a directory, MissingError for a hub id."""
+    """Whatever the libraries make of files that are not as they should be: DataError
+    for a directory, MissingError for a hub id.
+    """
     try:
         yield
     except AgentCliError:
         raise
     except Exception as error:
         kind = DataError if Path(name).is_dir() else MissingError
-        reason = _first_line(error) if isinstance(error, OSError | ValueError | Warning) else repr(error)
+        reason = (
+            _first_line(error)
+            if isinstance(error, OSError | ValueError | Warning)
+            else repr(error)
+        )
         raise kind(
-            f"{setting} {name}: no {what} could be loaded ({reason}); name another with {_option(setting)}"
+            f"{setting} {name}: no {what} could be loaded ({reason}); name another "
+            f"with {_option(setting)}"
         ) from error
 
 
 @contextlib.contextmanager
 def _only_errors_logged() -> Iterator[None]:
-    """transformers loads without bars, and without the report of what it found, which is looked at here."""
+    """transformers loads without bars, and without the report of what it found, which
+    is looked at here.
+    """
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -193,28 +236,39 @@ def _only_errors_logged() -> Iterator[None]:
 
 def is_adapter(model: str) -> bool:
     """Whether this is a directory that holds a PEFT adapter and no whole model."""
-    return (Path(model) / ADAPTER).is_file() and not (Path(model) / "config.json").is_file()
+    return (Path(model) / ADAPTER).is_file() and not (
+        Path(model) / "config.json"
+    ).is_file()
 
 
 def _adapter_base(model: str) -> str | None:
-    """The base model that an adapter directory names; None when `model` is no adapter directory."""
+    """The base model that an adapter directory names; None when `model` is no adapter
+    directory.
+    """
     if not is_adapter(model):
         return None
     config = Path(model) / ADAPTER
     try:
-        return str(json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"])
+        return str(
+            json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
+        )
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{config}: base_model_name_or_path: cannot be read; save the adapter again") from error
+        raise DataError(
+            f"{config}: base_model_name_or_path: cannot be read; save the adapter again"
+        ) from error
 
 
 def _existing(name: str, setting: str = "policy.model") -> str:
-    """`name`, refused when it can only be a path and there is no directory (a hub id has at most one slash)."""
+    """`name`, refused when it can only be a path and there is no directory (a hub id
+    has at most one slash).
+    """
     if Path(name).is_file():
         raise UsageError(f"{setting}: {name} is a file; name its directory")
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if looks_like_path and not Path(name).is_dir():
         raise MissingError(
-            f"{setting}: no directory {name}; make one with agentcli sft, or name another with {_option(setting)}"
+            f"{setting}: no directory {name}; make one with agentcli sft, or name "
+            f"another with {_option(setting)}"
         )
     return name
 

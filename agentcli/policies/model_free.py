@@ -1,7 +1,8 @@
-"""Policies that know no more than the engine tells: a plan from the true state, and a uniform draw.
+"""Policies that know no more than the engine tells: a plan from the true state, and a
+uniform draw.
 
-They act in every copy that may act, and answer in the form that the request names, so that stages treat them like a model. Token
-ids stay empty.
+They act in every copy that may act, and answer in the form that the request names, so
+that stages treat them like a model. Token ids stay empty.
 """
 
 import random
@@ -27,7 +28,9 @@ class PlanSource(Protocol):
 
 
 class Expert:
-    """Follows a plan computed from the true state; wins wherever the world has a planner."""
+    """Follows a plan computed from the true state; wins wherever the world has a
+    planner.
+    """
 
     def __init__(self, pool: PlanSource) -> None:
         self.seconds = 0.0
@@ -35,12 +38,16 @@ class Expert:
 
     async def respond(self, request: Request) -> Reply:
         """Raises EngineError when there is no plan."""
-        return await act_everywhere(request, "think", "next step of the plan", self._next)
+        return await act_everywhere(
+            request, "think", "next step of the plan", self._next
+        )
 
     async def _next(self, context: Context, state: Any, seed: int) -> str:
         plan = await self._pool.plan(state)
         if not plan:
-            raise EngineError(f"task {context.task.id}: the planner knows nothing left to do")
+            raise EngineError(
+                f"task {context.task.id}: the planner knows nothing left to do"
+            )
         return plan[0]
 
     async def close(self) -> None:
@@ -60,7 +67,8 @@ class Uniform:
     async def _draw(self, context: Context, state: Any, seed: int) -> str:
         if not context.admissible:
             raise UsageError(
-                f"policy.kind random: {context.task.world} lists no admissible actions; choose another --policy"
+                f"policy.kind random: {context.task.world} lists no admissible "
+                "actions; choose another --policy"
             )
         return random.Random(seed).choice(context.admissible)
 
@@ -68,11 +76,17 @@ class Uniform:
         """There is nothing to let go of."""
 
 
-async def act_everywhere(request: Request, tag: str, sentence: str, choose: Choose) -> Reply:
-    """Asks `choose` once for every copy that may act, each of several with its own seed."""
+async def act_everywhere(
+    request: Request, tag: str, sentence: str, choose: Choose
+) -> Reply:
+    """Asks `choose` once for every copy that may act, each of several with its own
+    seed.
+    """
     moment = request.moment
     actions = {}
     for number in moment.open:
         seed = derive_seed(request.seed, number) if moment.numbered else request.seed
-        actions[number] = await choose(moment.copies[number - 1], request.states[number - 1], seed)
+        actions[number] = await choose(
+            moment.copies[number - 1], request.states[number - 1], seed
+        )
     return Reply(text=request.form.write(Answer(tag, sentence, actions)))

@@ -1,16 +1,23 @@
-"""The openai policy: a served model that speaks /chat/completions, whoever serves it (vLLM, SGLang, llama.cpp, a company).
+"""The openai policy: a served model that speaks /chat/completions, whoever serves it
+(vLLM, SGLang, llama.cpp, a company).
 
-The prompt is sent as text, and the server applies its chat template. Sampling is asked for from the plain softmax (top_p 1,
-top_k -1, ...), because servers otherwise apply what the model's generation_config.json says. Fields beyond the protocol are
-dropped one by one where the server refuses them by name, until it has answered once. What is lost is reported once.
+The prompt is sent as text, and the server applies its chat template. Sampling is asked
+for from the plain softmax (top_p 1, top_k -1, ...), because servers otherwise apply
+what the model's generation_config.json says. Fields beyond the protocol are dropped one
+by one where the server refuses them by name, until it has answered once. What is lost
+is reported once.
 
-Token ids and log-probabilities come from servers that give both (vLLM: return_token_ids). Log-probabilities are taken as those
-before tempering, which is what vLLM (--logprobs-mode raw_logprobs) and OpenAI return. `policy.endpoint.logprobs` says where a
-server returns those of the sampled distribution. Whether equal seeds give equal responses is up to the server.
+Token ids and log-probabilities come from servers that give both (vLLM:
+return_token_ids). Log-probabilities are taken as those before tempering, which is what
+vLLM (--logprobs-mode raw_logprobs) and OpenAI return. `policy.endpoint.logprobs` says
+where a server returns those of the sampled distribution. Whether equal seeds give equal
+responses is up to the server.
 
-A failing request ends in one of two ways. Once the endpoint has answered, it is a PolicyError: an errored leaf, which --resume
-redoes. Before that, and after FAILURES_IN_A_ROW without an answer between, it is a MissingError that ends the command. A refusal
-that says the prompt does not fit the model's context is a PromptTooLongError: the fault of one prompt, not of the endpoint.
+A failing request ends in one of two ways. Once the endpoint has answered, it is a
+PolicyError: an errored leaf, which --resume redoes. Before that, and after
+FAILURES_IN_A_ROW without an answer between, it is a MissingError that ends the command.
+A refusal that says the prompt does not fit the model's context is a PromptTooLongError:
+the fault of one prompt, not of the endpoint.
 """
 
 import asyncio
@@ -33,7 +40,10 @@ from agentcli.records.settings import PolicySettings
 FAILURES_IN_A_ROW = 16
 CHAT, MODELS = "/chat/completions", "/models"
 
-THEIR_DEFAULT = "the server's own default applies, so responses may not be drawn from the plain softmax"
+THEIR_DEFAULT = (
+    "the server's own default applies, so responses may not be drawn from the plain "
+    "softmax"
+)
 NOT_TRAINABLE = "agentcli train cannot learn from its responses"
 OPTIONAL = {
     "return_token_ids": (True, NOT_TRAINABLE),
@@ -51,9 +61,12 @@ NAMING = frozenset({400, 403, 422})
 
 REFUSING = frozenset({400, 413, 422})
 TOO_LONG = re.compile(
-    r"context_length_exceeded|maximum context length|exceeds? the (?:available |maximum )?context", re.IGNORECASE
+    r"context_length_exceeded|maximum context length|exceeds? the (?:available |maximum )?context",
+    re.IGNORECASE,
 )
-"""How servers refuse a prompt that their context cannot hold: OpenAI's code, vLLM's words, llama.cpp's."""
+"""How servers refuse a prompt that their context cannot hold: OpenAI's code, vLLM's
+words, llama.cpp's.
+"""
 
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,64}\|>)")
 
@@ -61,9 +74,11 @@ log = logging.getLogger(__name__)
 
 
 class OpenAIPolicy:
-    """Asks `settings.model` at `settings.endpoint`; without a model name the endpoint's only one. `key` may be None.
+    """Asks `settings.model` at `settings.endpoint`; without a model name the endpoint's
+    only one. `key` may be None.
 
-    `clock` and `sleep` are for tests. Raises UsageError for a base URL or key that cannot be one.
+    `clock` and `sleep` are for tests. Raises UsageError for a base URL or key that
+    cannot be one.
     """
 
     def __init__(
@@ -81,7 +96,9 @@ class OpenAIPolicy:
         self._extras = {name: value for name, (value, _) in OPTIONAL.items()}
         self._length = LENGTH
         self._first = asyncio.Lock()
-        """Held by the first request: the others wait until it has settled what the server knows."""
+        """Held by the first request: the others wait until it has settled what the
+        server knows.
+        """
         self._answered = False
         self._said: set[str] = set()
         self._failures = 0
@@ -96,8 +113,9 @@ class OpenAIPolicy:
     async def respond(self, request: Request) -> Reply:
         """Sample one response.
 
-        Raises PolicyError and MissingError as the module says, and PolicyError for a response that a content filter withheld.
-        PromptTooLongError also for a prompt longer than policy.max_prompt_tokens, where the server counts tokens. UsageError
+        Raises PolicyError and MissingError as the module says, and PolicyError for a
+        response that a content filter withheld. PromptTooLongError also for a prompt
+        longer than policy.max_prompt_tokens, where the server counts tokens. UsageError
         when no model is named and the endpoint does not have exactly one.
         """
         with self._timed():
@@ -113,7 +131,9 @@ class OpenAIPolicy:
         await self._endpoint.close()
 
     async def _begin(self, request: Request) -> ServedReply:
-        """Ask for the first answer, alone: it settles the model's name and the fields that the server knows."""
+        """Ask for the first answer, alone: it settles the model's name and the fields
+        that the server knows.
+        """
         self._check_stopped()
         try:
             if self._model is None:
@@ -138,7 +158,9 @@ class OpenAIPolicy:
             self._failures += 1
             if self._failures >= FAILURES_IN_A_ROW:
                 advice = "go on with --resume when the endpoint answers"
-                raise self._stop(f"{failure}; the last {self._failures} requests failed: {advice}") from failure
+                raise self._stop(
+                    f"{failure}; the last {self._failures} requests failed: {advice}"
+                ) from failure
             raise
         self._failures = 0
         return answer
@@ -149,7 +171,9 @@ class OpenAIPolicy:
             return await self._endpoint.post(CHAT, read_reply, body, request.seed)
         except RequestFailed as failure:
             if failure.status in REFUSING and TOO_LONG.search(failure.text):
-                raise PromptTooLongError(f"{failure}; shorten prompts with --history") from failure
+                raise PromptTooLongError(
+                    f"{failure}; shorten prompts with --history"
+                ) from failure
             raise
 
     def _body(self, request: Request) -> dict[str, Any]:
@@ -165,44 +189,60 @@ class OpenAIPolicy:
         }
 
     def _accepted(self, answer: ServedReply, request: Request) -> Reply:
-        """The reply, unless the settings or a filter forbid it. What the server does not give is reported once."""
+        """The reply, unless the settings or a filter forbid it. What the server does
+        not give is reported once.
+        """
         reply = answer.reply
         limit = self._settings.max_prompt_tokens
         if reply.prompt_tokens > limit:
             raise PromptTooLongError(
-                f"the prompt has {reply.prompt_tokens} tokens, policy.max_prompt_tokens is {limit}; "
-                "raise it, or shorten prompts with --history"
+                f"the prompt has {reply.prompt_tokens} tokens, "
+                f"policy.max_prompt_tokens is {limit}; raise it, or shorten prompts "
+                "with --history"
             )
         if answer.withheld:
-            raise PolicyError(f"{self._endpoint.url}: a content filter withheld the response")
+            raise PolicyError(
+                f"{self._endpoint.url}: a content filter withheld the response"
+            )
         if reply.text and not answer.token_ids:
             self._say(f"gives no token ids: {NOT_TRAINABLE}")
         if reply.text and not answer.logprobs:
             self._say(f"gives no log-probabilities: {NOT_TRAINABLE}")
         if answer.split:
             self._say(
-                "takes reasoning out of the text, <think> included; start it without a reasoning parser, or responses will be "
-                "malformed"
+                "takes reasoning out of the text, <think> included; start it without "
+                "a reasoning parser, or responses will be malformed"
             )
         # A greedy response has no distribution that could have been tempered.
-        tempered = self._settings.endpoint.logprobs == "processed" and reply.logprobs and request.temperature > 0
+        tempered = (
+            self._settings.endpoint.logprobs == "processed"
+            and reply.logprobs
+            and request.temperature > 0
+        )
         stored = request.temperature if tempered else 1.0
-        return msgspec.structs.replace(reply, temperature=request.temperature, logprob_temperature=stored)
+        return msgspec.structs.replace(
+            reply, temperature=request.temperature, logprob_temperature=stored
+        )
 
     async def _only_model(self) -> str:
         url = f"{self._endpoint.url}{MODELS}"
         try:
             names = await self._endpoint.get(MODELS, read_models)
         except RequestFailed as failure:
-            # The server has no list of models, which is not a fault: it only must be told which one to use.
+            # The server has no list of models, which is not a fault: it only must be
+            # told which one to use.
             if failure.status in (404, 405, 501):
                 raise UsageError(
-                    f"policy.model is not set and {url} lists none; name one with --model NAME"
+                    f"policy.model is not set and {url} lists none; name one with "
+                    "--model NAME"
                 ) from failure
             raise
         if len(names) != 1:
             listed = ", ".join(names[:20]) or "no model"
-            raise UsageError(f"policy.model is not set and {url} lists {listed}; name one with --model NAME")
+            raise UsageError(
+                f"policy.model is not set and {url} lists {listed}; name one with "
+                "--model NAME"
+            )
         return names[0]
 
     def _without_refused_field(self, failure: RequestFailed) -> bool:
@@ -223,12 +263,19 @@ class OpenAIPolicy:
     def _hint(self, failure: RequestFailed) -> str:
         variable = self._settings.endpoint.api_key_variable
         if failure.status in (401, 403):
-            return f"the key in {variable} is refused" if self._has_key else f"put a key into the variable {variable}"
+            return (
+                f"the key in {variable} is refused"
+                if self._has_key
+                else f"put a key into the variable {variable}"
+            )
         if failure.status == 404:
             return "check --base-url (it often ends in /v1) and --model"
         if failure.status is None:
             return "start the server, or name another with --base-url"
-        return "it has answered no request yet: check --base-url, --model and the policy settings"
+        return (
+            "it has answered no request yet: check --base-url, --model and the "
+            "policy settings"
+        )
 
     def _stop(self, reason: str) -> MissingError:
         self._stopped = reason
@@ -267,5 +314,7 @@ def key_from_environment(variable: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Break up control tokens such as <|im_end|>, as `chat.plain` does: text from an environment cannot speak for the model."""
+    """Break up control tokens such as <|im_end|>, as `chat.plain` does: text from an
+    environment cannot speak for the model.
+    """
     return CONTROL.sub("< |", text)

@@ -1,7 +1,8 @@
-"""Reads what a chat completions server sends back: checked field by field, and made into a Reply.
+"""Reads what a chat completions server sends back: checked field by field, and made
+into a Reply.
 
-Token ids and log-probabilities are kept only together, one of each for every token: a training row needs both. Fields that
-are not named here are ignored.
+Token ids and log-probabilities are kept only together, one of each for every token: a
+training row needs both. Fields that are not named here are ignored.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -17,7 +18,11 @@ TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 Logprob = Annotated[float, msgspec.Meta(ge=-1e6, le=1e-6)]
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
-STOPS = {"stop": StopReason.STOP, "eos_token": StopReason.STOP, "length": StopReason.LENGTH}
+STOPS = {
+    "stop": StopReason.STOP,
+    "eos_token": StopReason.STOP,
+    "length": StopReason.LENGTH,
+}
 """Why a response ended, by finish_reason. text-generation-inference says eos_token."""
 WITHHELD = "content_filter"
 
@@ -78,8 +83,9 @@ class ServedReply(msgspec.Struct, frozen=True):
 def read_reply(data: bytes) -> ServedReply:
     """Read the first choice of a chat completion.
 
-    Raises Malformed for another schema, for numbers that no token id, log-probability or count can be, for lists of unequal
-    length, and for an end that is neither the model's nor the limit's.
+    Raises Malformed for another schema, for numbers that no token id, log-probability
+    or count can be, for lists of unequal length, and for an end that is neither the
+    model's nor the limit's.
     """
     completion = _decode(data, _Completion)
     choice = completion.choices[0]

@@ -1,7 +1,8 @@
-"""All policies by name. Nothing heavy is imported before a policy that needs it is made.
+"""All policies by name. Nothing heavy is imported before a policy that needs it is
+made.
 
-An installed package adds its own under the entry-point group `agentcli.policies`: a function with the signature of
-`make_policy`.
+An installed package adds its own under the entry-point group `agentcli.policies`: a
+function with the signature of `make_policy`.
 """
 
 from typing import Any
@@ -19,7 +20,9 @@ POLICIES = {
     "random": "agentcli.policies.factories:random",
     "demonstrator": "agentcli.policies.factories:demonstrator",
 }
-"""Name -> "module:function". demonstrator: the policy that settings.demos describes, faults on purpose included."""
+"""Name -> "module:function". demonstrator: the policy that settings.demos describes,
+faults on purpose included.
+"""
 
 MODEL_FREE = ("expert", "search", "random")
 """Policies that ask no model."""
@@ -32,11 +35,14 @@ def policy_names() -> list[str]:
     return REGISTRY.names()
 
 
-def make_policy(settings: Settings, world: World, pool: Any, model_dir: str | None) -> Policy:
+def make_policy(
+    settings: Settings, world: World, pool: Any, model_dir: str | None
+) -> Policy:
     """The policy that settings.policy.kind names.
 
-    `pool` is asked for plans (expert); `model_dir` is a model directory or hub id, None for policies without a model.
-    Raises UsageError for an unknown kind, a missing model or settings that cannot take effect.
+    `pool` is asked for plans (expert); `model_dir` is a model directory or hub id, None
+    for policies without a model. Raises UsageError for an unknown kind, a missing model
+    or settings that cannot take effect.
     """
     kind = settings.policy.kind
     policy: Policy = REGISTRY.load(kind)(settings, world, pool, model_dir)

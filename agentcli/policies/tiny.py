@@ -1,7 +1,9 @@
-"""A policy from scratch: a word-level tokenizer made from demonstrations and a small Qwen2 made from settings.
+"""A policy from scratch: a word-level tokenizer made from demonstrations and a small
+Qwen2 made from settings.
 
-Whole entities ("fridge 1") are single tokens, because a model of 0.4 M parameters learns to name them far sooner that way.
-Both are saved with `save_pretrained` as a plain Hugging Face directory. Nothing here trains.
+Whole entities ("fridge 1") are single tokens, because a model of 0.4 M parameters
+learns to name them far sooner that way. Both are saved with `save_pretrained` as a
+plain Hugging Face directory. Nothing here trains.
 """
 
 import re
@@ -16,42 +18,60 @@ if TYPE_CHECKING:
 
 PAD, UNKNOWN, ASSISTANT, END = "<|pad|>", "<|unknown|>", "<|assistant|>", "<|end|>"
 TAGS = tuple(
-    f"<{slash}{name}>" for name in ("think", "explore", "planning", "reflection", "action") for slash in ("", "/")
+    f"<{slash}{name}>"
+    for name in ("think", "explore", "planning", "reflection", "action")
+    for slash in ("", "/")
 )
 PUNCTUATION = tuple(".,:;!?()[]{}<>|/\\'\"`-=+*#&%$@^~_")
 CLOSING, OPENING = ".,:;!?)]}", "([{"
 
 TEMPLATE = (
-    "{% for message in messages %}"
-    "{% if message['role'] == 'assistant' %}"
-    "<|assistant|>{% generation %}{{ message['content'] | trim }}<|end|>{% endgeneration %}"
-    "{% else %}{{ message['content'] }}\n{% endif %}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "<|assistant|>{% generation %}{{ message['content'] | trim "
+    "}}<|end|>{% endgeneration %}{% else %}{{ message['content'] }}\n{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""One token beside the text itself. The end of turn lies inside the generation block, so that it is learned."""
+"""One token beside the text itself. The end of turn lies inside the generation block,
+so that it is learned.
+"""
 
 NO_REMOTE_CLASS = {"AutoTokenizer": [None, None]}
-"""AutoTokenizer reads any tokenizer beside a qwen2 model as Qwen's own BPE, whatever class its files name, unless they carry
-an auto_map; it then skips the map and believes the class (transformers 5.17-5.23)."""
+"""AutoTokenizer reads any tokenizer beside a qwen2 model as Qwen's own BPE, whatever
+class its files name, unless they carry an auto_map; it then skips the map and believes
+the class (transformers 5.17-5.23).
+"""
 
 MAX_POSITIONS = 32768
 
 
-def make_tokenizer(texts: Iterable[str], entities: list[str]) -> "PreTrainedTokenizerFast":
-    """A word-level tokenizer that knows every word of `texts`, every `word number` pair in them and all `entities`.
+def make_tokenizer(
+    texts: Iterable[str], entities: list[str]
+) -> "PreTrainedTokenizerFast":
+    """A word-level tokenizer that knows every word of `texts`, every `word number` pair
+    in them and all `entities`.
 
-    Unknown words become one unknown token each; nothing is ever truncated. Decoding puts one space between words and
-    none before closing or after opening punctuation. The vocabulary is sorted: its order does not depend on the texts'.
+    Unknown words become one unknown token each; nothing is ever truncated. Decoding
+    puts one space between words and none before closing or after opening punctuation.
+    The vocabulary is sorted: its order does not depend on the texts'.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    splitter = pre_tokenizers.Split(Regex(_pattern(entities)), behavior="removed", invert=True)
-    words = {*TAGS, *PUNCTUATION, *entities, *(word for entity in entities for word in entity.split())}
+    splitter = pre_tokenizers.Split(
+        Regex(_pattern(entities)), behavior="removed", invert=True
+    )
+    words = {
+        *TAGS,
+        *PUNCTUATION,
+        *entities,
+        *(word for entity in entities for word in entity.split()),
+    }
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(text))
-    vocabulary = {word: index for index, word in enumerate((PAD, UNKNOWN, ASSISTANT, END, *sorted(words)))}
+    vocabulary = {
+        word: index
+        for index, word in enumerate((PAD, UNKNOWN, ASSISTANT, END, *sorted(words)))
+    }
 
     core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     core.pre_tokenizer = splitter
@@ -81,16 +101,36 @@ def make_tokenizer(texts: Iterable[str], entities: list[str]) -> "PreTrainedToke
 
 
 def _pattern(entities: list[str]) -> str:
-    """What one token is: a given entity of several words, a word with its number, a word, a tag, or one mark."""
+    """What one token is: a given entity of several words, a word with its number, a
+    word, a tag, or one mark.
+    """
     numbered = re.compile(r"[^\W\d_]\w* \d+")
-    several = [entity for entity in entities if " " in entity and not numbered.fullmatch(entity)]
-    named = [re.escape(entity) for entity in sorted(several, key=lambda entity: (-len(entity), entity))]
+    several = [
+        entity
+        for entity in entities
+        if " " in entity and not numbered.fullmatch(entity)
+    ]
+    named = [
+        re.escape(entity)
+        for entity in sorted(several, key=lambda entity: (-len(entity), entity))
+    ]
     whole = [rf"(?:{'|'.join(named)})(?!\w)"] if named else []
-    return "|".join([*whole, r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)", r"\w(?:[^\s<>]*\w)?", r"</?[a-z]+(?:_\d+)?>", r"\S"])
+    return "|".join(
+        [
+            *whole,
+            r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",
+            r"\w(?:[^\s<>]*\w)?",
+            r"</?[a-z]+(?:_\d+)?>",
+            r"\S",
+        ]
+    )
 
 
-def make_model(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", seed: int) -> "Qwen2ForCausalLM":
-    """A float32 Qwen2 with tied embeddings, drawn from `seed` without touching the global random state.
+def make_model(
+    settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", seed: int
+) -> "Qwen2ForCausalLM":
+    """A float32 Qwen2 with tied embeddings, drawn from `seed` without touching the
+    global random state.
 
     Raises UsageError for a shape that does not divide.
     """
@@ -98,7 +138,10 @@ def make_model(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", see
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
 
     _check_shape(settings)
-    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    special = {
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+    }
     config = Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden,
@@ -124,9 +167,11 @@ def make_model(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", see
 def _check_shape(settings: TinySettings) -> None:
     if settings.hidden % (2 * settings.heads):
         raise UsageError(
-            f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x sft.tiny.heads ({2 * settings.heads})"
+            f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x "
+            f"sft.tiny.heads ({2 * settings.heads})"
         )
     if settings.heads % settings.kv_heads:
         raise UsageError(
-            f"sft.tiny.heads: {settings.heads} is not a multiple of sft.tiny.kv_heads ({settings.kv_heads})"
+            f"sft.tiny.heads: {settings.heads} is not a multiple of sft.tiny.kv_heads "
+            f"({settings.kv_heads})"
         )

@@ -1,9 +1,12 @@
-"""The dialect in which a teacher is asked about one step of a given trajectory (SPARK, 000 App. B.4).
+"""The dialect in which a teacher is asked about one step of a given trajectory (SPARK,
+000 App. B.4).
 
-The paper's teacher reviews (observation, action) sequences and "synthesizes missing reasoning traces, selectively inserting
-<explore> tags at steps where epistemic uncertainty logically arises". Its prompt is not given. Here the teacher is shown the full
-prompt that an agent gets at that step, and the action that was taken. It sees nothing that comes later, so that no reasoning
-speaks of it. The action is never the teacher's: it must come back unchanged.
+The paper's teacher reviews (observation, action) sequences and "synthesizes missing
+reasoning traces, selectively inserting <explore> tags at steps where epistemic
+uncertainty logically arises". Its prompt is not given. Here the teacher is shown the
+full prompt that an agent gets at that step, and the action that was taken. It sees
+nothing that comes later, so that no reasoning speaks of it. The action is never the
+teacher's: it must come back unchanged.
 """
 
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
@@ -34,20 +37,26 @@ class Annotation:
         """The agent's message, then the request."""
         parts = [self._agent.ask(moment).text, REQUEST.format(action=self._action)]
         if self._problem is not None:
-            parts.append(f"Your answer before this one could not be used: {self._problem}.")
+            parts.append(
+                f"Your answer before this one could not be used: {self._problem}."
+            )
         return Message(("\n\n".join(parts),))
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Tag, reasoning and action of an answer; `problem` is set also where the action is another one.
+        """Tag, reasoning and action of an answer; `problem` is set also where the
+        action is another one.
 
-        A teacher that thinks aloud before it answers is read from its last reasoning tag on.
+        A teacher that thinks aloud before it answers is read from its last reasoning
+        tag on.
         """
         answer = self._agent.read(response, moment)
         last = max(response.lower().rfind(f"<{tag}>") for tag in REASONING_TAGS)
         if answer.problem is not None and last > 0:
             final = self._agent.read(response[last:], moment)
             answer = answer if final.problem else final
-        if answer.problem is None and answer.actions[1] != " ".join(self._action.split()):
+        if answer.problem is None and answer.actions[1] != " ".join(
+            self._action.split()
+        ):
             return Answer(problem="the action was changed")
         return answer
 

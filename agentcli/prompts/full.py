@@ -1,4 +1,6 @@
-"""The papers' prompt (000 Fig. 8) in our own words, for models that follow instructions."""
+"""The papers' prompt (000 Fig. 8) in our own words, for models that follow
+instructions.
+"""
 
 from agentcli.environments.protocol import Context, World
 from agentcli.prompts.protocol import Message, Moment
@@ -19,7 +21,9 @@ NO_ACTION = "(none: the response held no readable action)"
 
 
 class Full(Tagged):
-    """Role, task, the last `prompt.history` steps, observation, admissible actions and instructions."""
+    """Role, task, the last `prompt.history` steps, observation, admissible actions and
+    instructions.
+    """
 
     instructions = INSTRUCTIONS
 
@@ -36,15 +40,23 @@ class Full(Tagged):
             parts.append(past)
         parts.append(f"Current observation: {context.observations[-1]}")
         if context.admissible:
-            parts.append("Admissible actions:\n" + "\n".join(f"- {action}" for action in context.admissible))
-            parts.append(self.instructions + "\nThe action must be one of the admissible actions, word for word.")
+            parts.append(
+                "Admissible actions:\n"
+                + "\n".join(f"- {action}" for action in context.admissible)
+            )
+            parts.append(
+                self.instructions
+                + "\nThe action must be one of the admissible actions, word for word."
+            )
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
 
 
 def _past(context: Context, length: int) -> str:
-    """The last `length` (observation, action) pairs, oldest first; '' when there are none."""
+    """The last `length` (observation, action) pairs, oldest first; '' when there are
+    none.
+    """
     taken = len(context.actions)
     if taken == 0 or length == 0:
         return ""
@@ -52,5 +64,8 @@ def _past(context: Context, length: int) -> str:
     lines = [f"Steps taken so far: {taken}. The last {taken - first}:"]
     for index in range(first, taken):
         action = context.actions[index] or NO_ACTION
-        lines.append(f"{index + 1}. Observation: {context.observations[index]}\n   Action: {action}")
+        lines.append(
+            f"{index + 1}. Observation: {context.observations[index]}\n   Action: "
+            f"{action}"
+        )
     return "\n".join(lines)

@@ -6,11 +6,14 @@ from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import PromptSettings
 
 UNREADABLE = "last > nothing"
-"""As worlds show a step of one environment. A tiny policy's tokenizer may know no other words."""
+"""As worlds show a step of one environment. A tiny policy's tokenizer may know no other
+words.
+"""
 
 
 class ParallelCompact(Parallel):
-    """Copies that look alike together, those that acted last at the end: the response continues them.
+    """Copies that look alike together, those that acted last at the end: the response
+    continues them.
 
     Raises UsageError for a world without a short view.
     """
@@ -26,8 +29,12 @@ class ParallelCompact(Parallel):
         for number in moment.open:
             view = self._tutor.compact(moment.copies[number - 1])
             views.setdefault(view, []).append(number)
-        # Sorting is stable: False comes before True, and else the order of the copies stays.
-        recent = sorted(views.items(), key=lambda group: any(number in moment.acted for number in group[1]))
+        # Sorting is stable: False comes before True, and else the order of the copies
+        # stays.
+        recent = sorted(
+            views.items(),
+            key=lambda group: any(number in moment.acted for number in group[1]),
+        )
         parts = []
         for view, alike in recent:
             names = " ".join(f"env_{number}" for number in alike)

@@ -1,7 +1,7 @@
 """The full prompt for several copies, in our own words.
 
-As in 004 it holds all earlier (action, observation) pairs of every copy, and for the copies that acted last what is admissible
-in them now.
+As in 004 it holds all earlier (action, observation) pairs of every copy, and for the
+copies that acted last what is admissible in them now.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,7 +14,8 @@ from agentcli.records.settings import PromptSettings
 UNREADABLE = "Your last response held no readable action; nothing was done in any copy."
 
 LIMIT = (
-    "Stay within env_1 to env_{count}: a response that names a copy beyond these ends the task at once, as a failure."
+    "Stay within env_1 to env_{count}: a response that names a copy beyond these "
+    "ends the task at once, as a failure."
 )
 """Shown where it is so (004 App. C, exploration-limiting prompt; our own words)."""
 
@@ -39,13 +40,17 @@ class ParallelFull(Parallel):
     def ask(self, moment: Moment) -> Message:
         """One text."""
         first = moment.copies[0]
-        past = {number: copy for number, copy in enumerate(moment.copies, 1) if copy.actions}
+        past = {
+            number: copy for number, copy in enumerate(moment.copies, 1) if copy.actions
+        }
         parts = [self._role, *_opening(moment)]
         if past:
             parts.append(_earlier(past, moment.acted))
             parts.append(_last(past, moment.acted))
         elif first.admissible:
-            parts.append(f"Admissible actions in every copy: {'; '.join(first.admissible)}")
+            parts.append(
+                f"Admissible actions in every copy: {'; '.join(first.admissible)}"
+            )
         if moment.unread:
             parts.append(UNREADABLE)
         if moment.ended:
@@ -62,8 +67,10 @@ def _opening(moment: Moment) -> list[str]:
     count = len(moment.copies)
     parts = [
         f"Your task: {first.instruction}",
-        f"You have {count} copies of the same environment, env_1 to env_{count}, and no others. They began alike and share nothing "
-        "since then: an action changes its own copy only. The task is done as soon as it is done in any one of them.",
+        f"You have {count} copies of the same environment, env_1 to env_{count}, and "
+        "no others. They began alike and share nothing since then: an action changes "
+        "its own copy only. The task is done as soon as it is done in any one of "
+        "them.",
     ]
     if moment.limited:
         parts.append(LIMIT.format(count=count))
@@ -95,4 +102,7 @@ def _last(past: Mapping[int, Context], acted: Collection[int]) -> str:
 
 
 def _pair(copy: Context, index: int) -> str:
-    return f"{index + 1}. Action: {copy.actions[index]}\n   Observation: {copy.observations[index + 1]}"
+    return (
+        f"{index + 1}. Action: {copy.actions[index]}\n   Observation: "
+        f"{copy.observations[index + 1]}"
+    )

@@ -1,7 +1,8 @@
-"""What a dialect is: how a policy is asked for an action, how its response is read, and how a response is written.
+"""What a dialect is: how a policy is asked for an action, how its response is read, and
+how a response is written.
 
-The three are one object, so that they cannot disagree. A policy acts in K >= 1 copies of one environment; a single
-environment is K = 1.
+The three are one object, so that they cannot disagree. A policy acts in K >= 1 copies
+of one environment; a single environment is K = 1.
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,9 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     copies: tuple[Context, ...]
     """Copy 1, copy 2, ...: each with its own past alone."""
     numbered: bool = False
-    """Answers name the copies that they act in. Then an unreadable response belongs to the past of no copy."""
+    """Answers name the copies that they act in. Then an unreadable response belongs to
+    the past of no copy.
+    """
     ended: frozenset[int] = frozenset()
     """1-based: copies whose episode is over."""
     acted: tuple[int, ...] = ()
@@ -35,12 +38,20 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def open(self) -> list[int]:
         """Copies that may act."""
-        return [number for number in range(1, len(self.copies) + 1) if number not in self.ended]
+        return [
+            number
+            for number in range(1, len(self.copies) + 1)
+            if number not in self.ended
+        ]
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
         """What every copy that may act shows now."""
-        return tuple(picture for number in self.open for picture in self.copies[number - 1].pictures)
+        return tuple(
+            picture
+            for number in self.open
+            for picture in self.copies[number - 1].pictures
+        )
 
     @property
     def text(self) -> str:
@@ -49,7 +60,12 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
             return self.copies[0].observations[-1]
         if self.unread:
             return UNREADABLE
-        return joined({number: copy.observations[-1] for number, copy in enumerate(self.copies, 1)})
+        return joined(
+            {
+                number: copy.observations[-1]
+                for number, copy in enumerate(self.copies, 1)
+            }
+        )
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -69,14 +85,17 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a response says. Without a `problem` there are a tag, a reasoning and at least one action; with one there are none."""
+    """What a response says. Without a `problem` there are a tag, a reasoning and at
+    least one action; with one there are none.
+    """
 
     tag: str | None = None
     """Reasoning tag, lower case."""
     reasoning: str | None = None
     """Text inside the reasoning tag, stripped."""
     actions: Mapping[int, str] = {}
-    """Action by copy (1-based), in textual order, runs of white space made one space."""
+    """Action by copy (1-based), in textual order, runs of white space made one space.
+    """
     problem: str | None = None
     """Why the response cannot be read."""
     beyond: bool = False
@@ -87,14 +106,20 @@ class ResponseForm(Protocol):
     """The form of a response."""
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """What a response at that moment says; never raises. It does not know which actions the environment accepts."""
+        """What a response at that moment says; never raises. It does not know which
+        actions the environment accepts.
+        """
 
     def write(self, answer: Answer) -> str:
-        """The canonical response; `read` gives the answer back when no text is blank or holds a tag."""
+        """The canonical response; `read` gives the answer back when no text is blank or
+        holds a tag.
+        """
 
 
 class Dialect(ResponseForm, Protocol):
-    """A form of responses with the messages that ask for them. Constructed from PromptSettings and a World."""
+    """A form of responses with the messages that ask for them. Constructed from
+    PromptSettings and a World.
+    """
 
     fixed: str | None
     """Why prompt.history has no part in the messages; None where it has."""

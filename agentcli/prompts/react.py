@@ -14,7 +14,9 @@ Answer with one thought and one action, in this form:
 
 
 class React(Tagged):
-    """The trace of actions and observations, without the past thoughts, which a Context does not hold."""
+    """The trace of actions and observations, without the past thoughts, which a Context
+    does not hold.
+    """
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
         self._history = settings.history
@@ -31,5 +33,7 @@ class React(Tagged):
             trace.append(f"Observation {index + 1}: {context.observations[index + 1]}")
         parts = [self._role, f"Your task: {context.instruction}", "\n".join(trace)]
         if context.admissible:
-            parts.append(f"Actions possible now, word for word: {'; '.join(context.admissible)}")
+            parts.append(
+                f"Actions possible now, word for word: {'; '.join(context.admissible)}"
+            )
         return Message(("\n\n".join([*parts, INSTRUCTIONS]), *context.pictures))

@@ -1,5 +1,6 @@
-"""All dialects by name. An installed package adds its own under the entry-point group `agentcli.dialects`: a class that is
-constructed from PromptSettings and a World."""
+"""All dialects by name. An installed package adds its own under the entry-point group
+`agentcli.dialects`: a class that is constructed from PromptSettings and a World.
+"""
 
 from typing import Protocol
 
@@ -37,7 +38,8 @@ class DialectClass(Protocol):
 
 
 def dialect_class(style: str, numbered: bool = False) -> DialectClass:
-    """The dialect that `prompt.style` names. Where answers name copies by `numbered`, its counterpart for several copies.
+    """The dialect that `prompt.style` names. Where answers name copies by `numbered`,
+    its counterpart for several copies.
 
     Raises UsageError with the nearest name for one that does not exist.
     """
@@ -48,6 +50,12 @@ def dialect_class(style: str, numbered: bool = False) -> DialectClass:
     return dialect
 
 
-def make_dialect(settings: PromptSettings, world: World, numbered: bool = False) -> Dialect:
-    """The dialect of `settings` for `world`. Raises UsageError as `dialect_class` and the dialect do."""
-    return dialect_class(settings.style or world.card.dialect, numbered)(settings, world)
+def make_dialect(
+    settings: PromptSettings, world: World, numbered: bool = False
+) -> Dialect:
+    """The dialect of `settings` for `world`. Raises UsageError as `dialect_class` and
+    the dialect do.
+    """
+    return dialect_class(settings.style or world.card.dialect, numbered)(
+        settings, world
+    )

@@ -1,7 +1,8 @@
-"""Responses with one reasoning tag, then one action tag: `<think> why </think><action> go to fridge 1 </action>`.
+"""Responses with one reasoning tag, then one action tag: `<think> why </think><action>
+go to fridge 1 </action>`.
 
-The same reading decides whether a response is valid and whether it branches (SPARK's trigger, 000 eq. 5), so the two can
-never disagree.
+The same reading decides whether a response is valid and whether it branches (SPARK's
+trigger, 000 eq. 5), so the two can never disagree.
 """
 
 import re
@@ -24,7 +25,9 @@ class Tagged:
         return read_tagged(response, self.tags)
 
     def write(self, answer: Answer) -> str:
-        """The answer's one action. An answer without one, or with several, is a ValueError."""
+        """The answer's one action. An answer without one, or with several, is a
+        ValueError.
+        """
         (action,) = answer.actions.values()
         return write_tagged(answer.tag or "", answer.reasoning or "", action)
 
@@ -32,20 +35,31 @@ class Tagged:
 def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer:
     """Read `<tag> reasoning </tag> <action> action </action>`; never raises.
 
-    The tags of a valid response, in textual order, are exactly these four, with one of `tags` for the reasoning, in any
-    letter case, and neither pair is empty. A second tag of any kind makes the response ambiguous, hence malformed;
-    text outside the tags is ignored.
+    The tags of a valid response, in textual order, are exactly these four, with one of
+    `tags` for the reasoning, in any letter case, and neither pair is empty. A second
+    tag of any kind makes the response ambiguous, hence malformed; text outside the tags
+    is ignored.
     """
     marks = list(_marks(tags).finditer(response))
     names = [mark[1].lower() for mark in marks]
     if not any(name in tags for name in names):
-        return Answer(problem=f"no reasoning tag; expected one of {', '.join(f'<{tag}>' for tag in tags)}")
+        return Answer(
+            problem=(
+                "no reasoning tag; expected one of "
+                f"{', '.join(f'<{tag}>' for tag in tags)}"
+            )
+        )
     if "action" not in names:
         return Answer(problem="no <action> tag")
     tag = names[0]
     if tag not in tags or names != [tag, f"/{tag}", "action", "/action"]:
         sequence = " ".join(f"<{name}>" for name in names)
-        return Answer(problem=f"expected one closed reasoning tag, then one closed <action>; found {sequence}")
+        return Answer(
+            problem=(
+                "expected one closed reasoning tag, then one closed <action>; found "
+                f"{sequence}"
+            )
+        )
     reasoning = response[marks[0].end() : marks[1].start()].strip()
     action = " ".join(response[marks[2].end() : marks[3].start()].split())
     if not reasoning:
@@ -56,7 +70,9 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
 
 
 def write_tagged(tag: str, reasoning: str, action: str) -> str:
-    """The canonical response; `read_tagged` reads it back when neither text is blank or holds a tag."""
+    """The canonical response; `read_tagged` reads it back when neither text is blank or
+    holds a tag.
+    """
     return f"<{tag}> {reasoning} </{tag}><action> {action} </action>"
 
 

@@ -1,7 +1,8 @@
 """Record files with suffix .zst: one zstandard frame per record, each with a checksum.
 
-A frame that is cut short at the end of the file is like a torn last line: the process was killed while writing it. Any other
-damage is refused. A file that was compressed elsewhere, with all lines in one frame, is read the same way.
+A frame that is cut short at the end of the file is like a torn last line: the process
+was killed while writing it. Any other damage is refused. A file that was compressed
+elsewhere, with all lines in one frame, is read the same way.
 """
 
 import io
@@ -25,7 +26,9 @@ def open_lines(path: Path) -> IO[bytes]:
 
 
 def lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of `open_lines`. Raises DataError naming the last line before the damage."""
+    """The lines of `open_lines`. Raises DataError naming the last line before the
+    damage.
+    """
     import zstandard
 
     number = 0
@@ -33,7 +36,10 @@ def lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
         for number, line in enumerate(file, 1):  # noqa: B007 - named in the error
             yield line
     except zstandard.ZstdError as error:
-        raise DataError(f"{path}: damaged compressed data after line {number} ({error}); write it again") from error
+        raise DataError(
+            f"{path}: damaged compressed data after line {number} ({error}); write it "
+            "again"
+        ) from error
 
 
 def compressor() -> Callable[[bytes], bytes]:
@@ -46,9 +52,9 @@ def compressor() -> Callable[[bytes], bytes]:
 def mend_last_frame(path: Path) -> None:
     """Make a file end with a whole frame, so that another can follow.
 
-    A last frame that was not written to its end is cut off. Where its record is whole and only newline or checksum are
-    missing, it is written anew. Raises DataError, and changes nothing, for a damaged file and where the torn frame holds
-    several records.
+    A last frame that was not written to its end is cut off. Where its record is whole
+    and only newline or checksum are missing, it is written anew. Raises DataError, and
+    changes nothing, for a damaged file and where the torn frame holds several records.
     """
     import zstandard
 
@@ -56,10 +62,14 @@ def mend_last_frame(path: Path) -> None:
         try:
             end = _read_end(file)
         except zstandard.ZstdError as error:
-            raise DataError(f"{path}: damaged compressed data ({error}); write it again with --overwrite") from error
+            raise DataError(
+                f"{path}: damaged compressed data ({error}); write it again with "
+                "--overwrite"
+            ) from error
         if end.several or not end.ends_line:
             raise DataError(
-                f"{path}: its last line is not complete, but shares a frame with others; decompress it, or use --overwrite"
+                f"{path}: its last line is not complete, but shares a frame with "
+                "others; decompress it, or use --overwrite"
             )
         file.truncate(end.whole)
         if end.torn is not None and not is_torn(end.torn, msgspec.json.Decoder()):
@@ -96,7 +106,8 @@ def _read_end(file: IO[bytes]) -> _End:
                 frame = decompressor.decompressobj()
                 text = b""
                 several = False
-            # Of many lines in one frame only the last byte matters, and they may be more than memory holds.
+            # Of many lines in one frame only the last byte matters, and they may be
+            # more than memory holds.
             kept = text[-1:] if several else text
             text = kept + frame.decompress(chunk)
             several = several or b"\n" in text[:-1]

@@ -1,4 +1,6 @@
-"""The docstrings that stand under the fields of a settings class: the help of options, the descriptions of a schema."""
+"""The docstrings that stand under the fields of a settings class: the help of options,
+the descriptions of a schema.
+"""
 
 import ast
 import inspect
@@ -9,7 +11,9 @@ import msgspec
 
 
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstring of every field that has one, on one line; inherited fields too. The class has a source file."""
+    """The docstring of every field that has one, on one line; inherited fields too. The
+    class has a source file.
+    """
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
@@ -21,7 +25,11 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
     """Class -> field -> docstring, of a whole module."""
     source = ast.parse(inspect.getsource(sys.modules[module]))
-    return {node.name: _docs_of(node.body) for node in source.body if isinstance(node, ast.ClassDef)}
+    return {
+        node.name: _docs_of(node.body)
+        for node in source.body
+        if isinstance(node, ast.ClassDef)
+    }
 
 
 def _docs_of(body: list[ast.stmt]) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Explains what is wrong with the bytes of a record, in one line that ends with the JSON path of the field.
+"""Explains what is wrong with the bytes of a record, in one line that ends with the
+JSON path of the field.
 
-msgspec names the path of a value of the wrong type or out of bounds. Where the bytes are not JSON at all (NaN, a torn line, not
-UTF-8), it names a byte at most. The path of that byte is worked out here. All of this runs only for a record that is refused.
+msgspec names the path of a value of the wrong type or out of bounds. Where the bytes
+are not JSON at all (NaN, a torn line, not UTF-8), it names a byte at most. The path of
+that byte is worked out here. All of this runs only for a record that is refused.
 """
 
 import re
@@ -31,7 +33,9 @@ def what_is_wrong(error: BaseException, data: bytes) -> str:
 
 
 def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
-    """Whether a line without a newline was never written to its end: it is not JSON, rather than JSON of another record."""
+    """Whether a line without a newline was never written to its end: it is not JSON,
+    rather than JSON of another record.
+    """
     try:
         decoder.decode(line)
     except (msgspec.ValidationError, RecursionError, MemoryError):
@@ -42,7 +46,9 @@ def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
 
 
 def json_path(data: bytes, offset: int) -> str:
-    """Path of the value that byte `offset` belongs to, as far as the bytes before it are JSON."""
+    """Path of the value that byte `offset` belongs to, as far as the bytes before it
+    are JSON.
+    """
     path: list[int | str] = []
     key_follows = False
     for token in _TOKEN.finditer(data, 0, offset):
@@ -73,7 +79,9 @@ def json_path(data: bytes, offset: int) -> str:
 
 
 def shown(text: str) -> str:
-    """Make `text` from a file fit for a message: one line, no control characters, shortened."""
+    """Make `text` from a file fit for a message: one line, no control characters,
+    shortened.
+    """
     if len(text) > 400:
         text = f"{text[:250]}...{text[-100:]}"
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)

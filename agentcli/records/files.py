@@ -1,7 +1,8 @@
 """Record files: JSON Lines, UTF-8, one complete record a line, `.zst` by suffix.
 
-Readers stream: no function here holds a whole record file in memory. A torn last line is a record still owed, and is dropped:
-the process was killed while writing it. Anything else that does not decode is refused with file, line and field. Writers leave
+Readers stream: no function here holds a whole record file in memory. A torn last line
+is a record still owed, and is dropped: the process was killed while writing it.
+Anything else that does not decode is refused with file, line and field. Writers leave
 whole lines and whole files, or raise WriteError.
 """
 
@@ -25,7 +26,9 @@ T = TypeVar("T")
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 64-bit seed from integers and strings; the only way seeds are derived from one another."""
+    """A 64-bit seed from integers and strings; the only way seeds are derived from one
+    another.
+    """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
@@ -38,15 +41,23 @@ def sha256_file(path: Path) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError that names `path`, the reason and what to do."""
+    """Turn an OSError of the block into a WriteError that names `path`, the reason and
+    what to do.
+    """
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "free some and go on with --resume" if full else "write elsewhere with -o DIR"
-        raise WriteError(f"{path}: cannot be written ({error.strerror}); {remedy}") from error
+        remedy = (
+            "free some and go on with --resume"
+            if full
+            else "write elsewhere with -o DIR"
+        )
+        raise WriteError(
+            f"{path}: cannot be written ({error.strerror}); {remedy}"
+        ) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -70,7 +81,9 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write one record, or any JSON value, as indented JSON, atomically."""
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    write_atomic(
+        path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
+    )
 
 
 def read_json(path: Path, kind: type[T]) -> T:
@@ -88,10 +101,12 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
 
 
 def read_numbered(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
-    """Stream (line, record). Lines are counted from 1 as an editor does, blank ones included.
+    """Stream (line, record). Lines are counted from 1 as an editor does, blank ones
+    included.
 
-    Raises DataError "file:line: what is wrong - at `$.field`" for a line that is not such a record. A last line that has
-    no newline and is not JSON is a record still owed, and ends the stream.
+    Raises DataError "file:line: what is wrong - at `$.field`" for a line that is not
+    such a record. A last line that has no newline and is not JSON is a record still
+    owed, and ends the stream.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path), 1):
@@ -114,8 +129,8 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
 def _refuse_other_version(version: Any, place: str) -> None:
     if version is not None and version != SCHEMA_VERSION:
         raise DataError(
-            f"{place}: schema_version is {shown(str(version))}, this agentcli reads {SCHEMA_VERSION}; write the file again "
-            "with it"
+            f"{place}: schema_version is {shown(str(version))}, this agentcli reads "
+            f"{SCHEMA_VERSION}; write the file again with it"
         )
 
 
@@ -147,11 +162,12 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 class RecordWriter:
-    """Appends records, one complete line at a time. A line has been handed to the system when `write` returns.
+    """Appends records, one complete line at a time. A line has been handed to the
+    system when `write` returns.
 
-    Makes the folder. With `append`, a torn last line (`.zst`: a torn last frame) left by a killed run is cut off first. Every
-    method raises WriteError when the disk is full or the place cannot be written. The file then ends with the last whole
-    record.
+    Makes the folder. With `append`, a torn last line (`.zst`: a torn last frame) left
+    by a killed run is cut off first. Every method raises WriteError when the disk is
+    full or the place cannot be written. The file then ends with the last whole record.
     """
 
     def __init__(self, path: Path, append: bool = False) -> None:
@@ -172,7 +188,10 @@ class RecordWriter:
         try:
             line = self._encoder.encode(record) + b"\n"
         except UnicodeEncodeError as error:
-            raise DataError(f"{self._path}: a record has a text that UTF-8 cannot hold ({error.reason})") from error
+            raise DataError(
+                f"{self._path}: a record has a text that UTF-8 cannot hold "
+                f"({error.reason})"
+            ) from error
         with writing(self._path):
             self._append(self._compress(line) if self._compress else line)
 
@@ -183,7 +202,8 @@ class RecordWriter:
                 written = self._file.write(owed)
                 owed = owed[written:]
         except OSError:
-            # Take back the part of the line that was written, so that the file ends with a whole record.
+            # Take back the part of the line that was written, so that the file ends
+            # with a whole record.
             with suppress(OSError):
                 start = self._file.seek(len(owed) - len(data), os.SEEK_END)
                 self._file.truncate(start)
@@ -198,7 +218,10 @@ class RecordWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         # An error of the block is the one to report, not the one that closing adds.
         with suppress(WriteError) if error else nullcontext():
@@ -206,7 +229,9 @@ class RecordWriter:
 
 
 def _mend_last_line(path: Path) -> None:
-    """Make a file end with a newline: add it where only that is missing, else cut off what follows the last one."""
+    """Make a file end with a newline: add it where only that is missing, else cut off
+    what follows the last one.
+    """
     with open(path, "rb+") as file:
         end = file.seek(0, os.SEEK_END)
         start = _start_of_last_line(file, end)

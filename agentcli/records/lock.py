@@ -1,7 +1,8 @@
 """A lock that lets one process at a time write to a run directory.
 
-The lock is the kernel's (flock on RUN/.lock). A killed process gives it up by dying, and what it leaves of the file means
-nothing. The file says who holds the lock. Readers need none: every file appears whole or grows by whole lines.
+The lock is the kernel's (flock on RUN/.lock). A killed process gives it up by dying,
+and what it leaves of the file means nothing. The file says who holds the lock. Readers
+need none: every file appears whole or grows by whole lines.
 """
 
 import contextlib
@@ -36,7 +37,9 @@ class RunLock:
         run.mkdir(parents=True, exist_ok=True)
         self._path = run / NAME
         self._descriptor = _locked(self._path)
-        holder = Holder(command=command, process=os.getpid(), host=socket.gethostname(), since=since)
+        holder = Holder(
+            command=command, process=os.getpid(), host=socket.gethostname(), since=since
+        )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
 
@@ -51,7 +54,8 @@ class RunLock:
 def refuse_held(run: Path) -> None:
     """Raise UsageError, as RunLock does, when there is another writer. Writes nothing.
 
-    For the length of the question it locks the file that a writer has left there. All who ask share that lock.
+    For the length of the question it locks the file that a writer has left there. All
+    who ask share that lock.
     """
     path = run / NAME
     with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
@@ -64,7 +68,8 @@ def refuse_held(run: Path) -> None:
 def _locked(path: Path) -> int:
     """Open and lock the file that `path` names; its descriptor.
 
-    The holder may remove the file between our opening and locking it. We then hold a lock on nothing, and try again.
+    The holder may remove the file between our opening and locking it. We then hold a
+    lock on nothing, and try again.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -81,11 +86,17 @@ def _locked(path: Path) -> int:
 
 
 def _written_by_another(path: Path) -> UsageError:
-    return UsageError(f"{path.parent} is being written by {_holder(path)}; wait for it, or write elsewhere with -o DIR")
+    return UsageError(
+        f"{path.parent} is being written by {_holder(path)}; wait for it, or write "
+        "elsewhere with -o DIR"
+    )
 
 
 def _holder(path: Path) -> str:
     with contextlib.suppress(OSError, msgspec.DecodeError):
         holder = msgspec.json.decode(path.read_bytes(), type=Holder)
-        return f"`{holder.command}` (process {holder.process} on {holder.host}, since {holder.since})"
+        return (
+            f"`{holder.command}` (process {holder.process} on {holder.host}, since "
+            f"{holder.since})"
+        )
     return "another command"

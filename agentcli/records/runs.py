@@ -1,7 +1,7 @@
 """A run directory: where each file lies, and the manifest that says how it came about.
 
-A stage writes its files first and its manifest entry last, atomically. So a directory whose manifest names a stage holds
-that stage's finished output.
+A stage writes its files first and its manifest entry last, atomically. So a directory
+whose manifest names a stage holds that stage's finished output.
 """
 
 import shutil
@@ -38,31 +38,51 @@ class RunDirectory:
 
     @property
     def trained(self) -> list[Path]:
-        """All that sft and train may write: what either of them leaves belongs together."""
-        return [self.checkpoint, self.optimizer, self.metrics, self.snapshot, self.tracking]
+        """All that sft and train may write: what either of them leaves belongs
+        together.
+        """
+        return [
+            self.checkpoint,
+            self.optimizer,
+            self.metrics,
+            self.snapshot,
+            self.tracking,
+        ]
 
     def credit(self, name: str) -> Path:
         """The credit of one method: credit/<name>.jsonl."""
         return self.path / "credit" / f"{name}.jsonl"
 
     def evaluation(self, label: str) -> Path:
-        """The episodes of one evaluation: evaluation/<label>.jsonl. Raises UsageError for a label that is not a file name.
+        """The episodes of one evaluation: evaluation/<label>.jsonl. Raises UsageError
+        for a label that is not a file name.
 
         The summary lies beside it with suffix .json.
         """
         if not label or label.startswith(".") or "/" in label:
-            raise UsageError(f"evaluation.label {label!r} is no file name; choose one with --label NAME")
+            raise UsageError(
+                f"evaluation.label {label!r} is no file name; choose one with --label "
+                "NAME"
+            )
         return self.path / "evaluation" / f"{label}.jsonl"
 
     def existing_trees(self) -> Path:
-        """trees.jsonl or trees.jsonl.zst. Raises DataError saying which command writes one."""
+        """trees.jsonl or trees.jsonl.zst. Raises DataError saying which command writes
+        one.
+        """
         for path in (self.trees, self.trees.with_suffix(".jsonl.zst")):
             if path.exists():
                 return path
         iterations = sorted(self.path.glob("iteration_*"))
         if iterations:
-            raise DataError(f"{self.trees}: no such file, a loop was run here; name an iteration: {iterations[-1]}")
-        raise DataError(f"{self.trees}: no such file; write one with: agentcli rollout -o {self.path}")
+            raise DataError(
+                f"{self.trees}: no such file, a loop was run here; name an iteration: "
+                f"{iterations[-1]}"
+            )
+        raise DataError(
+            f"{self.trees}: no such file; write one with: agentcli rollout -o "
+            f"{self.path}"
+        )
 
     def existing_credit(self, name: str | None) -> Path:
         """The named credit file, or the only one there. Raises DataError."""
@@ -70,20 +90,30 @@ class RunDirectory:
             path = self.credit(name)
             if not path.exists():
                 raise DataError(
-                    f"{path}: no such file; write it with: agentcli assign-credit --method {name} {self.path}"
+                    f"{path}: no such file; write it with: agentcli assign-credit "
+                    f"--method {name} {self.path}"
                 )
             return path
         files = sorted((self.path / "credit").glob("*.jsonl"))
         if len(files) == 1:
             return files[0]
         if not files:
-            raise DataError(f"{self.path}/credit: no credit yet; write it with: agentcli assign-credit {self.path}")
+            raise DataError(
+                f"{self.path}/credit: no credit yet; write it with: agentcli "
+                f"assign-credit {self.path}"
+            )
         names = ", ".join(path.stem for path in files)
-        raise UsageError(f"{self.path}/credit holds {names}; choose one with --credit NAME")
+        raise UsageError(
+            f"{self.path}/credit holds {names}; choose one with --credit NAME"
+        )
 
     def load_manifest(self) -> Manifest:
         """The manifest, empty where none was written yet."""
-        return read_json(self.manifest_path, Manifest) if self.manifest_path.exists() else Manifest()
+        return (
+            read_json(self.manifest_path, Manifest)
+            if self.manifest_path.exists()
+            else Manifest()
+        )
 
     def record_stage(self, name: str, record: StageRecord) -> None:
         """Add or replace one stage's entry, atomically."""
@@ -126,11 +156,14 @@ def now() -> str:
 def versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a result may depend on.
 
-    These are what agentcli requires, in its core or for a world or an engine, and the packages that add plug-ins.
+    These are what agentcli requires, in its core or for a world or an engine, and the
+    packages that add plug-ins.
     """
     installed = {PACKAGE: __version__, "python": sys.version.split()[0]}
     names: set[str] = set()
-    with suppress(metadata.PackageNotFoundError):  # imported from a folder: nobody states what it requires
+    with suppress(
+        metadata.PackageNotFoundError
+    ):  # imported from a folder: nobody states what it requires
         for extra, wanted in requirements().items():
             if extra not in BYSTANDERS:
                 names.update(one.name for one in wanted)
@@ -139,7 +172,9 @@ def versions() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
     for distribution in metadata.distributions():
-        if any(point.group.startswith(f"{PACKAGE}.") for point in distribution.entry_points):
+        if any(
+            point.group.startswith(f"{PACKAGE}.") for point in distribution.entry_points
+        ):
             installed[distribution.name] = distribution.version
     return installed
 
@@ -149,7 +184,12 @@ def git_commit() -> str | None:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
-    answer = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    answer = subprocess.run(
+        ["git", "-C", str(root), "rev-parse", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return answer.stdout.strip() or None
 
 

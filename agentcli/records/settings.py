@@ -1,9 +1,10 @@
 """The settings of every stage: one vocabulary, one place.
 
-A preset, a -c file and --set all speak of these fields by path (rollout.leaves, policy.temperature). Unknown fields are
-errors. Units stand in names. Defaults are the papers' (SPARK appendix B.4) where they name a value. What belongs to one
-exploration method, one credit method or one world stands beside it. Those settings are reached through `rollout`,
-`evaluation`, `credit` and `environment.options`.
+A preset, a -c file and --set all speak of these fields by path (rollout.leaves,
+policy.temperature). Unknown fields are errors. Units stand in names. Defaults are the
+papers' (SPARK appendix B.4) where they name a value. What belongs to one exploration
+method, one credit method or one world stands beside it. Those settings are reached
+through `rollout`, `evaluation`, `credit` and `environment.options`.
 """
 
 from typing import Annotated, Any, ClassVar, Literal
@@ -39,7 +40,9 @@ class EnvironmentSettings(Section, kw_only=True):
     panel: str | None = None
     """A panel file, instead of a split."""
     shard: str | None = None
-    """I/N: only every N-th task of the panel, from its I-th on (rollout and evaluations); `agentcli merge` joins the N runs."""
+    """I/N: only every N-th task of the panel, from its I-th on (rollout and
+    evaluations); `agentcli merge` joins the N runs.
+    """
     max_steps: Count = 30
     """Horizon K: steps per episode."""
     processes: Count = 1
@@ -56,24 +59,31 @@ class EndpointSettings(Section, kw_only=True):
     base_url: str | None = None
     """For instance http://localhost:8000/v1."""
     api_key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key; the key itself is never a setting."""
+    """The environment variable that holds the key; the key itself is never a setting.
+    """
     request_seconds: Positive = 120.0
     """Deadline of one attempt."""
     retries: CountFromZero = 6
-    """Further attempts after a refusal that may pass (429, 5xx, a cut connection, a deadline), each after a longer pause."""
+    """Further attempts after a refusal that may pass (429, 5xx, a cut connection, a
+    deadline), each after a longer pause.
+    """
     requests_per_minute: Positive | None = None
-    """Most requests started in a minute; None: as many as rollout.concurrency allows."""
+    """Most requests started in a minute; None: as many as rollout.concurrency allows.
+    """
     logprobs: Literal["raw", "processed"] = "raw"
-    """What the server's log-probabilities are of. raw: softmax(logits), as vLLM and OpenAI return. processed: the distribution that
-    was sampled from, softmax(logits / temperature), as vLLM returns when started with --logprobs-mode processed_logprobs."""
+    """What the server's log-probabilities are of. raw: softmax(logits), as vLLM and
+    OpenAI return. processed: the distribution that was sampled from, softmax(logits /
+    temperature), as vLLM returns when started with --logprobs-mode processed_logprobs.
+    """
 
 
 class PolicySettings(Section, kw_only=True):
     """Who answers a prompt."""
 
     kind: str = "transformers"
-    """transformers, openai (an endpoint), expert (a plan from the true state), search (an expert without knowledge of
-    places), random."""
+    """transformers, openai (an endpoint), expert (a plan from the true state), search
+    (an expert without knowledge of places), random.
+    """
     model: str | None = None
     adapter: str | None = None
     device: str = "auto"
@@ -83,7 +93,9 @@ class PolicySettings(Section, kw_only=True):
     max_tokens: Count = 512
     """Longest response, in tokens."""
     max_prompt_tokens: Count = 2048
-    """A longer prompt is not answered; rollout.overlong says what becomes of its trajectory."""
+    """A longer prompt is not answered; rollout.overlong says what becomes of its
+    trajectory.
+    """
     batch_rows: Count = 64
     """Most requests generated together."""
     linger_ms: NotNegative = 4.0
@@ -95,8 +107,9 @@ class PromptSettings(Section, kw_only=True):
     """How an observation becomes a message."""
 
     style: str | None = None
-    """full: the papers' prompt. react: thought and action in turn. compact: the world's own short view (for tiny policies).
-    None: the one that suits the world."""
+    """full: the papers' prompt. react: thought and action in turn. compact: the world's
+    own short view (for tiny policies). None: the one that suits the world.
+    """
     history: CountFromZero = 5
     """Past (observation, action) pairs shown."""
 
@@ -109,16 +122,23 @@ class DemosSettings(Section, kw_only=True):
     policy: str = "search"
     """Any policy kind."""
     noise: Share = 0.0
-    """Share of steps at which a random admissible action is executed instead; masked for imitation."""
+    """Share of steps at which a random admissible action is executed instead; masked
+    for imitation.
+    """
     stray: Share = 0.0
-    """Share of steps before which an inadmissible action (a repeat, a thing of another room) is tried; never imitated."""
+    """Share of steps before which an inadmissible action (a repeat, a thing of another
+    room) is tried; never imitated.
+    """
     forget: Share = 0.0
-    """Share of episodes in which the tutor leaves out a step that the task needs. This and the next two are habits of the world's
-    tutor (environments/*/tutor)."""
+    """Share of episodes in which the tutor leaves out a step that the task needs. This
+    and the next two are habits of the world's tutor (environments/*/tutor).
+    """
     overlook: Share = 0.0
     """Share of hidden places that the tutor passes by without looking."""
     wander: Share = 1.0
-    """Share of episodes in which the tutor visits places in an order of their own; else it follows the order of the commands."""
+    """Share of episodes in which the tutor visits places in an order of their own; else
+    it follows the order of the commands.
+    """
     keep: Literal["all", "success"] = "success"
     """Which episodes are written."""
 
@@ -165,10 +185,13 @@ class SftSettings(Section, kw_only=True):
 
 
 class RolloutSettings(Section, kw_only=True):
-    """How trees grow, whatever the method. A method's own settings are a subclass beside it (agentcli/exploration/)."""
+    """How trees grow, whatever the method. A method's own settings are a subclass
+    beside it (agentcli/exploration/).
+    """
 
     alone: ClassVar[str] = "chain"
-    """The method that samples a single trajectory of the policy that this one trains."""
+    """The method that samples a single trajectory of the policy that this one trains.
+    """
     numbered: ClassVar[bool] = False
     """Whether responses name the copies of the environment that they act in."""
     redraws: ClassVar[bool] = True
@@ -176,20 +199,31 @@ class RolloutSettings(Section, kw_only=True):
 
     method: str = "chain"
     leaves: Count = 8
-    """Leaf budget N of a tree. chain samples exactly N independent trajectories: the group size G."""
+    """Leaf budget N of a tree. chain samples exactly N independent trajectories: the
+    group size G.
+    """
     distinct: CountFromZero = 0
-    """Most times that a child is sampled again because its action is a sibling's. 0: never. Its cost is charged; the stored
-    log-probabilities stay the policy's own (exploration/distinct.py). Evaluations and demonstrations sample without it."""
+    """Most times that a child is sampled again because its action is a sibling's. 0:
+    never. Its cost is charged; the stored log-probabilities stay the policy's own
+    (exploration/distinct.py). Evaluations and demonstrations sample without it.
+    """
     overlong: Literal["error", "failure"] = "error"
-    """A prompt longer than policy.max_prompt_tokens. error: an errored leaf, which no statistic counts and --resume owes again.
-    failure: the task has failed (004 A.4)."""
+    """A prompt longer than policy.max_prompt_tokens. error: an errored leaf, which no
+    statistic counts and --resume owes again. failure: the task has failed (004 A.4).
+    """
     deadline_seconds: Positive | None = None
-    """Wall clock of one tree. With it a file depends on timing: the same seed no longer means the same bytes."""
+    """Wall clock of one tree. With it a file depends on timing: the same seed no longer
+    means the same bytes.
+    """
     minimum_leaves: Count = 2
-    """A tree that the deadline cuts is kept with what is finished from this many leaves on, else its open leaves are errored."""
+    """A tree that the deadline cuts is kept with what is finished from this many leaves
+    on, else its open leaves are errored.
+    """
     budget: str | None = None
-    """tokens=N (generated), steps=N or leaves=N: the rollout ends when its trees, in the panel's order, have cost this. A tree
-    counts if less was spent before it; the panel is walked once."""
+    """tokens=N (generated), steps=N or leaves=N: the rollout ends when its trees, in
+    the panel's order, have cost this. A tree counts if less was spent before it; the
+    panel is walked once.
+    """
     concurrency: Count = 32
     """Tasks in flight."""
     tasks_per_step: Count = 16
@@ -204,9 +238,15 @@ class RolloutSettings(Section, kw_only=True):
 
     @property
     def further_models(self) -> dict[str, PolicySettings]:
-        """The models that the method asks besides the policy, by the name of their setting; one that is None is left out."""
+        """The models that the method asks besides the policy, by the name of their
+        setting; one that is None is left out.
+        """
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: value for name, value in values.items() if isinstance(value, PolicySettings)}
+        return {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, PolicySettings)
+        }
 
     def check(self) -> None:
         """Raises UsageError for values that are good by themselves and not together."""
@@ -220,11 +260,15 @@ class DpoSettings(Section, kw_only=True):
     pairs_per_task: Count = 8
     """Most (success, failure) pairs taken from one tree."""
     max_length: Count = 32768
-    """Longest trajectory of a pair, prompts and responses of all its steps, in tokens; a longer pair is left out and counted."""
+    """Longest trajectory of a pair, prompts and responses of all its steps, in tokens;
+    a longer pair is left out and counted.
+    """
 
 
 class TrainSettings(Section, kw_only=True):
-    """Clipped policy gradient with KL, credit arriving as numbers; or DPO on pairs of trajectories."""
+    """Clipped policy gradient with KL, credit arriving as numbers; or DPO on pairs of
+    trajectories.
+    """
 
     objective: str = "policy-gradient"
     """policy-gradient, dpo, or one of an installed package."""
@@ -233,8 +277,10 @@ class TrainSettings(Section, kw_only=True):
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
     update: Literal["assigned", "critical", "all"] = "assigned"
-    """Which steps are trained. assigned: those that have an advantage. critical: of these only the ones with a sibling (003 eq.
-    13). all: also the only children that credit left out, with the advantage they inherit (eq. 16)."""
+    """Which steps are trained. assigned: those that have an advantage. critical: of
+    these only the ones with a sibling (003, equation 13). all: also the only children
+    that credit left out, with the advantage they inherit (eq. 16).
+    """
     learning_rate: Positive = 1e-6
     clip: Positive = 0.2
     beta: NotNegative = 0.01
@@ -242,9 +288,11 @@ class TrainSettings(Section, kw_only=True):
     reference: str | None = None
     """Model directory; None: the model that training starts from."""
     aggregate: Aggregate | None = None
-    """What the loss is a mean of. step: trajectories, of the mean over their steps of the mean over tokens (002 eq. 11). token:
-    all tokens trained (003 eq. 2). sequence: responses, of the mean over tokens. None: the one that the credit's method comes
-    with (credit/registry.py): token for carl, arpo, treerl and treerpo, else step."""
+    """What the loss is a mean of. step: trajectories, of the mean over their steps of
+    the mean over tokens (002 eq. 11). token: all tokens trained (003 eq. 2). sequence:
+    responses, of the mean over tokens. None: the one that the credit's method comes
+    with (credit/registry.py): token for carl, arpo, treerl and treerpo, else step.
+    """
     epochs: Count = 1
     rows_per_update: Count = 256
     """Rows, or pairs for dpo."""
@@ -255,9 +303,13 @@ class TrainSettings(Section, kw_only=True):
     max_grad_norm: Positive = 1.0
     warmup_updates: CountFromZero = 0
     recompute_logprobs: bool = False
-    """Replace the rollout's log-probabilities by the trainer's own before the first update."""
+    """Replace the rollout's log-probabilities by the trainer's own before the first
+    update.
+    """
     carry_optimizer: bool = True
-    """Go on with the optimiser state that lies beside the starting checkpoint, if one does."""
+    """Go on with the optimiser state that lies beside the starting checkpoint, if one
+    does.
+    """
     save_every_updates: Count = 50
     """A killed train goes on from the last multiple of this."""
     dpo: DpoSettings = msgspec.field(default_factory=DpoSettings)
@@ -267,8 +319,8 @@ class TrainSettings(Section, kw_only=True):
 class EvaluationSettings(Section, kw_only=True):
     """Whole panels, each episode once.
 
-    The settings of the methods that evaluations sample with stand here too: evaluation.vote, evaluation.copies
-    (agentcli/exploration/settings.py).
+    The settings of the methods that evaluations sample with stand here too:
+    evaluation.vote, evaluation.copies (agentcli/exploration/settings.py).
     """
 
     split: str | None = None
@@ -285,7 +337,8 @@ class EvaluationSettings(Section, kw_only=True):
     k: Count = 16
     """pass-at-k: attempts allowed."""
     budget: str | None = None
-    """As rollout.budget, for an evaluation: the panel's tasks until so much is spent."""
+    """As rollout.budget, for an evaluation: the panel's tasks until so much is spent.
+    """
 
 
 class TrackingSettings(Section, kw_only=True):
@@ -307,7 +360,9 @@ class Settings(Section, kw_only=True):
     """Everything one command may need, fully resolved."""
 
     seed: Seed = 0
-    environment: EnvironmentSettings = msgspec.field(default_factory=EnvironmentSettings)
+    environment: EnvironmentSettings = msgspec.field(
+        default_factory=EnvironmentSettings
+    )
     policy: PolicySettings = msgspec.field(default_factory=PolicySettings)
     prompt: PromptSettings = msgspec.field(default_factory=PromptSettings)
     demos: DemosSettings = msgspec.field(default_factory=DemosSettings)

@@ -1,7 +1,9 @@
-"""Siblings: responses that were sampled at the same state, and how many different actions they named.
+"""Siblings: responses that were sampled at the same state, and how many different
+actions they named.
 
-A fork that repeats its sibling's action buys a second walk of the same way. The papers count forks; these functions count what
-was new in them. They read only a step's action, so that they also serve a reader who decodes less of a step than Step.
+A fork that repeats its sibling's action buys a second walk of the same way. The papers
+count forks; these functions count what was new in them. They read only a step's action,
+so that they also serve a reader who decodes less of a step than Step.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,7 +33,9 @@ class Answered(Protocol):
 
 
 class Siblings(NamedTuple):
-    """Steps that share the state they leave, and their different actions, counted in each state by itself."""
+    """Steps that share the state they leave, and their different actions, counted in
+    each state by itself.
+    """
 
     steps: int = 0
     distinct: int = 0
@@ -47,12 +51,18 @@ class Siblings(NamedTuple):
 
 
 def was_sampled(step: Answered) -> bool:
-    """Whether the policy gave a response. It did not where it broke before, nor where it was not asked (overlong)."""
-    return step.stop is not StopReason.OVERLONG and (step.error is None or bool(step.response))
+    """Whether the policy gave a response. It did not where it broke before, nor where
+    it was not asked (overlong).
+    """
+    return step.stop is not StopReason.OVERLONG and (
+        step.error is None or bool(step.response)
+    )
 
 
 def named_action(step: Answered) -> str:
-    """The step's action, or those of its moves in the order of the copies; "" where no action could be read."""
+    """The step's action, or those of its moves in the order of the copies; "" where no
+    action could be read.
+    """
     if step.moves:
         return joined({move.copy: move.action for move in step.moves})
     return step.action or ""
@@ -78,7 +88,9 @@ def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
 
 
 def count_siblings(steps: Iterable[Answered]) -> Siblings:
-    """Count the steps that were sampled at one state. All malformed responses are one action."""
+    """Count the steps that were sampled at one state. All malformed responses are one
+    action.
+    """
     actions = []
     for step in steps:
         if was_sampled(step):

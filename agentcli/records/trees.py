@@ -1,4 +1,6 @@
-"""Walks over a tree: children, leaves, paths, and the check that it is one. None is recursive, so depth is no limit."""
+"""Walks over a tree: children, leaves, paths, and the check that it is one. None is
+recursive, so depth is no limit.
+"""
 
 import math
 
@@ -18,7 +20,9 @@ from agentcli.records.types import (
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
-    """Steps by parent id, siblings in order of creation. None is the parent of steps that leave the initial state."""
+    """Steps by parent id, siblings in order of creation. None is the parent of steps
+    that leave the initial state.
+    """
     by_parent: dict[int | None, list[Step]] = {}
     for step in tree.steps:
         by_parent.setdefault(step.parent, []).append(step)
@@ -47,33 +51,41 @@ def paths(tree: Tree) -> list[list[Step]]:
 def validate_tree(tree: Tree, place: str = "tree") -> None:
     """Check what the types cannot say. Raises DataError naming `place` and the step.
 
-    Ids are positions and parents come first. Outcomes sit on leaves and only there. Token ids and log-probabilities pair
-    up. Every copy moves at most once in a step. Numbers are finite and within the bounds of types.py: a tree that was made
-    in this process has not been through a reader.
+    Ids are positions and parents come first. Outcomes sit on leaves and only there.
+    Token ids and log-probabilities pair up. Every copy moves at most once in a step.
+    Numbers are finite and within the bounds of types.py: a tree that was made in this
+    process has not been through a reader.
     """
     for position, step in enumerate(tree.steps):
         if fault := _misplaced(step, position):
-            raise DataError(f"{place}: task {shown(tree.task.id)}: steps[{position}].{fault}")
+            raise DataError(
+                f"{place}: task {shown(tree.task.id)}: steps[{position}].{fault}"
+            )
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
         if fault := _damaged(step, step.id in parents):
-            raise DataError(f"{place}: task {shown(tree.task.id)}: steps[{step.id}].{fault}")
+            raise DataError(
+                f"{place}: task {shown(tree.task.id)}: steps[{step.id}].{fault}"
+            )
 
 
 def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
-    """Check that credit belongs to its valid tree: the same task, and only steps that it has.
+    """Check that credit belongs to its valid tree: the same task, and only steps that
+    it has.
 
     Raises DataError naming `place` and the entry.
     """
     if credit.task != tree.task.id:
         raise DataError(
-            f"{place}: task: is {shown(credit.task)}, the tree's is {shown(tree.task.id)}; run assign-credit again"
+            f"{place}: task: is {shown(credit.task)}, the tree's is "
+            f"{shown(tree.task.id)}; run assign-credit again"
         )
     for position, entry in enumerate(credit.steps):
         if not 0 <= entry.step < len(tree.steps):
             raise DataError(
-                f"{place}: steps[{position}].step: {entry.step} is no step of task {shown(tree.task.id)}, which has "
-                f"{len(tree.steps)}; run assign-credit again"
+                f"{place}: steps[{position}].step: {entry.step} is no step of task "
+                f"{shown(tree.task.id)}, which has {len(tree.steps)}; run "
+                "assign-credit again"
             )
 
 
@@ -93,7 +105,9 @@ def _damaged(step: Step, inner: bool) -> str | None:
     if not inner and step.outcome is None:
         return "outcome: a leaf has no outcome"
     if step.stop is StopReason.OVERLONG and step.outcome is not Outcome.FAILURE:
-        return "stop: overlong, which is a failure, but the outcome is " + (step.outcome or "none")
+        return "stop: overlong, which is a failure, but the outcome is " + (
+            step.outcome or "none"
+        )
     if len(step.token_ids) != len(step.logprobs):
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
     if step.logprobs and not _are_logprobs(step.logprobs):
@@ -110,11 +124,16 @@ def _damaged(step: Step, inner: bool) -> str | None:
 def _are_logprobs(values: list[float]) -> bool:
     """Whether all values are finite and within bounds."""
     # A NaN may survive min and max, but not a sum.
-    return min(values) >= LEAST_LOGPROB and max(values) <= LARGEST_LOGPROB and math.isfinite(sum(values))
+    return (
+        min(values) >= LEAST_LOGPROB
+        and max(values) <= LARGEST_LOGPROB
+        and math.isfinite(sum(values))
+    )
 
 
 def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step with their copies. A step in one environment is one move in copy 1.
+    """The moves of a step with their copies. A step in one environment is one move in
+    copy 1.
 
     A copy moves at most once a step. A step whose policy was not asked has no moves.
     """

@@ -1,9 +1,10 @@
 """The records of a run: Task, Step, Tree, Credit, Panel, Manifest.
 
-Everything sampled for one task in one rollout is one tree. A step is an edge: the state it leaves, the response that was
-sampled, the action taken and what came back. Steps with the same parent are siblings sampled from the same state; a
-root-to-leaf path is a trajectory; a GRPO group is a tree that branches only at the root. Trees hold counts, never
-times, so that one seed means one file, byte for byte; times are in the manifest.
+Everything sampled for one task in one rollout is one tree. A step is an edge: the state
+it leaves, the response that was sampled, the action taken and what came back. Steps
+with the same parent are siblings sampled from the same state; a root-to-leaf path is a
+trajectory; a GRPO group is a tree that branches only at the root. Trees hold counts,
+never times, so that one seed means one file, byte for byte; times are in the manifest.
 """
 
 from enum import StrEnum
@@ -12,13 +13,19 @@ from typing import Annotated, Any
 import msgspec
 
 SCHEMA_VERSION = 3
-"""2: log-probabilities are those of the tempered distribution; exact state keys leave out the last text.
-3: steps say whether they only looked and carry a method's notes; tasks carry their attributes."""
+"""2: log-probabilities are those of the tempered distribution; exact state keys leave
+out the last text. 3: steps say whether they only looked and carry a method's notes;
+tasks carry their attributes.
+"""
 
 LARGEST_REWARD = 1e9
-"""Rewards, scores, values and advantages beyond it are refused: sums of their squares must stay finite in float32."""
+"""Rewards, scores, values and advantages beyond it are refused: sums of their squares
+must stay finite in float32.
+"""
 LEAST_LOGPROB, LARGEST_LOGPROB = -1e4, 1e-6
-"""What a log-probability may be; some servers say -9999 for "very unlikely", and 0 may come out a rounding error above."""
+"""What a log-probability may be; some servers say -9999 for "very unlikely", and 0 may
+come out a rounding error above.
+"""
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 """Of a step in its tree, of a token in its vocabulary."""
@@ -45,7 +52,8 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """The horizon K was reached."""
     ERRORED = "errored"
-    """The engine or the policy broke; left out of every group statistic, and counted."""
+    """The engine or the policy broke; left out of every group statistic, and counted.
+    """
 
 
 class Validity(StrEnum):
@@ -66,8 +74,9 @@ class StopReason(StrEnum):
     LENGTH = "length"
     """max_tokens were generated first."""
     OVERLONG = "overlong"
-    """The prompt was longer than policy.max_prompt_tokens: no model was asked, and the trajectory has failed
-    (rollout.overlong)."""
+    """The prompt was longer than policy.max_prompt_tokens: no model was asked, and the
+    trajectory has failed (rollout.overlong).
+    """
     NONE = "none"
     """No model was asked (expert, random, or an error before sampling)."""
 
@@ -109,9 +118,9 @@ class Move(Record, kw_only=True):
 class Step(Record, kw_only=True):
     """One edge of a tree.
 
-    `prompt` is the user message as text; the chat template of the policy's tokenizer turns it into tokens. `token_ids`
-    and `logprobs` (natural log) are those of the response, the end-of-turn token included; both are empty when no model
-    was asked.
+    `prompt` is the user message as text; the chat template of the policy's tokenizer
+    turns it into tokens. `token_ids` and `logprobs` (natural log) are those of the
+    response, the end-of-turn token included; both are empty when no model was asked.
     """
 
     id: Position
@@ -123,12 +132,17 @@ class Step(Record, kw_only=True):
     logprobs: list[LogProbability] = []
     """Under softmax(logits / logprob_temperature)."""
     temperature: Temperature = 1.0
-    """T that the response was sampled at. The behaviour policy of 002 eq. 10 is softmax(logits / T)."""
+    """T that the response was sampled at. The behaviour policy of 002 eq. 10 is
+    softmax(logits / T).
+    """
     logprob_temperature: Temperature = 1.0
-    """T of the distribution that `logprobs` are of: `temperature`, except for greedy responses (1) and for endpoints that
-    return log-probabilities before tempering (1)."""
+    """T of the distribution that `logprobs` are of: `temperature`, except for greedy
+    responses (1) and for endpoints that return log-probabilities before tempering (1).
+    """
     redrawn: Count = 0
-    """Responses that were drawn and thrown away before this one, because their action was a sibling's (rollout.distinct)."""
+    """Responses that were drawn and thrown away before this one, because their action
+    was a sibling's (rollout.distinct).
+    """
     stop: StopReason = StopReason.NONE
     observation: str
     """What the policy saw before acting."""
@@ -139,15 +153,20 @@ class Step(Record, kw_only=True):
     """None when malformed."""
     validity: Validity = Validity.VALID
     state: str
-    """Exact state key before the action: equal keys have an equal future, whatever was read last."""
+    """Exact state key before the action: equal keys have an equal future, whatever was
+    read last.
+    """
     next_state: str
     canonical: str | None = None
-    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, with what it cannot see but must know. None:
-    the world has no other than `state`."""
+    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, with
+    what it cannot see but must know. None: the world has no other than `state`.
+    """
     next_canonical: str | None = None
     next_observation: str
     looked: bool = False
-    """The world says that the action only looked. RewardFlow's graph leaves such steps out (002 B.2)."""
+    """The world says that the action only looked. RewardFlow's graph leaves such steps
+    out (002 B.2).
+    """
     reward: Reward = 0.0
     """The environment's own reward for this step."""
     outcome: Outcome | None = None
@@ -157,12 +176,16 @@ class Step(Record, kw_only=True):
     mask: str | None = None
     """Why this step must not be imitated (noise in a demonstration), else None."""
     moves: list[Move] = []
-    """One response acting in several copies at once: its moves, at most one a copy; empty for a step in one environment.
-    Then `action` is None, and observation, states and reward are the joined ones."""
+    """One response acting in several copies at once: its moves, at most one a copy;
+    empty for a step in one environment. Then `action` is None, and observation, states
+    and reward are the joined ones.
+    """
     value: Reward | None = None
     """A critic's V(s) before the action, where one was asked."""
     notes: dict[str, float | str] = {}
-    """Numbers and words that the exploration method recorded here, by name, for its credit method to read."""
+    """Numbers and words that the exploration method recorded here, by name, for its
+    credit method to read.
+    """
 
 
 class Ledger(Record, kw_only=True):
@@ -170,25 +193,36 @@ class Ledger(Record, kw_only=True):
 
     leaves: Count = 0
     steps: Count = 0
-    """Steps executed for the agent (malformed ones included), each shared prefix once; one that acts in several copies of the
-    environment counts once for each."""
+    """Steps executed for the agent (malformed ones included), each shared prefix once;
+    one that acts in several copies of the environment counts once for each.
+    """
     forks: Count = 0
-    """Children beyond the first that were continued from one state other than the initial one."""
+    """Children beyond the first that were continued from one state other than the
+    initial one.
+    """
     siblings: Count = 0
-    """Steps that share the state they leave with another step sampled there, the initial state included."""
+    """Steps that share the state they leave with another step sampled there, the
+    initial state included.
+    """
     distinct_siblings: Count = 0
-    """Of these the different actions, counted in each state by itself: as many as `siblings` where no fork repeats another."""
+    """Of these the different actions, counted in each state by itself: as many as
+    `siblings` where no fork repeats another.
+    """
     replayed_steps: Count = 0
     """Environment steps spent to restore states."""
     generated_tokens: Count = 0
     prompt_tokens: Count = 0
     shared_prompt_tokens: Count = 0
-    """Prompt tokens that a prefix cache pays once: of a sibling after the first all, for it is the same prompt; of a first child
-    those with which its prompt begins like its parent's. Endpoints do not tell the latter, so there it is a lower bound."""
+    """Prompt tokens that a prefix cache pays once: of a sibling after the first all,
+    for it is the same prompt; of a first child those with which its prompt begins like
+    its parent's. Endpoints do not tell the latter, so there it is a lower bound.
+    """
 
     def __add__(self, other: "Ledger") -> "Ledger":
         names = self.__struct_fields__
-        return Ledger(**{name: getattr(self, name) + getattr(other, name) for name in names})
+        return Ledger(
+            **{name: getattr(self, name) + getattr(other, name) for name in names}
+        )
 
 
 class Tree(Record, kw_only=True):
@@ -201,8 +235,9 @@ class Tree(Record, kw_only=True):
     method: str
     seed: int
     roots: Count | None = None
-    """How many trajectories started from the initial state before any fork of it (M of spark, N0 of carl): its first children.
-    None: the method makes no such difference."""
+    """How many trajectories started from the initial state before any fork of it (M of
+    spark, N0 of carl): its first children. None: the method makes no such difference.
+    """
     steps: list[Step]
     ledger: Ledger
 
@@ -210,14 +245,17 @@ class Tree(Record, kw_only=True):
 class TreeSeconds(Record, kw_only=True):
     """The seconds that a tree took: a line of seconds.jsonl.
 
-    It lies beside the trees, so that one seed means the same trees.jsonl. A tree that was redone has two lines.
+    It lies beside the trees, so that one seed means the same trees.jsonl. A tree that
+    was redone has two lines.
     """
 
     schema_version: int = SCHEMA_VERSION
     task: str
     """Task id of the tree."""
     policy: Seconds
-    """Seconds its requests waited for the policy, each counted: shared batches and the queue before them are part of it."""
+    """Seconds its requests waited for the policy, each counted: shared batches and the
+    queue before them are part of it.
+    """
     environment: Seconds
     """Seconds its steps waited for the engines, each counted."""
     wall: Seconds
@@ -225,14 +263,16 @@ class TreeSeconds(Record, kw_only=True):
 
 
 INHERITED = "inherited"
-"""The part that an only child without an advantage carries: the one it would take from the step before (003 eq. 16)."""
+"""The part that an only child without an advantage carries: the one it would take from
+the step before (003 eq. 16).
+"""
 
 
 class StepCredit(Record, kw_only=True):
     """The credit of one training row.
 
-    `advantage` None means not assigned, with the reason in `masked`; 0.0 is an assigned zero. A step may occur several
-    times (prefix: duplicate).
+    `advantage` None means not assigned, with the reason in `masked`; 0.0 is an assigned
+    zero. A step may occur several times (prefix: duplicate).
     """
 
     step: Position
@@ -244,7 +284,9 @@ class StepCredit(Record, kw_only=True):
 
 
 class GraphSize(Record, kw_only=True):
-    """The size of a state graph. An edge is one action between two states, however often it was taken (002 Table 9)."""
+    """The size of a state graph. An edge is one action between two states, however
+    often it was taken (002 Table 9).
+    """
 
     nodes: Count
     edges: Count
@@ -271,16 +313,22 @@ class Episode(Record, kw_only=True):
     sample: Count
     """0-based index among the samples of this task."""
     outcome: Outcome
-    score: Annotated[float, msgspec.Meta(ge=-1e6 * LARGEST_REWARD, le=1e6 * LARGEST_REWARD)]
+    score: Annotated[
+        float, msgspec.Meta(ge=-1e6 * LARGEST_REWARD, le=1e6 * LARGEST_REWARD)
+    ]
     """Sum of the environment's rewards."""
     steps: Count
     """Responses."""
     moves: Count | None = None
-    """Steps, but one that acts in several copies of the environment counts once for each. None: written by an agentcli that did
-    not count them; there a step is repetitive or inadmissible when all its moves are."""
+    """Steps, but one that acts in several copies of the environment counts once for
+    each. None: written by an agentcli that did not count them; there a step is
+    repetitive or inadmissible when all its moves are.
+    """
     tokens: Count
     repetitive_steps: Count
-    """Moves whose action already occurred in the episode from the same state, in the same copy."""
+    """Moves whose action already occurred in the episode from the same state, in the
+    same copy.
+    """
     explore_steps: Count
     malformed_steps: Count
     inadmissible_steps: Count
@@ -324,7 +372,9 @@ class StageRecord(Record, kw_only=True):
 
 
 class Manifest(Record, kw_only=True):
-    """manifest.json of a run directory: one entry per stage that ended there, e.g. rollout, credit/grpo, train."""
+    """manifest.json of a run directory: one entry per stage that ended there, e.g.
+    rollout, credit/grpo, train.
+    """
 
     schema_version: int = SCHEMA_VERSION
     stages: dict[str, StageRecord] = {}

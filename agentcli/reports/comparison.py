@@ -1,4 +1,6 @@
-"""Tables of `agentcli compare`: one row or column a run, the first is the reference. Prints nothing."""
+"""Tables of `agentcli compare`: one row or column a run, the first is the reference.
+Prints nothing.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -35,8 +37,9 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Blocks]:
 def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     """Success of each run, and its gain over the first in points.
 
-    Some columns are there only when they say something: errored episodes; the tasks that gain and p-value are of, when runs walked
-    unlike parts of the panel; the tasks solved, with several samples a task.
+    Some columns are there only when they say something: errored episodes; the tasks
+    that gain and p-value are of, when runs walked unlike parts of the panel; the tasks
+    solved, with several samples a task.
     """
     rows = list(runs.values())
     some_errored = any(_errored_episodes(row) for row in rows)
@@ -63,12 +66,21 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
 
 
 def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
-    """The behaviour of the episodes, and the cost of a task: all samples, votes and copies.
+    """The behaviour of the episodes, and the cost of a task: all samples, votes and
+    copies.
 
-    The cost is also shown as a multiple of what the first paid for the tasks that both walked.
+    The cost is also shown as a multiple of what the first paid for the tasks that both
+    walked.
     """
-    heads = ("steps an episode", *(f"{name} %" for name in RATIOS), "steps a task", "tokens a task")
-    table = Blocks(f"evaluation {label}: episodes, and what a task cost", ("run",), heads)
+    heads = (
+        "steps an episode",
+        *(f"{name} %" for name in RATIOS),
+        "steps a task",
+        "tokens a task",
+    )
+    table = Blocks(
+        f"evaluation {label}: episodes, and what a task cost", ("run",), heads
+    )
     for name, row in runs.items():
         tasks = max(1, row.tasks)
         steps = f"{row.ledger.steps / tasks:.1f}"
@@ -83,16 +95,22 @@ def behaviour_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Block
 
 def kinds_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     """Success by task kind, a column a run, with the gain over the first."""
-    table = Blocks(f"evaluation {label} by kind: success % (95 %), gain", ("kind",), list(runs))
+    table = Blocks(
+        f"evaluation {label} by kind: success % (95 %), gain", ("kind",), list(runs)
+    )
     kinds = dict.fromkeys(kind for row in runs.values() for kind in row.kinds)
     for kind in kinds:
         table.add((kind,), [_kind_cell(row.kinds.get(kind)) for row in runs.values()])
     return table
 
 
-def wilcoxon_table(tests: Mapping[str, SignedRankTest], benchmarks: Sequence[str]) -> Blocks:
+def wilcoxon_table(
+    tests: Mapping[str, SignedRankTest], benchmarks: Sequence[str]
+) -> Blocks:
     """The signed-rank test over benchmarks."""
-    title = f"exact Wilcoxon signed-rank over {', '.join(benchmarks)}, against the first"
+    title = (
+        f"exact Wilcoxon signed-rank over {', '.join(benchmarks)}, against the first"
+    )
     table = Blocks(title, ("run",), ("benchmarks", "p"))
     for name, test in tests.items():
         table.add((name,), (str(test.benchmarks), f"{test.p:.2g}"))
@@ -100,7 +118,9 @@ def wilcoxon_table(tests: Mapping[str, SignedRankTest], benchmarks: Sequence[str
 
 
 def trees_table(runs: Mapping[str, Growth]) -> Blocks:
-    """Cost and success of rollouts: a column a run. Every cost of a further run is also a multiple of the first's."""
+    """Cost and success of rollouts: a column a run. Every cost of a further run is also
+    a multiple of the first's.
+    """
     rows = list(runs.values())
     table = Blocks("trees, against the first", ("",), list(runs))
     table.add(("method",), [row.method for row in rows])
@@ -109,11 +129,20 @@ def trees_table(runs: Mapping[str, Growth]) -> Blocks:
     _add_errored(table, [row.errored for row in rows])
     table.add(("explore % of responses",), [percent(row.explore) for row in rows])
     table.add(("malformed % of responses",), [percent(row.malformed) for row in rows])
-    table.add(("cut at max_tokens % of responses",), [percent_or_none(row.cut) for row in rows])
+    table.add(
+        ("cut at max_tokens % of responses",),
+        [percent_or_none(row.cut) for row in rows],
+    )
     _add_ledger(table, [row.ledger for row in rows])
     _add_shares(table, rows)
-    table.add(("distinct % at the initial state",), [percent_or_none(row.distinct_at_start) for row in rows])
-    table.add(("distinct % at forks",), [percent_or_none(row.distinct_of_forks) for row in rows])
+    table.add(
+        ("distinct % at the initial state",),
+        [percent_or_none(row.distinct_at_start) for row in rows],
+    )
+    table.add(
+        ("distinct % at forks",),
+        [percent_or_none(row.distinct_of_forks) for row in rows],
+    )
     _add_costs_per_leaf(table, rows)
     for part in ("policy", "environment"):
         _add_seconds(table, part, [row.seconds.get(part) for row in rows])
@@ -121,12 +150,17 @@ def trees_table(runs: Mapping[str, Growth]) -> Blocks:
 
 
 def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
-    """Cost of loops: a column a run. Every cost of a further run is also a multiple of the first's.
+    """Cost of loops: a column a run. Every cost of a further run is also a multiple of
+    the first's.
 
     Success is shown as each loop's course alone: its tasks and its policy are its own.
     """
     rows = list(runs.values())
-    table = Blocks("what training cost, against the first (each loop on its own tasks)", ("",), list(runs))
+    table = Blocks(
+        "what training cost, against the first (each loop on its own tasks)",
+        ("",),
+        list(runs),
+    )
     table.add(("method",), [row.method or "-" for row in rows])
     table.add(("credit",), [row.credit or "-" for row in rows])
     table.add(("iterations",), [_iterations(row) for row in rows])
@@ -136,13 +170,18 @@ def training_table(runs: Mapping[str, LoopCost]) -> Blocks:
     _add_shares(table, rows)
     _add_costs_per_leaf(table, rows)
     updated = [None if row.responses is None else row.responses.updated for row in rows]
-    shares = [None if row.responses is None else 100 * row.responses.share for row in rows]
+    shares = [
+        None if row.responses is None else 100 * row.responses.share for row in rows
+    ]
     table.add(("responses updated",), _multiples(updated, ","))
     table.add(("updated % of responses",), _multiples(shares, ".1f"))
     table.add(("updates",), _multiples([row.updates for row in rows], ","))
     for part in ("policy", "environment", "train"):
         _add_seconds(table, part, [row.seconds.get(part) for row in rows])
-    table.add(("success of leaves %, by part",), [" ".join(map(percent, row.success_by_part)) for row in rows])
+    table.add(
+        ("success of leaves %, by part",),
+        [" ".join(map(percent, row.success_by_part)) for row in rows],
+    )
     return table
 
 
@@ -160,12 +199,20 @@ def _add_ledger(table: Blocks, ledgers: Sequence[Ledger]) -> None:
 
 def _add_shares(table: Blocks, costs: Sequence[Cost]) -> None:
     table.add(("shared % of prompt tokens",), [percent(cost.shared) for cost in costs])
-    table.add(("distinct actions % of siblings",), [percent_or_none(cost.distinct) for cost in costs])
+    table.add(
+        ("distinct actions % of siblings",),
+        [percent_or_none(cost.distinct) for cost in costs],
+    )
 
 
 def _add_costs_per_leaf(table: Blocks, costs: Sequence[Cost]) -> None:
-    table.add(("steps per leaf",), _multiples([cost.steps_per_leaf for cost in costs], ".1f"))
-    table.add(("generated tokens per leaf",), _multiples([cost.tokens_per_leaf for cost in costs], ".1f"))
+    table.add(
+        ("steps per leaf",), _multiples([cost.steps_per_leaf for cost in costs], ".1f")
+    )
+    table.add(
+        ("generated tokens per leaf",),
+        _multiples([cost.tokens_per_leaf for cost in costs], ".1f"),
+    )
 
 
 def _add_seconds(table: Blocks, part: str, seconds: Sequence[float | None]) -> None:
@@ -174,7 +221,9 @@ def _add_seconds(table: Blocks, part: str, seconds: Sequence[float | None]) -> N
 
 
 def _multiples(values: Sequence[float | None], form: str) -> list[str]:
-    """Every value, all but the first with its multiple of the first: "1,200", "1,800 x1.50"; "-" for none."""
+    """Every value, all but the first with its multiple of the first: "1,200", "1,800
+    x1.50"; "-" for none.
+    """
     first, *others = values
     cells = ["-" if first is None else f"{first:{form}}"]
     for value in others:
@@ -204,7 +253,10 @@ def _gain(row: ComparedResults) -> str:
     if not row.against:
         return ""
     gain = row.against.success
-    return f"{100 * gain.difference:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f})"
+    return (
+        f"{100 * gain.difference:+.1f} ({100 * gain.low:+.1f} to "
+        f"{100 * gain.high:+.1f})"
+    )
 
 
 def _p_value(row: ComparedResults) -> str:

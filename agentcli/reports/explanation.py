@@ -1,6 +1,8 @@
-"""An explained step as text for the terminal: the step, the groups it is compared with, the arithmetic of its advantage.
+"""An explained step as text for the terminal: the step, the groups it is compared with,
+the arithmetic of its advantage.
 
-Made from plain values (the JSON of analysis.explain). Texts of worlds and models are shortened, their control characters escaped.
+Made from plain values (the JSON of analysis.explain). Texts of worlds and models are
+shortened, their control characters escaped.
 """
 
 import re
@@ -27,7 +29,11 @@ def excerpt(text: str | None, longest: int = LONGEST) -> str:
     if text is None:
         return "-"
     line = shown(" ".join(text[: 20 * longest].split()))
-    return line if len(line) <= longest else f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
+    return (
+        line
+        if len(line) <= longest
+        else f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
+    )
 
 
 def explanation(told: Mapping[str, Any]) -> Iterator[str | Table]:
@@ -46,17 +52,30 @@ def explanation(told: Mapping[str, Any]) -> Iterator[str | Table]:
             yield from _group(entry, about["peers"])
             yield ""
             parts = {"mean": "mean", "std": "std", "W": "weight"}
-            numbers |= {f"{part}_{entry['name']}": entry[field] for part, field in parts.items()}
+            numbers |= {
+                f"{part}_{entry['name']}": entry[field] for part, field in parts.items()
+            }
         else:
             yield _line(entry, numbers)
             numbers[entry["name"]] = entry["value"]
 
 
 def _step(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    yield f"task         {excerpt(about['task'])} ({told['trees']}:{told['line']}), kind {excerpt(about['kind'])}"
+    yield (
+        f"task         {excerpt(about['task'])} ({told['trees']}:{told['line']}), "
+        f"kind {excerpt(about['kind'])}"
+    )
     yield f"instruction  {excerpt(about['instruction'])}"
-    after = "the first of its trajectory" if about["parent"] is None else f"after step {about['parent']}"
-    facts = [after, f"{about['siblings'] or 'no'} other{'s' if about['siblings'] != 1 else ''} from the same state"]
+    after = (
+        "the first of its trajectory"
+        if about["parent"] is None
+        else f"after step {about['parent']}"
+    )
+    facts = [
+        after,
+        f"{about['siblings'] or 'no'} other{'s' if about['siblings'] != 1 else ''} "
+        "from the same state",
+    ]
     facts += [f"tag {excerpt(about['tag'], 40)}"] if about["tag"] else []
     facts += [about["validity"]] if about["validity"] != "valid" else []
     facts += [f"ends in {about['outcome']}"] if about["outcome"] else []
@@ -67,17 +86,28 @@ def _step(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _result(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    yield f"method       {about['method']}, {credit_line(about['changed']) or 'with its defaults'}"
+    yield (
+        f"method       {about['method']}, "
+        f"{credit_line(about['changed']) or 'with its defaults'}"
+    )
     if about["masked"] is None:
         yield f"advantage    {_signed(about['advantage'])}"
     else:
         why = f": {about['why_masked']}" if about["why_masked"] else ""
         yield f"advantage    none, masked as {excerpt(about['masked'])!r}{why}"
     if len(about["rows"]) > 1:
-        listed = ", ".join(map(_signed, about["rows"][:MEMBERS])) + (", ..." if len(about["rows"]) > MEMBERS else "")
-        yield f"rows         this is row {about['row']} of {len(about['rows'])} of the step, one per leaf below it: {listed}"
+        listed = ", ".join(map(_signed, about["rows"][:MEMBERS])) + (
+            ", ..." if len(about["rows"]) > MEMBERS else ""
+        )
+        yield (
+            f"rows         this is row {about['row']} of {len(about['rows'])} of the "
+            f"step, one per leaf below it: {listed}"
+        )
     if about["masked"] is None and not about["account"]:
-        yield f"parts        {credit_line(about['parts']) or '-'} (the method gives no account of its arithmetic)"
+        yield (
+            f"parts        {credit_line(about['parts']) or '-'} (the method gives no "
+            "account of its arithmetic)"
+        )
     if told["written"] is not None:
         yield f"written      {_written(told['written'], _again(told, about))}"
 
@@ -85,7 +115,14 @@ def _result(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
 def _again(told: Mapping[str, Any], about: Mapping[str, Any]) -> str:
     """What writes the method's credit anew."""
     return join(
-        ["agentcli", "assign-credit", str(Path(told["trees"]).parent), "--method", about["method"], "--overwrite"]
+        [
+            "agentcli",
+            "assign-credit",
+            str(Path(told["trees"]).parent),
+            "--method",
+            about["method"],
+            "--overwrite",
+        ]
     )
 
 
@@ -93,7 +130,8 @@ def _written(written: Mapping[str, Any], again: str) -> str:
     if written["same"]:
         return f"the same in {written['file']}"
     differing = ", ".join(
-        f"credit.{name} {there} there, {here} here" for name, (there, here) in written["settings"].items()
+        f"credit.{name} {there} there, {here} here"
+        for name, (there, here) in written["settings"].items()
     )
     why = differing or f"not of these trees as they are; write it again with: {again}"
     return f"{_signed(written['advantage'])} in {written['file']}: {why}"
@@ -102,12 +140,26 @@ def _written(written: Mapping[str, Any], again: str) -> str:
 def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str | Table]:
     spread = "" if group["std"] is None else f", std {group['std']:.10g}"
     yield f"  group {group['name']}: {excerpt(group['what'], 300)}"
-    yield f"    {len(group['members'])} entries, mean {group['mean']:.10g}{spread}, W {group['weight']:.10g}"
+    yield (
+        f"    {len(group['members'])} entries, mean {group['mean']:.10g}{spread}, W "
+        f"{group['weight']:.10g}"
+    )
     table = Table(show_edge=False, pad_edge=False, box=None)
     steps = group["of"] == "step"
-    for column in ("", group["of"], *(("action", "ends in") if steps else ()), "score", "weight"):
+    for column in (
+        "",
+        group["of"],
+        *(("action", "ends in") if steps else ()),
+        "score",
+        "weight",
+    ):
         text = column in ("action", "ends in")
-        table.add_column(column, justify="left" if text else "right", no_wrap=not text, overflow="fold")
+        table.add_column(
+            column,
+            justify="left" if text else "right",
+            no_wrap=not text,
+            overflow="fold",
+        )
     chosen = _chosen(group["members"])
     for place in chosen:
         member = group["members"][place]
@@ -115,7 +167,9 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
         if steps:
             peer = peers[str(member["step"])]
             cells += [excerpt(peer["action"], 60), peer["outcome"] or "-"]
-        table.add_row(*map(Text, [*cells, f"{member['score']:.10g}", f"{member['weight']:.10g}"]))
+        table.add_row(
+            *map(Text, [*cells, f"{member['score']:.10g}", f"{member['weight']:.10g}"])
+        )
     yield table
     if len(chosen) < len(group["members"]):
         yield f"    ... and {len(group['members']) - len(chosen)} more"
@@ -123,8 +177,12 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
 
 def _chosen(members: Sequence[Mapping[str, Any]]) -> list[int]:
     """Which members are shown: the step's own first, then the others in their order."""
-    own = [place for place, member in enumerate(members) if member["own"]][: MEMBERS // 2]
-    others = [place for place in range(len(members)) if place not in own][: MEMBERS - len(own)]
+    own = [place for place, member in enumerate(members) if member["own"]][
+        : MEMBERS // 2
+    ]
+    others = [place for place in range(len(members)) if place not in own][
+        : MEMBERS - len(own)
+    ]
     return sorted([*own, *others])
 
 
@@ -132,8 +190,13 @@ def _line(line: Mapping[str, Any], numbers: Mapping[str, float]) -> str:
     formula, value = line["formula"], f"{line['value']:.10g}"
     sides = [line["name"]]
     if formula is not None:
-        sides += [formula, _NAME.sub(lambda name: _filled(numbers[name.group()]), formula)]
-    sides = [side for place, side in enumerate(sides) if side not in (value, *sides[:place])]
+        sides += [
+            formula,
+            _NAME.sub(lambda name: _filled(numbers[name.group()]), formula),
+        ]
+    sides = [
+        side for place, side in enumerate(sides) if side not in (value, *sides[:place])
+    ]
     note = line["what"] + (f" [{line['source']}]" if line["source"] else "")
     return "  " + " = ".join([*sides, value]).ljust(68) + f"  {note}"
 

@@ -25,24 +25,48 @@ if TYPE_CHECKING:
 
 PIPE_WIDTH = 140
 """Columns of a table that no terminal shows."""
-RECORD_FIELDS = ("seed", "panel", "panel_name", "counts", "ledger", "statistics", "seconds")
+RECORD_FIELDS = (
+    "seed",
+    "panel",
+    "panel_name",
+    "counts",
+    "ledger",
+    "statistics",
+    "seconds",
+)
 """Fields of a stage's record that its JSON line has."""
 
 
 def console() -> Console:
     """stderr, wide enough for the tables when it is no terminal."""
     terminal = Console(stderr=True, highlight=False)
-    return terminal if terminal.is_terminal else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
+    return (
+        terminal
+        if terminal.is_terminal
+        else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
+    )
 
 
 def data_console() -> Console:
     """stdout, wide enough for the tables when it is no terminal."""
     terminal = Console(highlight=False, emoji=False)
-    return terminal if terminal.is_terminal else Console(highlight=False, emoji=False, width=PIPE_WIDTH)
+    return (
+        terminal
+        if terminal.is_terminal
+        else Console(highlight=False, emoji=False, width=PIPE_WIDTH)
+    )
 
 
-def print_result(stage: str, result: StageRecord | dict[str, Any], out: Path, *, json: bool, quiet: bool) -> None:
-    """One finished stage: with `json` a line with everything on stdout, else the run's path there; a table on stderr.
+def print_result(
+    stage: str,
+    result: StageRecord | dict[str, Any],
+    out: Path,
+    *,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """One finished stage: with `json` a line with everything on stdout, else the run's
+    path there; a table on stderr.
 
     result: the entry in the manifest, or the JSON of an EvaluationSummary.
     """
@@ -71,7 +95,9 @@ def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
 
 
 def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
-    """An explained step (analysis.explain, as plain values): one JSON line, or text, on stdout."""
+    """An explained step (analysis.explain, as plain values): one JSON line, or text, on
+    stdout.
+    """
     if json:
         print_json(explained)
         return
@@ -83,7 +109,9 @@ def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
 
 
 def print_agreement(agreement: dict[str, Any], *, json: bool) -> None:
-    """Credit methods side by side (analysis.compare_credit): one JSON line, or tables, on stdout."""
+    """Credit methods side by side (analysis.compare_credit): one JSON line, or tables,
+    on stdout.
+    """
     if json:
         print_json(agreement)
         return
@@ -119,7 +147,9 @@ def to_yaml(value: Any) -> str:
     """Settings, or any mapping of plain values, as YAML in their own order."""
     import yaml
 
-    text: str = yaml.safe_dump(msgspec.to_builtins(value), sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(
+        msgspec.to_builtins(value), sort_keys=False, allow_unicode=True
+    )
     return text
 
 
@@ -137,12 +167,20 @@ def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:
 
 def _show_record(stage: str, record: StageRecord) -> None:
     terminal = console()
-    shown = {"counts": record.counts, "statistics": record.statistics, "seconds": record.seconds}
+    shown = {
+        "counts": record.counts,
+        "statistics": record.statistics,
+        "seconds": record.seconds,
+    }
     # assign-credit has a table for its statistics.
     if stage == "assign-credit":
-        terminal.print(credit_table(record.settings["credit"]["method"], shown.pop("statistics")))
+        terminal.print(
+            credit_table(record.settings["credit"]["method"], shown.pop("statistics"))
+        )
     for name, values in shown.items():
         if values:
-            terminal.print(f"{name}: {credit_line(values)}", markup=False, soft_wrap=True)
+            terminal.print(
+                f"{name}: {credit_line(values)}", markup=False, soft_wrap=True
+            )
     if record.ledger is not None:
         terminal.print(ledger_table({"total": record.ledger}))

@@ -1,7 +1,8 @@
 """The terminal's progress: a bar on stderr with rate, success so far and time left.
 
-Into a pipe or a log file no bar is drawn: a plain line with the same figures is written every half minute and one at the
-end. Nothing here writes to stdout. NO_COLOR is honoured by rich.
+Into a pipe or a log file no bar is drawn: a plain line with the same figures is written
+every half minute and one at the end. Nothing here writes to stdout. NO_COLOR is
+honoured by rich.
 """
 
 import time
@@ -20,18 +21,30 @@ PLAIN_LINE_SECONDS = 30.0
 class TerminalProgress:
     """One bar at a time; implements stages.progress.Progress.
 
-    `quiet`: nothing at all. `json`: a program reads stdout, so no bar is drawn, only plain lines.
+    `quiet`: nothing at all. `json`: a program reads stdout, so no bar is drawn, only
+    plain lines.
     """
 
-    def __init__(self, quiet: bool = False, json: bool = False, console: Console | None = None) -> None:
+    def __init__(
+        self, quiet: bool = False, json: bool = False, console: Console | None = None
+    ) -> None:
         self._quiet = quiet
-        self._console = console or Console(stderr=True, highlight=False, soft_wrap=True, emoji=False)
+        self._console = console or Console(
+            stderr=True, highlight=False, soft_wrap=True, emoji=False
+        )
         self._draws = not quiet and not json and self._console.is_terminal
         self._bar: Bar | None = None
         self._description = ""
 
-    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
-        """Begin a bar of `total` things (None: not known), `done` of them finished earlier.
+    def start(
+        self,
+        description: str,
+        total: int | None,
+        done: int = 0,
+        success: float | None = None,
+    ) -> None:
+        """Begin a bar of `total` things (None: not known), `done` of them finished
+        earlier.
 
         `success` is the share of success among those, None where they were not judged.
         """
@@ -48,10 +61,19 @@ class TerminalProgress:
         if self._draws:
             self._bar = _bar(self._console)
             self._bar.start()
-            self._task = self._bar.add_task(description, total=total, completed=done, state=self._state())
+            self._task = self._bar.add_task(
+                description, total=total, completed=done, state=self._state()
+            )
 
-    def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
-        """Count `n` more; `success` is the share of success among them, `figures` what else to show (loss, ...)."""
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """Count `n` more; `success` is the share of success among them, `figures` what
+        else to show (loss, ...).
+        """
         self._done += n
         self._figures.update(figures or {})
         if success is not None:
@@ -59,7 +81,9 @@ class TerminalProgress:
             self._judged += n
         if self._bar is not None:
             self._bar.update(self._task, advance=n, state=self._state())
-        elif not self._quiet and time.monotonic() - self._last_line >= PLAIN_LINE_SECONDS:
+        elif (
+            not self._quiet and time.monotonic() - self._last_line >= PLAIN_LINE_SECONDS
+        ):
             self._last_line = time.monotonic()
             self._console.print(self._line(self._left()), markup=False)
 
@@ -76,7 +100,9 @@ class TerminalProgress:
             self._bar.stop()
             self._bar = None
         if not self._quiet:
-            self._console.print(self._line(f"{time.monotonic() - self._begun:.1f} s"), markup=False)
+            self._console.print(
+                self._line(f"{time.monotonic() - self._begun:.1f} s"), markup=False
+            )
         self._description = ""
 
     def _line(self, last: str) -> str:
@@ -109,7 +135,9 @@ class TerminalProgress:
 
 
 def _per_time(rate: float) -> str:
-    """A rate in the unit in which it is at least 1, if there is one: 12.00/s, 3.20/min, 0.50/h."""
+    """A rate in the unit in which it is at least 1, if there is one: 12.00/s, 3.20/min,
+    0.50/h.
+    """
     if rate >= 1:
         return f"{rate:.2f}/s"
     if rate * 60 >= 1:
@@ -118,11 +146,22 @@ def _per_time(rate: float) -> str:
 
 
 def _bar(console: Console) -> "Bar":
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as Bar
 
     description = TextColumn("{task.description}", markup=False)
     state = TextColumn("{task.fields[state]}", markup=False)
     return Bar(
-        description, BarColumn(), MofNCompleteColumn(), state, TimeRemainingColumn(), console=console, transient=True
+        description,
+        BarColumn(),
+        MofNCompleteColumn(),
+        state,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
     )

@@ -1,4 +1,5 @@
-"""Tables of results for the terminal: summaries of evaluations, ledgers, statistics of credit.
+"""Tables of results for the terminal: summaries of evaluations, ledgers, statistics of
+credit.
 
 Functions return tables or text and print nothing; output.py prints them.
 """
@@ -30,8 +31,16 @@ def rate(success: Rate) -> str:
 
 
 def evaluation_table(summary: EvaluationSummary) -> Blocks:
-    """One row per task kind and one for all: success with interval, steps, tokens, shares in percent."""
-    heads = ("episodes", "success % (95 %)", "steps", "tokens", *(f"{name} %" for name in RATIOS))
+    """One row per task kind and one for all: success with interval, steps, tokens,
+    shares in percent.
+    """
+    heads = (
+        "episodes",
+        "success % (95 %)",
+        "steps",
+        "tokens",
+        *(f"{name} %" for name in RATIOS),
+    )
     table = Blocks(f"{summary.stage} {summary.label}", ("kind",), heads)
     for kind, results in summary.kinds.items():
         table.add((kind,), _results_cells(results))
@@ -48,11 +57,15 @@ def pass_at_k_table(summary: EvaluationSummary) -> Blocks:
     return table
 
 
-def comparison_table(pairs: Mapping[str, tuple[ResultsByKind, ResultsByKind]], p_values: Mapping[str, float]) -> Blocks:
+def comparison_table(
+    pairs: Mapping[str, tuple[ResultsByKind, ResultsByKind]],
+    p_values: Mapping[str, float],
+) -> Blocks:
     """Success before and after, by task kind.
 
-    pairs: name of the way of sampling (sampled, greedy) -> (before, after). p_values: the same names -> p-value of the
-    paired test over tasks, shown in the row of all kinds. Gains are in percentage points.
+    pairs: name of the way of sampling (sampled, greedy) -> (before, after). p_values:
+    the same names -> p-value of the paired test over tasks, shown in the row of all
+    kinds. Gains are in percentage points.
     """
     heads: list[str] = []
     for name in pairs:
@@ -60,7 +73,9 @@ def comparison_table(pairs: Mapping[str, tuple[ResultsByKind, ResultsByKind]], p
         if name in p_values:
             heads.append("McNemar p")
     table = Blocks("success % (95 %)", ("kind",), heads)
-    for kind in sorted({kind for pair in pairs.values() for summary in pair for kind in summary.kinds}):
+    for kind in sorted(
+        {kind for pair in pairs.values() for summary in pair for kind in summary.kinds}
+    ):
         cells: list[str] = []
         for name, (before, after) in pairs.items():
             cells += _gain_cells(before.kinds.get(kind), after.kinds.get(kind))
@@ -77,11 +92,17 @@ def comparison_table(pairs: Mapping[str, tuple[ResultsByKind, ResultsByKind]], p
 
 
 def ledger_table(ledgers: Mapping[str, Ledger], reference: str | None = None) -> Blocks:
-    """What rollouts cost, one column each; with `reference`, also every other one's share of it."""
+    """What rollouts cost, one column each; with `reference`, also every other one's
+    share of it.
+    """
     others = [name for name in ledgers if reference is not None and name != reference]
-    table = Blocks("ledger", ("count",), (*ledgers, *(f"{name} / {reference}" for name in others)))
+    table = Blocks(
+        "ledger", ("count",), (*ledgers, *(f"{name} / {reference}" for name in others))
+    )
     for field in Ledger.__struct_fields__:
-        counts: dict[str, int] = {name: getattr(ledger, field) for name, ledger in ledgers.items()}
+        counts: dict[str, int] = {
+            name: getattr(ledger, field) for name, ledger in ledgers.items()
+        }
         cells = [f"{count:,}" for count in counts.values()]
         for name in others:
             base = 0 if reference is None else counts[reference]
@@ -91,11 +112,15 @@ def ledger_table(ledgers: Mapping[str, Ledger], reference: str | None = None) ->
 
 
 def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
-    """The statistics of assign-credit: advantages over assigned rows, shares in percent, sizes of state graphs (002 Table 9)."""
+    """The statistics of assign-credit: advantages over assigned rows, shares in
+    percent, sizes of state graphs (002 Table 9).
+    """
     trees = statistics["trees"]
     cells = {
         "trees": f"{trees:,}",
-        "without a success": _count_and_share(statistics["groups_without_success"], trees),
+        "without a success": _count_and_share(
+            statistics["groups_without_success"], trees
+        ),
         "with equal outcomes": _count_and_share(statistics["groups_all_equal"], trees),
         "rows": f"{statistics['rows']:,}",
         "masked %": percent_or_none(statistics["share_masked"]),
@@ -110,7 +135,9 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     if "graphs" in statistics:
         sizes = statistics["graphs"]
         for name in ("nodes", "edges"):
-            cells[f"graph {name}: mean, most"] = f"{sizes[name]:.1f}, {sizes[f'most_{name}']}"
+            cells[f"graph {name}: mean, most"] = (
+                f"{sizes[name]:.1f}, {sizes[f'most_{name}']}"
+            )
     table = Blocks(f"credit {method}", ("of the file",), ("",))
     for name, cell in cells.items():
         table.add((name,), (cell,))
@@ -118,8 +145,12 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
 
 
 def credit_line(statistics: Mapping[str, Any]) -> str:
-    """Statistics of assign-credit, or of training, on one line; nested ones by their dotted name."""
-    return ", ".join(f"{name} {_short(value)}" for name, value in flatten(statistics).items())
+    """Statistics of assign-credit, or of training, on one line; nested ones by their
+    dotted name.
+    """
+    return ", ".join(
+        f"{name} {_short(value)}" for name, value in flatten(statistics).items()
+    )
 
 
 def flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
@@ -137,7 +168,12 @@ def rows_table(title: str, rows: list[dict[str, Any]]) -> Blocks:
     """Plain rows with the same keys."""
     table = Blocks(title, list(rows[0]) if rows else [])
     for row in rows:
-        table.add([credit_line(value) if isinstance(value, Mapping) else _short(value) for value in row.values()])
+        table.add(
+            [
+                credit_line(value) if isinstance(value, Mapping) else _short(value)
+                for value in row.values()
+            ]
+        )
     return table
 
 

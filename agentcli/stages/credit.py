@@ -1,4 +1,6 @@
-"""assign-credit: trees in, one line of credit per tree out; a pure step that knows no environment and no policy."""
+"""assign-credit: trees in, one line of credit per tree out; a pure step that knows no
+environment and no policy.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,15 +36,18 @@ class CreditPlan(StagePlan):
 
 
 def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
-    """Credit for the trees of `run`; with `graph` also the state graph of every tree: the one whose values rewardflow took, or for
-    another method the one that rewardflow would take with its defaults.
+    """Credit for the trees of `run`; with `graph` also the state graph of every tree:
+    the one whose values rewardflow took, or for another method the one that rewardflow
+    would take with its defaults.
 
     Raises DataError without trees, UsageError for settings the method does not have.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
-    settings = msgspec.structs.replace(settings, credit={"method": method, **msgspec.to_builtins(switches)})
+    settings = msgspec.structs.replace(
+        settings, credit={"method": method, **msgspec.to_builtins(switches)}
+    )
     return CreditPlan(
         stage=f"credit/{method}",
         run=directory,
@@ -59,13 +64,17 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     )
 
 
-def assign_credit(settings: Settings, run: Path, invocation: Invocation, *, graph: bool = False) -> StageRecord:
+def assign_credit(
+    settings: Settings, run: Path, invocation: Invocation, *, graph: bool = False
+) -> StageRecord:
     """Plan and perform."""
     return carry_out(plan(settings, run, graph=graph), perform, invocation)
 
 
 def perform(plan: CreditPlan, session: Session) -> StageRecord:
-    """Write credit/<method>.jsonl beside the trees, and the graphs in graphs/. Raises DataError for damaged trees."""
+    """Write credit/<method>.jsonl beside the trees, and the graphs in graphs/. Raises
+    DataError for damaged trees.
+    """
     trees = plan.trees
     progress = session.progress
     if session.done and all(path.exists() for path in plan.outputs):
@@ -84,17 +93,26 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
             writer.write(credit)
             progress.advance()
         if line == 0:
-            raise DataError(f"{trees}: holds no trees; grow some with: agentcli rollout --resume -o {plan.run.path}")
+            raise DataError(
+                f"{trees}: holds no trees; grow some with: agentcli rollout --resume "
+                f"-o {plan.run.path}"
+            )
         session.start()
     progress.stop()
     for warning in statistics.warnings:
         progress.note(f"warning: {warning}")
-    drawn = {"graphs": _export(trees, plan.run.path / "graphs", plan.switches)} if plan.graph else {}
+    drawn = (
+        {"graphs": _export(trees, plan.run.path / "graphs", plan.switches)}
+        if plan.graph
+        else {}
+    )
     return session.finish(statistics={**statistics.summary(), **drawn})
 
 
 def _export(trees: Path, folder: Path, settings: msgspec.Struct) -> dict[str, Any]:
-    """Write the state graph of every tree, by its line; returns the sizes of 002 Table 9."""
+    """Write the state graph of every tree, by its line; returns the sizes of 002 Table
+    9.
+    """
     from agentcli.credit.export import write_graph
     from agentcli.credit.rewardflow import graph_of
 

@@ -1,8 +1,10 @@
-"""demos: trajectories of an expert, or of any policy, as trees with one leaf each; `sft` learns from them.
+"""demos: trajectories of an expert, or of any policy, as trees with one leaf each;
+`sft` learns from them.
 
-The panel is walked in a seeded order, again and again until `demos.count` are written: more demonstrations than tasks
-means other trajectories of the same tasks. Habits and noise on purpose are in the `demos` settings; steps that must not be
-imitated carry `mask`.
+The panel is walked in a seeded order, again and again until `demos.count` are written:
+more demonstrations than tasks means other trajectories of the same tasks. Habits and
+noise on purpose are in the `demos` settings; steps that must not be imitated carry
+`mask`.
 """
 
 import asyncio
@@ -20,7 +22,15 @@ from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
-from agentcli.stages.harvest import Grower, Seedling, Standing, TimedTree, grow, harvest, local_grower
+from agentcli.stages.harvest import (
+    Grower,
+    Seedling,
+    Standing,
+    TimedTree,
+    grow,
+    harvest,
+    local_grower,
+)
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.sampling import (
     SamplingPlan,
@@ -42,7 +52,10 @@ class DemosPlan(SamplingPlan):
     """Demonstrations that may be played."""
 
     def counts(self) -> dict[str, int]:
-        return {"tasks": len(self.panel.tasks), "demonstrations": self.settings.demos.count}
+        return {
+            "tasks": len(self.panel.tasks),
+            "demonstrations": self.settings.demos.count,
+        }
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
@@ -50,7 +63,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     name = settings.policy.model if settings.demos.policy == "openai" else model
     settings = msgspec.structs.replace(
         settings,
-        policy=msgspec.structs.replace(settings.policy, kind="demonstrator", model=name),
+        policy=msgspec.structs.replace(
+            settings.policy, kind="demonstrator", model=name
+        ),
         rollout=as_method(settings.rollout, settings.rollout.alone, leaves=1),
     )
     refuse_shard(settings, "demos")
@@ -75,11 +90,19 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """What of the rollout's settings an episode depends on."""
-    own = {field.name: getattr(rollout, field.name) for field in own_fields(rollout.method)}
-    return {"method": rollout.method, "overlong": rollout.overlong, **msgspec.to_builtins(own)}
+    own = {
+        field.name: getattr(rollout, field.name) for field in own_fields(rollout.method)
+    }
+    return {
+        "method": rollout.method,
+        "overlong": rollout.overlong,
+        **msgspec.to_builtins(own),
+    }
 
 
-def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+def demos(
+    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
+) -> StageRecord:
     """Plan and perform."""
     return carry_out(plan(settings, out, model=model), perform, invocation)
 
@@ -87,7 +110,8 @@ def demos(settings: Settings, out: Path, invocation: Invocation, *, model: str |
 def perform(plan: DemosPlan, session: Session) -> StageRecord:
     """Write trees.jsonl and seconds.jsonl.
 
-    Raises AgentCliError when the policy hardly ever succeeds and only successes are kept.
+    Raises AgentCliError when the policy hardly ever succeeds and only successes are
+    kept.
     """
     return asyncio.run(_play(plan, session))
 
@@ -101,7 +125,10 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
     written = _written(plan) if resumed else DemosWritten()
     sampled = Tally()
     async with local_grower(plan) as grower:
-        with session.appending(run.trees) as write, session.appending(run.seconds) as note:
+        with (
+            session.appending(run.trees) as write,
+            session.appending(run.seconds) as note,
+        ):
 
             def store(grown: TimedTree) -> bool:
                 sampled.add(grown.tree)
@@ -113,7 +140,12 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
 
             title = f"demonstrations ({plan.settings.demos.policy})"
             standing = Standing(title, total, written.trees, written.success)
-            done = await harvest(session.progress, standing, _episodes(plan, grower, written.tried), store)
+            done = await harvest(
+                session.progress,
+                standing,
+                _episodes(plan, grower, written.tried),
+                store,
+            )
         seconds = grower.seconds()
     for line in sampled.warnings(plan.settings, NOT_KEPT):
         session.progress.note(line)
@@ -135,10 +167,14 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
     )
 
 
-async def _episodes(plan: DemosPlan, grower: Grower, tried: int) -> AsyncGenerator[TimedTree, None]:
-    """Episodes lap after lap over the panel, from the one after the first `tried`, until patience ends.
+async def _episodes(
+    plan: DemosPlan, grower: Grower, tried: int
+) -> AsyncGenerator[TimedTree, None]:
+    """Episodes lap after lap over the panel, from the one after the first `tried`,
+    until patience ends.
 
-    A lap ends before the next begins: a task that was always in flight would never give up its engines.
+    A lap ends before the next begins: a task that was always in flight would never give
+    up its engines.
     """
     tasks = len(plan.panel.tasks)
     patience = PATIENCE * (plan.settings.demos.count + tasks)
@@ -146,7 +182,9 @@ async def _episodes(plan: DemosPlan, grower: Grower, tried: int) -> AsyncGenerat
         lap, place = divmod(tried, tasks)
         seed, order = _lap(plan, lap)
         jobs = [Seedling(task, seed) for task in order[place:]]
-        async with aclosing(grow(grower, jobs, plan.settings.rollout.concurrency)) as trees:
+        async with aclosing(
+            grow(grower, jobs, plan.settings.rollout.concurrency)
+        ) as trees:
             async for grown in trees:
                 yield grown
                 tried += 1
@@ -172,7 +210,9 @@ class DemosWritten(NamedTuple):
 
 
 def _written(plan: DemosPlan) -> DemosWritten:
-    """Read an interrupted file. Raises DataError where its last tree is none of this panel's."""
+    """Read an interrupted file. Raises DataError where its last tree is none of this
+    panel's.
+    """
     path = plan.run.trees
     trees = 0
     won = 0.0
@@ -189,10 +229,17 @@ def _written(plan: DemosPlan) -> DemosWritten:
         if seed == last.seed:
             places = {task.id: place for place, task in enumerate(order)}
             if last.task.id in places:
-                return DemosWritten(trees, won / trees, lap * len(tasks) + places[last.task.id] + 1)
-    raise DataError(f"{path}: its last tree ({last.task.id}) is none of this panel's; write anew with --overwrite")
+                return DemosWritten(
+                    trees, won / trees, lap * len(tasks) + places[last.task.id] + 1
+                )
+    raise DataError(
+        f"{path}: its last tree ({last.task.id}) is none of this panel's; write anew "
+        "with --overwrite"
+    )
 
 
 def _is_kept(tree: Tree, settings: Settings) -> bool:
     outcome = tree.steps[-1].outcome
-    return outcome is Outcome.SUCCESS or (settings.demos.keep == "all" and outcome is not Outcome.ERRORED)
+    return outcome is Outcome.SUCCESS or (
+        settings.demos.keep == "all" and outcome is not Outcome.ERRORED
+    )

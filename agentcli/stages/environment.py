@@ -1,4 +1,6 @@
-"""env list | check | panel: which worlds there are, whether one works here, and its panels as files."""
+"""env list | check | panel: which worlds there are, whether one works here, and its
+panels as files.
+"""
 
 import asyncio
 import random
@@ -21,7 +23,14 @@ def list_worlds() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name in world_names():
         world = make_world(EnvironmentSettings(name=name))
-        rows.append({"world": name, "splits": {split: len(world.tasks(split)) for split in world.card.splits}})
+        rows.append(
+            {
+                "world": name,
+                "splits": {
+                    split: len(world.tasks(split)) for split in world.card.splits
+                },
+            }
+        )
     return rows
 
 
@@ -31,10 +40,12 @@ def panel(settings: Settings) -> Panel:
 
 
 def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, Any]]:
-    """Play tasks spread over the panel: each must replay exactly, and where the world has an expert it must win.
+    """Play tasks spread over the panel: each must replay exactly, and where the world
+    has an expert it must win.
 
-    Without an expert the actions are drawn at random from those that the world shows. Returns one row per task: {"task", "kind",
-    "steps", "reward", "problem"}; problem None means that it passed.
+    Without an expert the actions are drawn at random from those that the world shows.
+    Returns one row per task: {"task", "kind", "steps", "reward", "problem"}; problem
+    None means that it passed.
     """
 
     async def work() -> list[dict[str, Any]]:
@@ -45,7 +56,11 @@ def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, 
             progress.start(f"check {world.card.name}", min(tasks, len(chosen)))
             rows = []
             for task in chosen[::stride][:tasks]:
-                rows.append(await _check_task(pool, world.card, task, settings.environment.max_steps))
+                rows.append(
+                    await _check_task(
+                        pool, world.card, task, settings.environment.max_steps
+                    )
+                )
                 progress.advance(1, success=float(rows[-1]["problem"] is None))
             progress.stop()
             return rows
@@ -53,11 +68,21 @@ def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, 
     return asyncio.run(work())
 
 
-async def _check_task(pool: EnginePool, card: Card, task: Task, max_steps: int) -> dict[str, Any]:
-    row: dict[str, Any] = {"task": task.id, "kind": task.kind, "steps": 0, "reward": 0.0, "problem": None}
+async def _check_task(
+    pool: EnginePool, card: Card, task: Task, max_steps: int
+) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "task": task.id,
+        "kind": task.kind,
+        "steps": 0,
+        "reward": 0.0,
+        "problem": None,
+    }
     try:
         state = await pool.start(task)
-        choose = planned(await pool.plan(state)) if pool.solvable else drawn(task, max_steps)
+        choose = (
+            planned(await pool.plan(state)) if pool.solvable else drawn(task, max_steps)
+        )
         first, actions = await _play(pool, state, choose)
         row["steps"] = len(actions)
         row["reward"] = sum(observation.reward for observation in first)
@@ -68,7 +93,9 @@ async def _check_task(pool: EnginePool, card: Card, task: Task, max_steps: int) 
         await pool.release(task.id)
         for turn, (one, two) in enumerate(zip(first, second, strict=True)):
             if one != two:
-                row["problem"] = f"replay differs at step {turn}: {one.text!r} became {two.text!r}"
+                row["problem"] = (
+                    f"replay differs at step {turn}: {one.text!r} became {two.text!r}"
+                )
                 break
     except EngineError as error:
         row["problem"] = str(error)
@@ -96,7 +123,9 @@ def planned(actions: list[str]) -> Choice:
 
 
 def drawn(task: Task, max_steps: int) -> Choice:
-    """Actions drawn from those that the world shows, until the episode ends or shows none."""
+    """Actions drawn from those that the world shows, until the episode ends or shows
+    none.
+    """
     rng = random.Random(derive_seed("check", task.id))
 
     def choose(observation: Observation, steps: int) -> str | None:
@@ -106,7 +135,9 @@ def drawn(task: Task, max_steps: int) -> Choice:
     return choose
 
 
-async def _play(pool: EnginePool, state: State, choose: Choice) -> tuple[list[Observation], list[str]]:
+async def _play(
+    pool: EnginePool, state: State, choose: Choice
+) -> tuple[list[Observation], list[str]]:
     """Everything that was observed from `state` on, and the actions."""
     observations = [state.observation]
     actions: list[str] = []

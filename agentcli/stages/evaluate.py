@@ -1,7 +1,9 @@
-"""eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once, in the panel's order.
+"""eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once, in the
+panel's order.
 
-All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl; the summary beside it
-(evaluation/<label>.json) holds rates with intervals, the panel's hash and the ledger.
+All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl;
+the summary beside it (evaluation/<label>.json) holds rates with intervals, the panel's
+hash and the ledger.
 """
 
 import asyncio
@@ -21,11 +23,23 @@ from agentcli.exploration.settings import as_method, own_fields
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import SCHEMA_VERSION, Episode, Ledger, Outcome, Panel, StageRecord
+from agentcli.records.types import (
+    SCHEMA_VERSION,
+    Episode,
+    Ledger,
+    Outcome,
+    Panel,
+    StageRecord,
+)
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_model
-from agentcli.stages.sampling import SECTIONS, check_sampling, sampling_inputs, sampling_sources
+from agentcli.stages.sampling import (
+    SECTIONS,
+    check_sampling,
+    sampling_inputs,
+    sampling_sources,
+)
 from agentcli.stages.session import Invocation, Session, carry_out, rewriting
 from agentcli.stages.tally import RESUMABLE
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
@@ -54,51 +68,77 @@ class EvaluationPlan(WalkPlan):
         return {"tasks": tasks, "episodes": tasks * self.settings.rollout.leaves}
 
 
-def plan_evaluation(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
+def plan_evaluation(
+    settings: Settings, out: Path, *, model: str | None
+) -> EvaluationPlan:
     """`evaluation.samples` episodes per task of `evaluation.split`."""
     method = settings.rollout.alone
     settings = _for_panel(settings, method, settings.evaluation.samples)
     return _plan("eval", settings, out, model)
 
 
-def plan_pass_at_k(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
-    """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000 appendix C.2).
+def plan_pass_at_k(
+    settings: Settings, out: Path, *, model: str | None
+) -> EvaluationPlan:
+    """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000
+    appendix C.2).
 
     Raises UsageError unless 1 <= k <= n.
     """
     n = settings.evaluation.n
     k = settings.evaluation.k
     if not 1 <= k <= n:
-        raise UsageError(f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k")
+        raise UsageError(
+            f"pass-at-k needs 1 <= k <= n, got n={n} and k={k}; set --n and --k"
+        )
     settings = _for_panel(settings, settings.rollout.alone, n, prefix="pass-at-k-")
     return _plan("pass-at-k", settings, out, model, k)
 
 
-def plan_test_time_branch(settings: Settings, out: Path, *, model: str | None) -> EvaluationPlan:
-    """`evaluation.samples` episodes per task, voting on the decision after every <explore> (000 appendix C.5).
+def plan_test_time_branch(
+    settings: Settings, out: Path, *, model: str | None
+) -> EvaluationPlan:
+    """`evaluation.samples` episodes per task, voting on the decision after every
+    <explore> (000 appendix C.5).
 
     Raises UsageError for a policy that answers with several actions.
     """
     if settings.rollout.numbered:
         method = settings.rollout.method
         raise UsageError(
-            f"test-time-branch votes on one action; a policy of rollout.method {method} answers with several"
+            "test-time-branch votes on one action; a policy of rollout.method "
+            f"{method} answers with several"
         )
-    settings = _for_panel(settings, "test-time-branch", settings.evaluation.samples, prefix="test-time-branch-")
+    settings = _for_panel(
+        settings,
+        "test-time-branch",
+        settings.evaluation.samples,
+        prefix="test-time-branch-",
+    )
     return _plan("test-time-branch", settings, out, model)
 
 
-def _for_panel(settings: Settings, method: str, samples: int, *, prefix: str = "") -> Settings:
-    """Settings whose rollout is the evaluation; without a label it is called by its split, after `prefix`."""
+def _for_panel(
+    settings: Settings, method: str, samples: int, *, prefix: str = ""
+) -> Settings:
+    """Settings whose rollout is the evaluation; without a label it is called by its
+    split, after `prefix`.
+    """
     settings = settle(settings)
     wanted = settings.evaluation
     policy = settings.policy
-    own = {field.name: getattr(wanted, field.name, None) for field in own_fields(method)}
-    temperature = policy.temperature if wanted.temperature is None else wanted.temperature
+    own = {
+        field.name: getattr(wanted, field.name, None) for field in own_fields(method)
+    }
+    temperature = (
+        policy.temperature if wanted.temperature is None else wanted.temperature
+    )
     replace = msgspec.structs.replace
     return replace(
         settings,
-        environment=replace(settings.environment, split=wanted.split, tasks=wanted.tasks),
+        environment=replace(
+            settings.environment, split=wanted.split, tasks=wanted.tasks
+        ),
         policy=replace(policy, temperature=temperature),
         rollout=replace(
             as_method(settings.rollout, method, **own),
@@ -107,11 +147,17 @@ def _for_panel(settings: Settings, method: str, samples: int, *, prefix: str = "
             iteration=None,
             budget=wanted.budget,
         ),
-        evaluation=replace(wanted, label=wanted.label or f"{prefix}{wanted.split}", temperature=temperature),
+        evaluation=replace(
+            wanted,
+            label=wanted.label or f"{prefix}{wanted.split}",
+            temperature=temperature,
+        ),
     )
 
 
-def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int | None = None) -> EvaluationPlan:
+def _plan(
+    command: str, settings: Settings, out: Path, model: str | None, k: int | None = None
+) -> EvaluationPlan:
     run = RunDirectory(out)
     label = settings.evaluation.label or ""
     path = run.evaluation(label)
@@ -135,19 +181,27 @@ def _plan(command: str, settings: Settings, out: Path, model: str | None, k: int
     )
 
 
-def evaluate(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+def evaluate(
+    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
+) -> dict[str, Any]:
     """Plan and perform eval; returns the summary."""
     return carry_out(plan_evaluation(settings, out, model=model), perform, invocation)
 
 
-def pass_at_k(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+def pass_at_k(
+    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
+) -> dict[str, Any]:
     """Plan and perform pass-at-k; returns the summary."""
     return carry_out(plan_pass_at_k(settings, out, model=model), perform, invocation)
 
 
-def test_time_branch(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> dict[str, Any]:
+def test_time_branch(
+    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
+) -> dict[str, Any]:
     """Plan and perform test-time-branch; returns the summary."""
-    return carry_out(plan_test_time_branch(settings, out, model=model), perform, invocation)
+    return carry_out(
+        plan_test_time_branch(settings, out, model=model), perform, invocation
+    )
 
 
 def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
@@ -163,8 +217,12 @@ def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
     return conclude(session, plan.episodes, plan.command, plan.k, walked)
 
 
-def conclude(session: Session, path: Path, command: str, k: int | None, walked: PanelWalk) -> dict[str, Any]:
-    """Write the summary of the episodes in `path` and the manifest entry; returns the summary."""
+def conclude(
+    session: Session, path: Path, command: str, k: int | None, walked: PanelWalk
+) -> dict[str, Any]:
+    """Write the summary of the episodes in `path` and the manifest entry; returns the
+    summary.
+    """
     summary = _summary(session.settings, command, path, walked.panel, k) | walked.extent
     write_json(path.with_suffix(".json"), summary)
     session.finish(
@@ -193,7 +251,9 @@ class EpisodeFile:
             rows_by_task.setdefault(row.task, []).append(row)
         kept = {}
         for task, rows in rows_by_task.items():
-            if len(rows) == self._samples and all(row.outcome is not Outcome.ERRORED for row in rows):
+            if len(rows) == self._samples and all(
+                row.outcome is not Outcome.ERRORED for row in rows
+            ):
                 won = sum(row.outcome is Outcome.SUCCESS for row in rows)
                 kept[task] = Kept(rows[0].ledger or Ledger(), won / len(rows))
         return kept
@@ -201,12 +261,14 @@ class EpisodeFile:
     def keep_only(self, tasks: Collection[str]) -> None:
         """Drop the episodes of other tasks and a torn last line.
 
-        Raises DataError where episodes in several copies count responses (Episode.moves): those to come count moves.
+        Raises DataError where episodes in several copies count responses
+        (Episode.moves): those to come count moves.
         """
         rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
         if self._in_copies and any(row.moves is None for row in rows):
             raise DataError(
-                f"{self.path}: written by an agentcli that did not count moves; start again with --overwrite"
+                f"{self.path}: written by an agentcli that did not count moves; start "
+                "again with --overwrite"
             )
         with rewriting(self.path) as writer:
             for row in rows:
@@ -224,10 +286,14 @@ class EpisodeFile:
             yield store
 
 
-def _summary(settings: Settings, command: str, path: Path, panel: Panel, k: int | None) -> dict[str, Any]:
+def _summary(
+    settings: Settings, command: str, path: Path, panel: Panel, k: int | None
+) -> dict[str, Any]:
     """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
-    chances = {"pass_at_k": msgspec.to_builtins(pass_at_k_summary(rows, k))} if k else {}
+    chances = (
+        {"pass_at_k": msgspec.to_builtins(pass_at_k_summary(rows, k))} if k else {}
+    )
     return {
         "schema_version": SCHEMA_VERSION,
         "stage": command,
@@ -238,8 +304,14 @@ def _summary(settings: Settings, command: str, path: Path, panel: Panel, k: int 
         "seed": settings.seed,
         "samples": settings.rollout.leaves,
         "temperature": settings.policy.temperature,
-        "panel": {"name": panel.name, "tasks": len(panel.tasks), "sha256": panel.sha256},
+        "panel": {
+            "name": panel.name,
+            "tasks": len(panel.tasks),
+            "sha256": panel.sha256,
+        },
         **msgspec.to_builtins(summarise(rows)),
         **chances,
-        "ledger": msgspec.to_builtins(sum((row.ledger for row in rows if row.ledger), Ledger())),
+        "ledger": msgspec.to_builtins(
+            sum((row.ledger for row in rows if row.ledger), Ledger())
+        ),
     }

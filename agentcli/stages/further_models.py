@@ -1,4 +1,6 @@
-"""The further models of an exploration method, a judge for instance: checked in a plan, and opened beside the policy."""
+"""The further models of an exploration method, a judge for instance: checked in a plan,
+and opened beside the policy.
+"""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,16 +22,22 @@ from agentcli.stages.threads import use_threads
 def check_further_models(settings: Settings) -> None:
     """Refuse what could not be opened.
 
-    Raises UsageError for an unknown kind of policy, and for a model or a server that is not named, and what `check_model` raises.
+    Raises UsageError for an unknown kind of policy, and for a model or a server that is
+    not named, and what `check_model` raises.
     """
     for name, chosen in settings.rollout.further_models.items():
         setting = f"rollout.{name}"
         if chosen.kind not in policy_names():
-            raise UsageError(f"{setting}.kind: no policy {chosen.kind!r}; {nearest(chosen.kind, policy_names())}")
+            raise UsageError(
+                f"{setting}.kind: no policy {chosen.kind!r}; "
+                f"{nearest(chosen.kind, policy_names())}"
+            )
         if chosen.kind == "openai":
             if chosen.endpoint.base_url is None:
                 base_url = f"{setting}.endpoint.base_url"
-                raise UsageError(f"{base_url}: is not set; name the server with --set {base_url}=URL")
+                raise UsageError(
+                    f"{base_url}: is not set; name the server with --set {base_url}=URL"
+                )
             continue
         model = f"{setting}.model"
         if chosen.kind == "transformers" and chosen.model is None:
@@ -39,17 +47,28 @@ def check_further_models(settings: Settings) -> None:
 
 def names_of(settings: Settings) -> dict[str, str | None]:
     """The models in use, by the path of their setting."""
-    return {f"rollout.{name}": chosen.model for name, chosen in settings.rollout.further_models.items()}
+    return {
+        f"rollout.{name}": chosen.model
+        for name, chosen in settings.rollout.further_models.items()
+    }
 
 
 def further_sources(settings: Settings) -> list[Path]:
     """The directories of the further models, those that there are."""
-    return [path for chosen in settings.rollout.further_models.values() for path in model_sources(chosen.model)]
+    return [
+        path
+        for chosen in settings.rollout.further_models.values()
+        for path in model_sources(chosen.model)
+    ]
 
 
 @asynccontextmanager
-async def open_further_models(settings: Settings, world: World, pool: EnginePool) -> AsyncIterator[dict[str, Policy]]:
-    """Open all of them for the block only. Raises what opening a policy raises, with the setting before it."""
+async def open_further_models(
+    settings: Settings, world: World, pool: EnginePool
+) -> AsyncIterator[dict[str, Policy]]:
+    """Open all of them for the block only. Raises what opening a policy raises, with
+    the setting before it.
+    """
     async with AsyncExitStack() as stack:
         models = dict[str, Policy]()
         for name, chosen in settings.rollout.further_models.items():
@@ -61,7 +80,11 @@ async def open_further_models(settings: Settings, world: World, pool: EnginePool
         yield models
 
 
-def _opened(settings: Settings, chosen: PolicySettings, world: World, pool: EnginePool) -> Policy:
+def _opened(
+    settings: Settings, chosen: PolicySettings, world: World, pool: EnginePool
+) -> Policy:
     if chosen.model is not None and chosen.kind != "openai":
         use_threads(settings.threads)
-    return make_policy(msgspec.structs.replace(settings, policy=chosen), world, pool, chosen.model)
+    return make_policy(
+        msgspec.structs.replace(settings, policy=chosen), world, pool, chosen.model
+    )

@@ -1,13 +1,22 @@
-"""The frame of every stage that samples: grow what is owed, in order, and store each result as it comes.
+"""The frame of every stage that samples: grow what is owed, in order, and store each
+result as it comes.
 
-A Grower makes one tree of one task. A tree depends on the seed, the task, the settings and the model alone, so a grower may
-work in this process or on other machines; order, budget, files and resuming stay here.
+A Grower makes one tree of one task. A tree depends on the seed, the task, the settings
+and the model alone, so a grower may work in this process or on other machines; order,
+budget, files and resuming stay here.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
@@ -86,7 +95,15 @@ class LocalGrower:
     async def grow(self, job: Seedling) -> TimedTree:
         """Grow a tree. Raises what the method raises: a wrong setting, a fault of ours."""
         begun = time.perf_counter()
-        actor = Actor(job.task, self._pool, self._policy, self._world, self._settings, job.seed, self._models)
+        actor = Actor(
+            job.task,
+            self._pool,
+            self._policy,
+            self._world,
+            self._settings,
+            job.seed,
+            self._models,
+        )
         tree = await self._explore(actor, self._settings.rollout)
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
@@ -98,17 +115,27 @@ class LocalGrower:
 
 
 @asynccontextmanager
-async def local_grower(plan: SamplingPlan, workshop: Workshop | None = None) -> AsyncIterator[LocalGrower]:
-    """Start engines and load the models, all for the block only, or take those of a loop's `workshop`."""
+async def local_grower(
+    plan: SamplingPlan, workshop: Workshop | None = None
+) -> AsyncIterator[LocalGrower]:
+    """Start engines and load the models, all for the block only, or take those of a
+    loop's `workshop`.
+    """
     settings = plan.settings
     async with AsyncExitStack() as stack:
         if workshop is None:
             pool = await stack.enter_async_context(EnginePool(settings.environment))
-            policy = await stack.enter_async_context(open_policy(settings, plan.world, pool, plan.model))
-            models = await stack.enter_async_context(open_further_models(settings, plan.world, pool))
+            policy = await stack.enter_async_context(
+                open_policy(settings, plan.world, pool, plan.model)
+            )
+            models = await stack.enter_async_context(
+                open_further_models(settings, plan.world, pool)
+            )
         else:
             pool = workshop.pool
-            policy = await stack.enter_async_context(workshop.policy(settings, plan.world, plan.model))
+            policy = await stack.enter_async_context(
+                workshop.policy(settings, plan.world, plan.model)
+            )
             models = await workshop.further_models(settings, plan.world)
         yield LocalGrower(plan.world, pool, policy, settings, models=models)
 
@@ -116,7 +143,8 @@ async def local_grower(plan: SamplingPlan, workshop: Workshop | None = None) -> 
 async def in_order(
     jobs: Iterable[JobT], work: Callable[[JobT], Awaitable[WorkT]], ahead: int
 ) -> AsyncGenerator[WorkT, None]:
-    """Results in the order of the jobs, with at most `ahead` jobs begun and not yet handed on.
+    """Results in the order of the jobs, with at most `ahead` jobs begun and not yet
+    handed on.
 
     When a job raises, the others are cancelled and its error goes on.
     """
@@ -126,7 +154,9 @@ async def in_order(
         while running:
             yield await running[0]
             running.popleft()
-            running.extend(asyncio.ensure_future(work(job)) for job in islice(waiting, 1))
+            running.extend(
+                asyncio.ensure_future(work(job)) for job in islice(waiting, 1)
+            )
     finally:
         for task in running:
             task.cancel()
@@ -134,12 +164,17 @@ async def in_order(
 
 
 async def grow(
-    grower: Grower, jobs: Iterable[Seedling], concurrency: int, allowance: Allowance | None = None
+    grower: Grower,
+    jobs: Iterable[Seedling],
+    concurrency: int,
+    allowance: Allowance | None = None,
 ) -> AsyncGenerator[TimedTree, None]:
-    """Grow one tree per job, `concurrency` at a time, in the order of the jobs. A slow tree holds up no other.
+    """Grow one tree per job, `concurrency` at a time, in the order of the jobs. A slow
+    tree holds up no other.
 
-    With an `allowance` it ends before the first tree that is not paid for; the few that were begun beyond it because
-    those before them cost more than expected are thrown away.
+    With an `allowance` it ends before the first tree that is not paid for; the few that
+    were begun beyond it because those before them cost more than expected are thrown
+    away.
     """
     limit = asyncio.Semaphore(concurrency)
 
@@ -155,7 +190,9 @@ async def grow(
 
     async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
         async for grown in results:
-            if grown is None or (allowance is not None and not allowance.pays(grown.tree.task)):
+            if grown is None or (
+                allowance is not None and not allowance.pays(grown.tree.task)
+            ):
                 return
             yield grown
 
@@ -187,7 +224,8 @@ async def harvest(
     results: AsyncGenerator[ResultT, None],
     store: Callable[[ResultT], bool],
 ) -> int:
-    """Store results as they come, until the total is reached or there are no more; how many are done then.
+    """Store results as they come, until the total is reached or there are no more; how
+    many are done then.
 
     `store` writes a result and says whether it counts; the bar moves for those that do.
     """

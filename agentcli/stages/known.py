@@ -1,6 +1,7 @@
 """Whether a layer of settings holds known keys and values of the right type.
 
-An error names the file, variable or option that holds the layer, the dotted key, and the nearest name or the choices.
+An error names the file, variable or option that holds the layer, the dotted key, and
+the nearest name or the choices.
 """
 
 import math
@@ -24,7 +25,8 @@ from agentcli.registry import closest
 def check(place: str, layer: Mapping[str, Any], method: str) -> None:
     """Refuse an unknown key, a wrong type, or a number that no record can hold.
 
-    `method` is the exploration method where the layer itself names none. Raises UsageError "place: dotted.key: what is wrong".
+    `method` is the exploration method where the layer itself names none. Raises
+    UsageError "place: dotted.key: what is wrong".
     """
     method = method_of(layer, otherwise=method)
     kind = settings_class(method)
@@ -33,16 +35,31 @@ def check(place: str, layer: Mapping[str, Any], method: str) -> None:
         msgspec.convert(layer, kind)
         _refuse_absurd(place, layer, "")
     except RecursionError as error:
-        raise UsageError(f"{place}: holds a value that contains itself, or is nested without end") from error
+        raise UsageError(
+            f"{place}: holds a value that contains itself, or is nested without end"
+        ) from error
     except msgspec.ValidationError as error:
-        message, _, path = str(error).replace("`", "").replace("at key in $", "at $").partition(" - at $.")
+        message, _, path = (
+            str(error)
+            .replace("`", "")
+            .replace("at key in $", "at $")
+            .partition(" - at $.")
+        )
         choices = _choices(kind, path)
-        expected = f"expected one of {', '.join(choices)}" if choices else message[:1].lower() + message[1:]
+        expected = (
+            f"expected one of {', '.join(choices)}"
+            if choices
+            else message[:1].lower() + message[1:]
+        )
         raise UsageError(f"{place}: {path}: {expected}") from error
 
 
-def without_foreign(layer: Mapping[str, Any], method: str) -> tuple[dict[str, Any], list[str]]:
-    """The layer without the settings that other exploration methods have and `method` has not, and the paths of these."""
+def without_foreign(
+    layer: Mapping[str, Any], method: str
+) -> tuple[dict[str, Any], list[str]]:
+    """The layer without the settings that other exploration methods have and `method`
+    has not, and the paths of these.
+    """
     kept = dict(layer)
     foreign = []
     for section, kind in (("rollout", rollout_class), ("evaluation", evaluation_class)):
@@ -50,8 +67,12 @@ def without_foreign(layer: Mapping[str, Any], method: str) -> tuple[dict[str, An
         if not isinstance(values, Mapping):
             continue
         names = kind(method).__struct_fields__
-        others = {name for name in values if name not in names and methods_with(str(name))}
-        kept[section] = {name: value for name, value in values.items() if name not in others}
+        others = {
+            name for name in values if name not in names and methods_with(str(name))
+        }
+        kept[section] = {
+            name: value for name, value in values.items() if name not in others
+        }
         foreign += [f"{section}.{name}" for name in sorted(others)]
     return kept, foreign
 
@@ -64,7 +85,9 @@ class _Keys:
         self._kind = kind
         self._method = method
 
-    def refuse_unknown(self, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str) -> None:
+    def refuse_unknown(
+        self, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str
+    ) -> None:
         """Raises UsageError for the first unknown key of a section, or of one below it."""
         fields = {field.name: field.type for field in msgspec.structs.fields(section)}
         for key, value in layer.items():
@@ -72,7 +95,8 @@ class _Keys:
             if key not in fields:
                 self._refuse_other_methods(path)
                 raise UsageError(
-                    f"{self._place}: no setting {path!r}; {self._suggestion(str(key), above, list(fields))}"
+                    f"{self._place}: no setting {path!r}; "
+                    f"{self._suggestion(str(key), above, list(fields))}"
                 )
             inner = section_in(fields[key])
             if inner is not None and isinstance(value, Mapping):
@@ -85,15 +109,21 @@ class _Keys:
             return
         methods = methods_with(key)
         if section == "evaluation":
-            methods = [name for name in methods if key in evaluation_class(name).__struct_fields__]
+            methods = [
+                name
+                for name in methods
+                if key in evaluation_class(name).__struct_fields__
+            ]
         if methods:
             raise UsageError(
-                f"{self._place}: {path}: {self._method} has no such setting; add --method {' or '.join(methods)}, or "
-                "leave it out"
+                f"{self._place}: {path}: {self._method} has no such setting; add "
+                f"--method {' or '.join(methods)}, or leave it out"
             )
 
     def _suggestion(self, key: str, above: str, siblings: list[str]) -> str:
-        """The nearest name: among the section's own, then the same name in another section, then anywhere."""
+        """The nearest name: among the section's own, then the same name in another
+        section, then anywhere.
+        """
         everywhere = list(_paths(self._kind, ""))
         elsewhere = [path for path in everywhere if path.rpartition(".")[2] == key]
         near = closest(key, siblings)
@@ -101,8 +131,13 @@ class _Keys:
             return f"did you mean {above}{near}?"
         near = closest(key, names_of_methods()) if above == "rollout." else None
         if near:
-            return f"did you mean {above}{near}, with --method {' or '.join(methods_with(near))}?"
-        near = closest(f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7)
+            return (
+                f"did you mean {above}{near}, with --method "
+                f"{' or '.join(methods_with(near))}?"
+            )
+        near = closest(
+            f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7
+        )
         if near:
             return f"did you mean {near}?"
         return f"there are {', '.join(above + name for name in siblings)}"
@@ -125,20 +160,30 @@ def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
 
 
 def _choices(settings: type[msgspec.Struct], path: str) -> tuple[str, ...]:
-    """The values that a Literal setting, or each of a list of them, may have; empty for any other."""
+    """The values that a Literal setting, or each of a list of them, may have; empty for
+    any other.
+    """
     kind: Any = settings
     for key in path.partition("[")[0].split("."):
         section = section_in(kind)
-        types = {field.name: field.type for field in msgspec.structs.fields(section)} if section else {}
+        types = (
+            {field.name: field.type for field in msgspec.structs.fields(section)}
+            if section
+            else {}
+        )
         kind = types.get(key)
     if "[" in path and get_origin(kind) is list:
         (kind,) = get_args(kind)
-    literal = next((one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None)
+    literal = next(
+        (one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None
+    )
     return get_args(literal)
 
 
 def _refuse_absurd(place: str, value: Any, path: str) -> None:
-    """Raises UsageError for a number that no record can hold, where a setting takes anything (credit, environment.options)."""
+    """Raises UsageError for a number that no record can hold, where a setting takes
+    anything (credit, environment.options).
+    """
     if isinstance(value, Mapping):
         for key, inner in value.items():
             _refuse_absurd(place, inner, f"{path}.{key}".lstrip("."))

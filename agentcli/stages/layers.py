@@ -1,7 +1,9 @@
-"""Settings from layers: defaults, or what a run recorded, then preset, files, environment variables, --set and flags.
+"""Settings from layers: defaults, or what a run recorded, then preset, files,
+environment variables, --set and flags.
 
-Every layer is a nested mapping that is checked by itself (known.py), so that an error names the place that holds it. Later layers
-win (merging.py). Nothing here knows which command asks, nor whether a value makes sense in a world: the stages check that.
+Every layer is a nested mapping that is checked by itself (known.py), so that an error
+names the place that holds it. Later layers win (merging.py). Nothing here knows which
+command asks, nor whether a value makes sense in a world: the stages check that.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,13 +51,19 @@ def resolve(
 ) -> Settings:
     """The settings of one command.
 
-    Precedence: defaults or `base` (what a run recorded) < preset < `files` left to right < AGENTCLI_* in `environ` <
-    `sets` ("path=value", the value in YAML) and `flags` (dotted path -> value, only those that were given). `names` says how
-    the option for a path is written. `note` gets a line for what a change of method or world leaves out.
-    Raises UsageError for an unknown key, a wrong type, one path in both `sets` and `flags`, or a setting of the user's own for
-    a method that a later layer replaces; DataError for a `base` that this version cannot read.
+    Precedence: defaults or `base` (what a run recorded) < preset < `files` left to
+    right < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and
+    `flags` (dotted path -> value, only those that were given). `names` says how the
+    option for a path is written. `note` gets a line for what a change of method or
+    world leaves out. Raises UsageError for an unknown key, a wrong type, one path in
+    both `sets` and `flags`, or a setting of the user's own for a method that a later
+    layer replaces; DataError for a `base` that this version cannot read.
     """
-    layers = [] if base is None else [Layer(RECORDED, [(RECORDED, msgspec.to_builtins(base))], own=False)]
+    layers = (
+        []
+        if base is None
+        else [Layer(RECORDED, [(RECORDED, msgspec.to_builtins(base))], own=False)]
+    )
     if preset is not None:
         path = find_preset(preset)
         layers.append(Layer(str(path), [(str(path), read_yaml(path))], own=False))
@@ -79,7 +87,9 @@ def resolve(
 
 
 def presets_folder() -> Path:
-    """Folder of the shipped presets: inside the installed package, or beside it in a checkout."""
+    """Folder of the shipped presets: inside the installed package, or beside it in a
+    checkout.
+    """
     packaged = PACKAGE / "presets"
     return packaged if packaged.is_dir() else PACKAGE.parent / "presets"
 
@@ -90,7 +100,9 @@ def list_presets() -> list[Path]:
 
 
 def find_preset(name: str) -> Path:
-    """A shipped preset by name, or any file by its path. Raises UsageError with the nearest name."""
+    """A shipped preset by name, or any file by its path. Raises UsageError with the
+    nearest name.
+    """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
     known = {path.stem: path for path in list_presets()}
@@ -100,9 +112,11 @@ def find_preset(name: str) -> Path:
 
 
 def _for_method(layer: Layer, method: str, notes: list[str]) -> Layer:
-    """The layer without what only other exploration methods have, so that one file can serve every stage.
+    """The layer without what only other exploration methods have, so that one file can
+    serve every stage.
 
-    `notes` get a line for what is left out. Options, and a layer that names its own method, are taken at their word.
+    `notes` get a line for what is left out. Options, and a layer that names its own
+    method, are taken at their word.
     """
     if layer.place == OPTIONS:
         return layer
@@ -111,7 +125,10 @@ def _for_method(layer: Layer, method: str, notes: list[str]) -> Layer:
         if method_of(values, otherwise="") == "":
             values, foreign = without_foreign(values, method)
             if foreign:
-                notes.append(f"{place}: leaves out {', '.join(foreign)}, which rollout.method {method} does not have")
+                notes.append(
+                    f"{place}: leaves out {', '.join(foreign)}, which rollout.method "
+                    f"{method} does not have"
+                )
         parts.append((place, values))
     return layer._replace(parts=parts)
 
@@ -124,12 +141,17 @@ def _check_all(layers: Sequence[Layer], method: str) -> None:
                 check(place, values, method)
     except UsageError as error:
         if str(error).startswith(RECORDED):
-            raise DataError(f"{error}; name the settings with --preset or -c instead of inheriting them") from error
+            raise DataError(
+                f"{error}; name the settings with --preset or -c instead of "
+                "inheriting them"
+            ) from error
         raise
 
 
 def _last_method(parts: Sequence[Part]) -> str:
-    """The last exploration method that is named. Raises UsageError for any that does not exist."""
+    """The last exploration method that is named. Raises UsageError for any that does
+    not exist.
+    """
     method = Settings().rollout.method
     for place, values in parts:
         method = method_of(values, otherwise=method)
@@ -147,7 +169,9 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Part]:
             yield name, _nest(path, parse_value(name, environ[name]))
 
 
-def _from_options(sets: Sequence[str], flags: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[Part]:
+def _from_options(
+    sets: Sequence[str], flags: Mapping[str, Any], names: Mapping[str, str]
+) -> Iterator[Part]:
     """Raises UsageError for a setting that is given in both ways."""
     assignments = [_from_set(text) for text in sets]
     yield from assignments
@@ -155,14 +179,19 @@ def _from_options(sets: Sequence[str], flags: Mapping[str, Any], names: Mapping[
         option = f"{names.get(path, f'option {path}')} {shown(value)}"
         for place, values in assignments:
             if _holds(values, path.split(".")):
-                raise UsageError(f"{place.partition('=')[0]} and {option} say the same thing; keep one of them")
+                raise UsageError(
+                    f"{place.partition('=')[0]} and {option} say the same thing; keep "
+                    "one of them"
+                )
         yield option, _nest(path, value)
 
 
 def _from_set(text: str) -> Part:
     path, equals, value = text.partition("=")
     if not equals or not path:
-        raise UsageError(f"--set {text}: write path=value, for instance --set rollout.leaves=4")
+        raise UsageError(
+            f"--set {text}: write path=value, for instance --set rollout.leaves=4"
+        )
     return f"--set {text}", _nest(path, parse_value(f"--set {text}", value))
 
 
@@ -174,4 +203,8 @@ def _nest(path: str, value: Any) -> dict[str, Any]:
 
 
 def _holds(layer: Any, path: list[str]) -> bool:
-    return not path or (isinstance(layer, dict) and path[0] in layer and _holds(layer[path[0]], path[1:]))
+    return not path or (
+        isinstance(layer, dict)
+        and path[0] in layer
+        and _holds(layer[path[0]], path[1:])
+    )

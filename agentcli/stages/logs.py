@@ -1,8 +1,10 @@
-"""RUN/logs/: one file per attempt of a stage, with what the terminal showed and what it did not.
+"""RUN/logs/: one file per attempt of a stage, with what the terminal showed and what it
+did not.
 
-A line is time (UTC), level and text: the command, progress every half minute, notes, and how the attempt ended, an error with
-its traceback. A killed process leaves a log without an end. Nothing is written before the stage writes
-its first output; lines from before then are kept and written first.
+A line is time (UTC), level and text: the command, progress every half minute, notes,
+and how the attempt ended, an error with its traceback. A killed process leaves a log
+without an end. Nothing is written before the stage writes its first output; lines from
+before then are kept and written first.
 """
 
 import asyncio
@@ -77,7 +79,13 @@ class Logged:
         self._successes = 0.0
         self._judged = 0
 
-    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
+    def start(
+        self,
+        description: str,
+        total: int | None,
+        done: int = 0,
+        success: float | None = None,
+    ) -> None:
         self._progress.start(description, total, done, success)
         self._description = description
         self._total = total
@@ -90,7 +98,12 @@ class Logged:
         before = f", {done} done before" if done else ""
         self._log.line(f"{description}: start{before}")
 
-    def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
         self._progress.advance(n, success, figures)
         self._figures = dict(figures or self._figures)
         self._done += n

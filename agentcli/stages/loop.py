@@ -1,8 +1,10 @@
-"""run: the loop rollout -> assign-credit -> train, in one process, one folder per iteration.
+"""run: the loop rollout -> assign-credit -> train, in one process, one folder per
+iteration.
 
-Each iteration calls the very stages that the separate commands call, on the same files, so both ways leave the same
-trees, credit and checkpoints; only the engine processes stay alive in between, and the policy where it can take other
-weights. A killed loop goes on at the stage that has no manifest entry yet.
+Each iteration calls the very stages that the separate commands call, on the same files,
+so both ways leave the same trees, credit and checkpoints; only the engine processes
+stay alive in between, and the policy where it can take other weights. A killed loop
+goes on at the stage that has no manifest entry yet.
 """
 
 import asyncio
@@ -40,7 +42,11 @@ from agentcli.stages.sampling import (
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
-from agentcli.stages.train import refuse_adapter_beside_model, refuse_greedy, with_aggregate
+from agentcli.stages.train import (
+    refuse_adapter_beside_model,
+    refuse_greedy,
+    with_aggregate,
+)
 from agentcli.training.objectives import make_objective
 
 
@@ -67,11 +73,13 @@ class LoopPlan(SamplingPlan):
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     """`run.iterations` iterations below `out`; `out`/checkpoint names the last one's.
 
-    Raises UsageError without a model that can be trained, and for settings that its rollouts or its training refuse.
+    Raises UsageError without a model that can be trained, and for settings that its
+    rollouts or its training refuse.
     """
     if model is None or settings.policy.kind == "openai":
         raise UsageError(
-            f"run trains a policy that it loads itself, not {settings.policy.kind}; name one with --model DIR|ID"
+            f"run trains a policy that it loads itself, not {settings.policy.kind}; "
+            "name one with --model DIR|ID"
         )
     credit = credit_of(settings)
     refuse_adapter_beside_model(settings)
@@ -79,7 +87,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     refuse_shard(settings, "run")
     world = check_sampling(settings, model)
     panel = panel_for(world, settings.environment)
-    tasks = iteration_tasks(panel.tasks, settings.rollout.tasks_per_step, 0, settings.seed)
+    tasks = iteration_tasks(
+        panel.tasks, settings.rollout.tasks_per_step, 0, settings.seed
+    )
     run = RunDirectory(out)
     folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
     return LoopPlan(
@@ -99,7 +109,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     )
 
 
-def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: str | None) -> StageRecord:
+def run_loop(
+    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
+) -> StageRecord:
     """Plan and perform."""
     return carry_out(plan(settings, out, model=model), perform, invocation)
 
@@ -107,42 +119,61 @@ def run_loop(settings: Settings, out: Path, invocation: Invocation, *, model: st
 def perform(plan: LoopPlan, session: Session) -> StageRecord:
     """Write one run directory per iteration.
 
-    Raises UsageError when --overwrite would delete the model, and what loading its tokenizer raises, before anything is written.
+    Raises UsageError when --overwrite would delete the model, and what loading its
+    tokenizer raises, before anything is written.
     """
     settings = plan.settings
     out = plan.run.path
-    folders = [iteration_folder(out, number) for number in range(settings.run.iterations)]
-    if session.done and all(_finished(RunDirectory(folder), "train", "checkpoint") for folder in folders):
+    folders = [
+        iteration_folder(out, number) for number in range(settings.run.iterations)
+    ]
+    if session.done and all(
+        _finished(RunDirectory(folder), "train", "checkpoint") for folder in folders
+    ):
         return session.nothing_owed(session.done)
-    if session.invocation.overwrite and Path(plan.model).resolve().is_relative_to(out.resolve()):
+    if session.invocation.overwrite and Path(plan.model).resolve().is_relative_to(
+        out.resolve()
+    ):
         raise UsageError(
-            f"--overwrite would delete {plan.model}, the model to start from; name another --model, or another -o"
+            f"--overwrite would delete {plan.model}, the model to start from; name "
+            "another --model, or another -o"
         )
     load_tokenizer(plan.model)
     session.start()
     used = plan.used.train.aggregate
     if used != settings.train.aggregate:
-        session.progress.note(f"train.aggregate: {used}, which credit.method {settings.credit['method']} comes with")
+        session.progress.note(
+            f"train.aggregate: {used}, which credit.method "
+            f"{settings.credit['method']} comes with"
+        )
     history = asyncio.run(_iterate(plan, session))
     statistics = {"success": history, **({"aggregate": used} if used else {})}
-    return session.finish(latest=True, statistics=statistics, counts={"iterations": len(history)})
+    return session.finish(
+        latest=True, statistics=statistics, counts={"iterations": len(history)}
+    )
 
 
 def credit_of(settings: Settings) -> str | None:
-    """The credit method of every iteration, None where the objective reads no credit. Raises UsageError for a method or switch that
-    there is not, and for a method that needs what no rollout writes."""
+    """The credit method of every iteration, None where the objective reads no credit.
+    Raises UsageError for a method or switch that there is not, and for a method that
+    needs what no rollout writes.
+    """
     name, _, own = make_credit(settings.credit)
     if not make_objective(settings.train.objective).reads_credit:
         return None
     if known(name).needs_values:
         raise UsageError(
-            f"credit.method {name}: needs a critic's value of every step, and no policy stores one yet; choose a method without "
-            "a critic, for instance --set credit.method=grpo"
+            f"credit.method {name}: needs a critic's value of every step, and no "
+            "policy stores one yet; choose a method without a critic, for instance "
+            "--set credit.method=grpo"
         )
-    if getattr(own, "first_phase", "all") != "all" and not isinstance(settings.rollout, RootedRollout):
+    if getattr(own, "first_phase", "all") != "all" and not isinstance(
+        settings.rollout, RootedRollout
+    ):
         raise UsageError(
-            f"credit.first_phase: trees of rollout.method {settings.rollout.method} have no first phase; sample with "
-            f"{', '.join(methods_with('roots'))}, or take --set credit.first_phase=all"
+            f"credit.first_phase: trees of rollout.method {settings.rollout.method} "
+            f"have no first phase; sample with {', '.join(methods_with('roots'))}, or "
+            "take --set credit.first_phase=all"
         )
     return name
 
@@ -155,27 +186,41 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
     model = plan.model
     history = list[float]()
     progress.start("run", settings.run.iterations)
-    async with EnginePool(settings.environment) as pool, aclosing(Workshop(pool)) as workshop:
+    async with (
+        EnginePool(settings.environment) as pool,
+        aclosing(Workshop(pool)) as workshop,
+    ):
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
             counts = await _iteration(plan, session, folder, iteration, workshop, model)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
-            history.append(round(counts.get("success", 0) / max(1, counts.get("leaves", 0)), 4))
+            history.append(
+                round(counts.get("success", 0) / max(1, counts.get("leaves", 0)), 4)
+            )
             progress.advance(1, success=history[-1])
     progress.stop()
     return history
 
 
 async def _iteration(
-    plan: LoopPlan, session: Session, folder: Path, iteration: int, workshop: Workshop, model: str
+    plan: LoopPlan,
+    session: Session,
+    folder: Path,
+    iteration: int,
+    workshop: Workshop,
+    model: str,
 ) -> dict[str, int]:
-    """The stages of one iteration, each unless it is done; returns the rollout's counts.
+    """The stages of one iteration, each unless it is done; returns the rollout's
+    counts.
 
-    The objective says whether it reads credit, and whether its reference is the loop's start or the iteration's.
+    The objective says whether it reads credit, and whether its reference is the loop's
+    start or the iteration's.
     """
     replace = msgspec.structs.replace
-    settings = replace(plan.settings, rollout=replace(plan.settings.rollout, iteration=iteration))
+    settings = replace(
+        plan.settings, rollout=replace(plan.settings.rollout, iteration=iteration)
+    )
     run = RunDirectory(folder)
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
@@ -189,12 +234,17 @@ async def _iteration(
             inner.check()
             record = await grow_trees(rollout, inner, workshop, warn)
     name = credit_of(settings)
-    if name is not None and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
+    if name is not None and not _finished(
+        run, f"credit/{name}", f"credit/{name}.jsonl"
+    ):
         assign_credit(settings, folder, invocation)
     if not _finished(run, "train", "checkpoint"):
         anchored = make_objective(settings.train.objective).anchored(settings.train)
         reference = settings.train.reference or (plan.model if anchored else None)
-        tracking = replace(settings.tracking, name=settings.tracking.name or plan.run.path.resolve().name)
+        tracking = replace(
+            settings.tracking,
+            name=settings.tracking.name or plan.run.path.resolve().name,
+        )
         train = replace(settings.train, credit=name, reference=reference)
         update = plan_train(
             replace(settings, train=train, tracking=tracking),
@@ -213,12 +263,16 @@ def iteration_folder(out: Path, iteration: int) -> Path:
 
 
 def _finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
-    """The manifest entry of a stage that ended, as long as what it wrote is still there."""
+    """The manifest entry of a stage that ended, as long as what it wrote is still
+    there.
+    """
     return run.finished(stage) if (run.path / output).exists() else None
 
 
 def point_to(link: Path, target: Path) -> None:
-    """Let `link` be a symbolic link to `target` (relative to the link's folder), atomically."""
+    """Let `link` be a symbolic link to `target` (relative to the link's folder),
+    atomically.
+    """
     temporary = link.with_name(f".{link.name}.part")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target, target_is_directory=True)

@@ -1,7 +1,9 @@
-"""merge: the shards of a rollout or an evaluation become the run that the unsharded command would have written.
+"""merge: the shards of a rollout or an evaluation become the run that the unsharded
+command would have written.
 
-Shard I of N plays every N-th task of a panel with the seeds that the tasks have there, so the records of all shards, put in the
-panel's order, are those of the whole, byte for byte. What is merged can be resumed as the whole can be.
+Shard I of N plays every N-th task of a panel with the seeds that the tasks have there,
+so the records of all shards, put in the panel's order, are those of the whole, byte for
+byte. What is merged can be resumed as the whole can be.
 """
 
 from collections import Counter
@@ -52,7 +54,10 @@ class ShardRun(NamedTuple):
     def settings(self) -> Settings:
         """The settings of the whole: without the shard."""
         settings = resolve(None, (), {}, (), {}, base=self.record.settings)
-        return msgspec.structs.replace(settings, environment=msgspec.structs.replace(settings.environment, shard=None))
+        return msgspec.structs.replace(
+            settings,
+            environment=msgspec.structs.replace(settings.environment, shard=None),
+        )
 
     @property
     def records(self) -> Path:
@@ -60,13 +65,22 @@ class ShardRun(NamedTuple):
         return records_of(self.run, self.stage)
 
     def tasks(self) -> list[str]:
-        """The ids of its tasks, in order. Raises DataError for a damaged file, and where they are not those that it ended with."""
+        """The ids of its tasks, in order. Raises DataError for a damaged file, and
+        where they are not those that it ended with.
+        """
         if self.stage == "rollout":
-            tasks = dict.fromkeys(tree.task.id for tree in read_records(self.records, Tree))
+            tasks = dict.fromkeys(
+                tree.task.id for tree in read_records(self.records, Tree)
+            )
         else:
-            tasks = dict.fromkeys(row.task for row in read_records(self.records, Episode))
+            tasks = dict.fromkeys(
+                row.task for row in read_records(self.records, Episode)
+            )
         if panel_hash(tasks) != self.record.panel:
-            raise DataError(f"{self.records}: does not hold the tasks that the manifest names; repair it with --resume")
+            raise DataError(
+                f"{self.records}: does not hold the tasks that the manifest names; "
+                "repair it with --resume"
+            )
         return list(tasks)
 
 
@@ -86,7 +100,9 @@ class MergePlan(StagePlan):
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """The inputs of the whole: the shards' model and panel file, wherever they lie now."""
+        """The inputs of the whole: the shards' model and panel file, wherever they lie
+        now.
+        """
         return self.shards[0].record.inputs
 
     def counts(self) -> dict[str, int]:
@@ -96,8 +112,8 @@ class MergePlan(StagePlan):
 def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
     """One plan for every stage that the runs hold shards of, into `out`.
 
-    Raises UsageError for shards that are missing, given twice, not ended, or of unlike panels, settings or inputs; DataError for
-    damaged ones.
+    Raises UsageError for shards that are missing, given twice, not ended, or of unlike
+    panels, settings or inputs; DataError for damaged ones.
     """
     own = next((run for run in runs if run.resolve() == out.resolve()), None)
     if own is not None:
@@ -105,22 +121,37 @@ def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
     shards = [_shards_in(RunDirectory(run)) for run in runs]
     names = sorted({name for stages in shards for name in stages})
     for name in names:
-        lacking = next((run for run, stages in zip(runs, shards, strict=True) if name not in stages), None)
+        lacking = next(
+            (
+                run
+                for run, stages in zip(runs, shards, strict=True)
+                if name not in stages
+            ),
+            None,
+        )
         if lacking is not None:
-            raise UsageError(f"{lacking}: its shard of {name} is missing or has not ended; go on with it by --resume")
-    return [_plan(name, [stages[name] for stages in shards], RunDirectory(out)) for name in names]
+            raise UsageError(
+                f"{lacking}: its shard of {name} is missing or has not ended; go on "
+                "with it by --resume"
+            )
+    return [
+        _plan(name, [stages[name] for stages in shards], RunDirectory(out))
+        for name in names
+    ]
 
 
 def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
-    """The shards that have ended in a run, by stage. Raises UsageError where there is none."""
+    """The shards that have ended in a run, by stage. Raises UsageError where there is
+    none.
+    """
     shards = {}
     for name, record in run.load_manifest().stages.items():
         if "shard" in record.statistics:
             shards[name] = ShardRun(name, run, record, _extent(run, name, record))
     if not shards:
         raise UsageError(
-            f"{run.path}: holds no shard that has ended; go on with --resume, or write one with: agentcli rollout --shard I/N "
-            f"-o {run.path}"
+            f"{run.path}: holds no shard that has ended; go on with --resume, or "
+            f"write one with: agentcli rollout --shard I/N -o {run.path}"
         )
     return shards
 
@@ -130,7 +161,9 @@ def _extent(run: RunDirectory, stage: str, record: StageRecord) -> ShardExtent:
     try:
         return msgspec.convert(record.statistics["shard"], ShardExtent)
     except msgspec.ValidationError as error:
-        raise DataError(f"{run.manifest_path}: stages.{stage}.statistics.shard: {error}") from error
+        raise DataError(
+            f"{run.manifest_path}: stages.{stage}.statistics.shard: {error}"
+        ) from error
 
 
 def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
@@ -140,7 +173,10 @@ def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
     _refuse_incomplete(shards)
     tasks = interleaved([shard.tasks() for shard in shards])
     if panel_hash(tasks) != shards[0].whole.sha256:
-        raise DataError(f"{shards[0].run.path}: the shards do not make up the panel that their manifests name")
+        raise DataError(
+            f"{shards[0].run.path}: the shards do not make up the panel that their "
+            "manifests name"
+        )
     records = records_of(out, stage)
     return MergePlan(
         stage=stage,
@@ -148,7 +184,10 @@ def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
         settings=shards[0].settings,
         sections=sections,
         inputs={str(shard.shard): shard.records for shard in shards},
-        outputs=[records, out.seconds if stage == "rollout" else records.with_suffix(".json")],
+        outputs=[
+            records,
+            out.seconds if stage == "rollout" else records.with_suffix(".json"),
+        ],
         resumable=False,
         shards=shards,
         tasks=tasks,
@@ -163,30 +202,45 @@ def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> Non
         if (other.shard.count, other.whole) != (first.shard.count, first.whole):
             one = f"{first.run.path} is shard {first.shard} of panel {first.whole.name}"
             raise UsageError(
-                f"{one}, {other.run.path} shard {other.shard} of {other.whole.name}; merge shards of one panel"
+                f"{one}, {other.run.path} shard {other.shard} of {other.whole.name}; "
+                "merge shards of one panel"
             )
         difference = first_difference(settings, determining(other.settings, sections))
         if difference:
-            raise UsageError(f"{other.run.path}: other settings than {first.run.path}: {difference}; sample it again")
+            raise UsageError(
+                f"{other.run.path}: other settings than {first.run.path}: "
+                f"{difference}; sample it again"
+            )
         difference = other_inputs(first.record.inputs, other.record.inputs)
         if difference:
-            raise UsageError(f"{other.run.path}: other input than {first.run.path}: {difference}; sample it again")
+            raise UsageError(
+                f"{other.run.path}: other input than {first.run.path}: {difference}; "
+                "sample it again"
+            )
 
 
 def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
     """Raises UsageError for a shard that is given twice or missing."""
     for one, two in pairwise(shards):
         if one.shard == two.shard:
-            raise UsageError(f"shard {one.shard} is given twice: {one.run.path} and {two.run.path}; give it once")
+            raise UsageError(
+                f"shard {one.shard} is given twice: {one.run.path} and "
+                f"{two.run.path}; give it once"
+            )
     count = shards[0].shard.count
     given = {shard.shard.index for shard in shards}
     missing = next((index for index in range(1, count + 1) if index not in given), None)
     if missing is not None:
-        raise UsageError(f"shard {missing}/{count} is missing; sample it with --shard {missing}/{count}")
+        raise UsageError(
+            f"shard {missing}/{count} is missing; sample it with --shard "
+            f"{missing}/{count}"
+        )
 
 
 def perform(plan: MergePlan, session: Session) -> StageRecord | dict[str, Any]:
-    """Write the records of all shards in the panel's order, and count them. The seconds are the sum over the shards."""
+    """Write the records of all shards in the panel's order, and count them. The seconds
+    are the sum over the shards.
+    """
     session.start()
     records, beside = plan.outputs  # trees and seconds, or episodes and summary
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
@@ -194,10 +248,18 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | dict[str, Any]:
     for shard in plan.shards:
         seconds.update(shard.record.seconds)
     whole = plan.shards[0].whole
-    panel = make_panel(whole.name, "", [Task(id=task, world="", split="", kind="") for task in plan.tasks])
+    panel = make_panel(
+        whole.name,
+        "",
+        [Task(id=task, world="", split="", kind="") for task in plan.tasks],
+    )
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     if plan.stage == "rollout":
-        write_in_order([shard.run.seconds for shard in plan.shards if shard.run.seconds.exists()], plan.tasks, beside)
+        write_in_order(
+            [shard.run.seconds for shard in plan.shards if shard.run.seconds.exists()],
+            plan.tasks,
+            beside,
+        )
         return rollout.conclude(session, walked)
     summary = read_json(plan.shards[0].records.with_suffix(".json"), dict)
     k = max(map(int, summary["pass_at_k"])) if "pass_at_k" in summary else None

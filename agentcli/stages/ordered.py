@@ -1,4 +1,6 @@
-"""Record files whose lines are of tasks: trees, episodes, seconds. Brings them into a panel's order."""
+"""Record files whose lines are of tasks: trees, episodes, seconds. Brings them into a
+panel's order.
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -17,9 +19,11 @@ class _Head(msgspec.Struct):
 
 
 def write_in_order(sources: Sequence[Path], tasks: Iterable[str], out: Path) -> None:
-    """Write the lines of all sources to `out` in the order of the tasks, without holding them in memory.
+    """Write the lines of all sources to `out` in the order of the tasks, without
+    holding them in memory.
 
-    Lines of one task keep their order; lines of other tasks are left out. `out`, which may be a source, appears whole.
+    Lines of one task keep their order; lines of other tasks are left out. `out`, which
+    may be a source, appears whole.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")

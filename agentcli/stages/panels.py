@@ -19,7 +19,12 @@ TaskT = TypeVar("TaskT")
 
 def make_panel(name: str, world: str, tasks: list[Task]) -> Panel:
     """A panel and its hash."""
-    return Panel(name=name, world=world, tasks=tasks, sha256=panel_hash(task.id for task in tasks))
+    return Panel(
+        name=name,
+        world=world,
+        tasks=tasks,
+        sha256=panel_hash(task.id for task in tasks),
+    )
 
 
 def panel_hash(tasks: Iterable[str]) -> str:
@@ -28,9 +33,11 @@ def panel_hash(tasks: Iterable[str]) -> str:
 
 
 def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
-    """The panel that settings name: a file or a split, narrowed by `where`, then its first `tasks`.
+    """The panel that settings name: a file or a split, narrowed by `where`, then its
+    first `tasks`.
 
-    Raises DataError for a panel file that is damaged or of another world, UsageError when no task is left.
+    Raises DataError for a panel file that is damaged or of another world, UsageError
+    when no task is left.
     """
     if settings.panel is not None:
         panel = read_panel(Path(settings.panel), world.card.name)
@@ -41,10 +48,13 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         tasks = world.tasks(name)
     tasks = select(world, tasks, settings.where)[: settings.tasks]
     if not tasks:
-        narrowed = ",".join(f"{key}={'|'.join(values)}" for key, values in settings.where.items())
+        narrowed = ",".join(
+            f"{key}={'|'.join(values)}" for key, values in settings.where.items()
+        )
         why = f"by --where {narrowed}" if narrowed else "by environment.options"
         raise UsageError(
-            f"no task of {world.card.name} {name} is left {why}; `agentcli env panel` shows what another choice leaves"
+            f"no task of {world.card.name} {name} is left {why}; `agentcli env panel` "
+            "shows what another choice leaves"
         )
     return make_panel(name, world.card.name, tasks)
 
@@ -59,7 +69,9 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.index}/{self.count}"
 
     def part(self, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
-        """Every `count`-th task: all parts meet the same mixture of tasks where a panel is sorted by kind."""
+        """Every `count`-th task: all parts meet the same mixture of tasks where a panel
+        is sorted by kind.
+        """
         return tasks[self.index - 1 :: self.count]
 
 
@@ -69,18 +81,28 @@ def parse_shard(text: str | None) -> Shard | None:
         return None
     index, _, count = text.partition("/")
     if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
-        raise UsageError(f"environment.shard is {text!r}; write I/N with I from 1 to N, for instance --shard 3/8")
+        raise UsageError(
+            f"environment.shard is {text!r}; write I/N with I from 1 to N, for "
+            "instance --shard 3/8"
+        )
     return Shard(int(index), int(count))
 
 
 def shard_of(panel: Panel, shard: Shard | None) -> Panel:
-    """The shard's part of the panel; without a shard the panel. Raises UsageError for a part that holds no task."""
+    """The shard's part of the panel; without a shard the panel. Raises UsageError for a
+    part that holds no task.
+    """
     if shard is None:
         return panel
     tasks = list(shard.part(panel.tasks))
     if not tasks:
-        raise UsageError(f"environment.shard {shard}: the panel has only {len(panel.tasks)} tasks; take fewer shards")
-    return make_panel(f"{panel.name}/shard {shard.index} of {shard.count}", panel.world, tasks)
+        raise UsageError(
+            f"environment.shard {shard}: the panel has only {len(panel.tasks)} tasks; "
+            "take fewer shards"
+        )
+    return make_panel(
+        f"{panel.name}/shard {shard.index} of {shard.count}", panel.world, tasks
+    )
 
 
 def interleaved(parts: Sequence[Sequence[TaskT]]) -> list[TaskT]:
@@ -90,22 +112,35 @@ def interleaved(parts: Sequence[Sequence[TaskT]]) -> list[TaskT]:
 
 
 def read_panel(path: Path, world: str) -> Panel:
-    """A panel file whose hash matches and whose world is the one asked for. Raises DataError."""
+    """A panel file whose hash matches and whose world is the one asked for. Raises
+    DataError.
+    """
     panel = read_json(path, Panel)
     if make_panel(panel.name, panel.world, panel.tasks).sha256 != panel.sha256:
-        raise DataError(f"{path}: sha256: does not match its tasks; write it again with: agentcli env panel")
+        raise DataError(
+            f"{path}: sha256: does not match its tasks; write it again with: agentcli "
+            "env panel"
+        )
     if panel.world != world:
-        raise DataError(f"{path}: world: is {panel.world!r}, the command asks for {world!r}")
+        raise DataError(
+            f"{path}: world: is {panel.world!r}, the command asks for {world!r}"
+        )
     return panel
 
 
-def iteration_tasks(tasks: list[Task], per_step: int, iteration: int, seed: int) -> list[Task]:
+def iteration_tasks(
+    tasks: list[Task], per_step: int, iteration: int, seed: int
+) -> list[Task]:
     """The tasks of one iteration of `run`, none of them twice.
 
-    The panel is walked in a fresh seeded order each time round. Raises UsageError when it is smaller than one iteration.
+    The panel is walked in a fresh seeded order each time round. Raises UsageError when
+    it is smaller than one iteration.
     """
     if per_step > len(tasks):
-        raise UsageError(f"rollout.tasks_per_step is {per_step}, but the panel has only {len(tasks)} tasks")
+        raise UsageError(
+            f"rollout.tasks_per_step is {per_step}, but the panel has only "
+            f"{len(tasks)} tasks"
+        )
     lap, place = divmod(iteration, len(tasks) // per_step)
     order = list(tasks)
     random.Random(derive_seed(seed, "lap", lap)).shuffle(order)

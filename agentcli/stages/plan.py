@@ -1,7 +1,8 @@
 """A stage before its work: what it would read, write and leave alone.
 
-Every stage has two halves. `plan(...)` reads, checks, counts and refuses; it writes nothing, starts no process and loads no
-model. `perform(plan, session)` does the work. `--dry-run` prints the plan, and `--resume` compares it with the one begun.
+Every stage has two halves. `plan(...)` reads, checks, counts and refuses; it writes
+nothing, starts no process and loads no model. `perform(plan, session)` does the work.
+`--dry-run` prints the plan, and `--resume` compares it with the one begun.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +28,9 @@ SPEED_ONLY = {
     "train": ("save_every_updates",),
     "sft": ("save_every_updates",),
 }
-"""Settings that change how fast a result comes, not the result: a resumed stage may change them."""
+"""Settings that change how fast a result comes, not the result: a resumed stage may
+change them.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +58,9 @@ class StagePlan(ABC):
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """How much there is to do, for --dry-run. May read the inputs; raises DataError for damaged ones."""
+        """How much there is to do, for --dry-run. May read the inputs; raises DataError
+        for damaged ones.
+        """
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -92,10 +97,14 @@ def plain(value: Any) -> Any:
 
 
 def with_model(settings: Settings, model: str | None) -> Settings:
-    """Settings that name the model in use, for the manifest; the name of a served model (openai) is a setting already."""
+    """Settings that name the model in use, for the manifest; the name of a served model
+    (openai) is a setting already.
+    """
     if settings.policy.kind == "openai":
         return settings
-    return msgspec.structs.replace(settings, policy=msgspec.structs.replace(settings.policy, model=model))
+    return msgspec.structs.replace(
+        settings, policy=msgspec.structs.replace(settings.policy, model=model)
+    )
 
 
 def model_sources(model: str | None) -> list[Path]:
@@ -103,17 +112,24 @@ def model_sources(model: str | None) -> list[Path]:
     return [Path(model)] if model is not None and Path(model).is_dir() else []
 
 
-def check_model(model: str | None, setting: str = "policy.model", option: str = "--model") -> None:
-    """Refuse a model that cannot be loaded, by its files' headers. `setting` names it, and `option` says how to name another.
+def check_model(
+    model: str | None, setting: str = "policy.model", option: str = "--model"
+) -> None:
+    """Refuse a model that cannot be loaded, by its files' headers. `setting` names it,
+    and `option` says how to name another.
 
-    Raises MissingError for a name that can only be a path (a hub id has at most one slash) where there is nothing, DataError for
-    a directory whose weights are not whole.
+    Raises MissingError for a name that can only be a path (a hub id has at most one
+    slash) where there is nothing, DataError for a directory whose weights are not
+    whole.
     """
     if model is None:
         return
-    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(model).is_dir():
+    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(
+        model
+    ).is_dir():
         raise MissingError(
-            f"{setting}: no directory {model}; make one with agentcli sft, or name another with {option}"
+            f"{setting}: no directory {model}; make one with agentcli sft, or name "
+            f"another with {option}"
         )
     from agentcli.policies.load import check_weights
 
@@ -121,12 +137,15 @@ def check_model(model: str | None, setting: str = "policy.model", option: str = 
 
 
 def count_trees(path: Path) -> int:
-    """Trees in a file, each decoded and checked. Raises DataError for a damaged one, and where there is none."""
+    """Trees in a file, each decoded and checked. Raises DataError for a damaged one,
+    and where there is none.
+    """
     count = 0
     for count, tree in enumerate(read_records(path, Tree), 1):
         validate_tree(tree, f"{path}:{count}")
     if count == 0:
         raise DataError(
-            f"{path}: holds no trees; write some with: agentcli rollout (or demos) --resume -o {path.parent}"
+            f"{path}: holds no trees; write some with: agentcli rollout (or demos) "
+            f"--resume -o {path.parent}"
         )
     return count

@@ -1,4 +1,6 @@
-"""How a stage tells of its progress. The terminal's implementation is reports.progress; a script may pass Silent."""
+"""How a stage tells of its progress. The terminal's implementation is reports.progress;
+a script may pass Silent.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -7,11 +9,26 @@ from typing import Protocol
 class Progress(Protocol):
     """One bar at a time."""
 
-    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None:
-        """`done`: of the total, finished earlier; `success`: share of success among those."""
+    def start(
+        self,
+        description: str,
+        total: int | None,
+        done: int = 0,
+        success: float | None = None,
+    ) -> None:
+        """`done`: of the total, finished earlier; `success`: share of success among
+        those.
+        """
 
-    def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None:
-        """`success`: share of success among the n, for the running average. `figures`: the newest values, by name."""
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """`success`: share of success among the n, for the running average. `figures`:
+        the newest values, by name.
+        """
 
     def note(self, text: str) -> None: ...
 
@@ -21,13 +38,26 @@ class Progress(Protocol):
 class Silent:
     """Shows nothing."""
 
-    def start(self, description: str, total: int | None, done: int = 0, success: float | None = None) -> None: ...
-    def advance(self, n: int = 1, success: float | None = None, figures: Mapping[str, float] | None = None) -> None: ...
+    def start(
+        self,
+        description: str,
+        total: int | None,
+        done: int = 0,
+        success: float | None = None,
+    ) -> None: ...
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None: ...
     def note(self, text: str) -> None: ...
     def stop(self) -> None: ...
 
 
-def updates_bar(progress: Progress, description: str) -> Callable[[int, int, Mapping[str, float]], None]:
+def updates_bar(
+    progress: Progress, description: str
+) -> Callable[[int, int, Mapping[str, float]], None]:
     """A trainer's callback (updates done, updates in all, figures) that moves the bar.
 
     The first call, without figures, says where training begins.

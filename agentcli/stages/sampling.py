@@ -1,4 +1,6 @@
-"""What every stage that samples plans and opens: the world, the panel, the engines, the policy and the method's further models."""
+"""What every stage that samples plans and opens: the world, the panel, the engines, the
+policy and the method's further models.
+"""
 
 import time
 from collections.abc import AsyncIterator
@@ -18,7 +20,12 @@ from agentcli.policies.registry import make_policy, policy_names
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
-from agentcli.stages.further_models import check_further_models, further_sources, names_of, open_further_models
+from agentcli.stages.further_models import (
+    check_further_models,
+    further_sources,
+    names_of,
+    open_further_models,
+)
 from agentcli.stages.plan import StagePlan, check_model, model_sources
 from agentcli.stages.threads import use_threads
 
@@ -31,16 +38,21 @@ class SamplingPlan(StagePlan):
 
     world: World
     model: str | None
-    """Model directory or hub id; None for a policy without one, and for a server's own."""
+    """Model directory or hub id; None for a policy without one, and for a server's own.
+    """
     panel: Panel
     seed: int
     """Every tree's own seed derives from it."""
 
 
-def check_sampling(settings: Settings, model: str | None, world: World | None = None) -> World:
-    """The world of these settings (`world`, where it is made already), after refusing what would end the first tree.
+def check_sampling(
+    settings: Settings, model: str | None, world: World | None = None
+) -> World:
+    """The world of these settings (`world`, where it is made already), after refusing
+    what would end the first tree.
 
-    Raises UsageError for an unknown world, method, policy, budget or prompt style, and what `check_model` raises.
+    Raises UsageError for an unknown world, method, policy, budget or prompt style, and
+    what `check_model` raises.
     """
     check(settings)
     world = world or make_world(settings.environment)
@@ -62,14 +74,19 @@ def refuse_shard(settings: Settings, stage: str) -> None:
     """Raises UsageError for a shard of a panel that is not walked once."""
     if settings.environment.shard is not None:
         raise UsageError(
-            f"environment.shard {settings.environment.shard}: {stage} has no shards, rollout and evaluations have; leave it out"
+            f"environment.shard {settings.environment.shard}: {stage} has no shards, "
+            "rollout and evaluations have; leave it out"
         )
 
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
     """The directories of the models and the panel file, those that there are."""
     panel = settings.environment.panel
-    return [*model_sources(model), *further_sources(settings), *([Path(panel)] if panel is not None else [])]
+    return [
+        *model_sources(model),
+        *further_sources(settings),
+        *([Path(panel)] if panel is not None else []),
+    ]
 
 
 def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
@@ -77,15 +94,21 @@ def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | No
     return {"model": model, **names_of(settings)}
 
 
-def start_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> Policy:
-    """Load the policy; one with a model computes on `threads` torch threads. The caller closes it."""
+def start_policy(
+    settings: Settings, world: World, pool: EnginePool, model: str | None
+) -> Policy:
+    """Load the policy; one with a model computes on `threads` torch threads. The caller
+    closes it.
+    """
     if model is not None:
         use_threads(settings.threads)
     return make_policy(settings, world, pool, model)
 
 
 @asynccontextmanager
-async def open_policy(settings: Settings, world: World, pool: EnginePool, model: str | None) -> AsyncIterator[Policy]:
+async def open_policy(
+    settings: Settings, world: World, pool: EnginePool, model: str | None
+) -> AsyncIterator[Policy]:
     """Start the policy for the block only."""
     policy = start_policy(settings, world, pool, model)
     try:
@@ -97,7 +120,8 @@ async def open_policy(settings: Settings, world: World, pool: EnginePool, model:
 class Workshop:
     """The engines of a loop, its policy and its method's further models.
 
-    The policy stays up between iterations where it can take other weights, and the further models always.
+    The policy stays up between iterations where it can take other weights, and the
+    further models always.
     """
 
     def __init__(self, pool: EnginePool) -> None:
@@ -106,15 +130,21 @@ class Workshop:
         self._models: dict[str, Policy] | None = None
         self._closing = AsyncExitStack()
 
-    async def further_models(self, settings: Settings, world: World) -> dict[str, Policy]:
-        """The models of the loop's method, opened by its first rollout that owes something."""
+    async def further_models(
+        self, settings: Settings, world: World
+    ) -> dict[str, Policy]:
+        """The models of the loop's method, opened by its first rollout that owes
+        something.
+        """
         if self._models is None:
             opening = open_further_models(settings, world, self.pool)
             self._models = await self._closing.enter_async_context(opening)
         return self._models
 
     @asynccontextmanager
-    async def policy(self, settings: Settings, world: World, model: str | None) -> AsyncIterator[Policy]:
+    async def policy(
+        self, settings: Settings, world: World, model: str | None
+    ) -> AsyncIterator[Policy]:
         """The policy of one iteration. One that cannot be kept is closed at its end."""
         if self._policy is not None and model is not None:
             use_threads(settings.threads)
@@ -131,18 +161,22 @@ class Workshop:
                 await policy.close()
 
     async def aclose(self) -> None:
-        """Close the policy that was kept, and the further models. The engines are the caller's."""
+        """Close the policy that was kept, and the further models. The engines are the
+        caller's.
+        """
         async with self._closing:
             if self._policy is not None:
                 await self._policy.close()
 
 
 class Stopwatch:
-    """Where a sampling stage's time went, in seconds since construction; made and read in the event loop's thread.
+    """Where a sampling stage's time went, in seconds since construction; made and read
+    in the event loop's thread.
 
-    `sampling` is wall time, `policy` time inside the models, `environment` time inside the engines (these may overlap).
-    `orchestration` is all the rest: wall time in neither, or this thread's own CPU time (prompts, parsing, tokenising,
-    messages, records; for a policy without a model its thinking too) where that is more.
+    `sampling` is wall time, `policy` time inside the models, `environment` time inside
+    the engines (these may overlap). `orchestration` is all the rest: wall time in
+    neither, or this thread's own CPU time (prompts, parsing, tokenising, messages,
+    records; for a policy without a model its thinking too) where that is more.
     """
 
     def __init__(self, pool: EnginePool, *policies: Policy) -> None:
@@ -156,6 +190,13 @@ class Stopwatch:
 
     def seconds(self) -> dict[str, float]:
         """sampling, policy, environment, orchestration."""
-        wall, thread, policy, environment = (now - then for now, then in zip(self._now(), self._start, strict=True))
+        wall, thread, policy, environment = (
+            now - then for now, then in zip(self._now(), self._start, strict=True)
+        )
         rest = max(thread, wall - policy - environment)
-        return {"sampling": wall, "policy": policy, "environment": environment, "orchestration": rest}
+        return {
+            "sampling": wall,
+            "policy": policy,
+            "environment": environment,
+            "orchestration": rest,
+        }

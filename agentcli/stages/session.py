@@ -1,10 +1,10 @@
 """What every stage does around its work.
 
-It keeps other writers out, refuses or accepts existing output, remembers the settings it was begun with, keeps a log, and writes
-its manifest entry last.
+It keeps other writers out, refuses or accepts existing output, remembers the settings
+it was begun with, keeps a log, and writes its manifest entry last.
 
-Nothing is written, and nothing that --overwrite gives up is deleted, before there is something to write: a stage that
-fails on its inputs leaves the run as it was.
+Nothing is written, and nothing that --overwrite gives up is deleted, before there is
+something to write: a stage that fails on its inputs leaves the run as it was.
 """
 
 import logging
@@ -37,7 +37,9 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a stage was asked for: the command line for the manifest, what to do with output that exists, whom to tell."""
+    """How a stage was asked for: the command line for the manifest, what to do with
+    output that exists, whom to tell.
+    """
 
     command: list[str]
     resume: bool = False
@@ -46,7 +48,9 @@ class Invocation:
 
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:
-            raise UsageError("--resume and --overwrite exclude each other; give one of them")
+            raise UsageError(
+                "--resume and --overwrite exclude each other; give one of them"
+            )
 
 
 class Begun(msgspec.Struct):
@@ -61,7 +65,8 @@ class Begun(msgspec.Struct):
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
-    """All settings that `stage` was begun with in `run`, the model in use among them; None where they are not recorded.
+    """All settings that `stage` was begun with in `run`, the model in use among them;
+    None where they are not recorded.
 
     Raises DataError for a damaged file.
     """
@@ -70,10 +75,12 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
 
 
 class Session:
-    """One planned stage at work in its run directory: `with Session(plan, invocation) as session`.
+    """One planned stage at work in its run directory: `with Session(plan, invocation)
+    as session`.
 
-    What libraries print meanwhile goes to stderr: stdout is for results. Several processes of one training (torchrun) each have
-    a session; only the first of them locks and writes.
+    What libraries print meanwhile goes to stderr: stdout is for results. Several
+    processes of one training (torchrun) each have a session; only the first of them
+    locks and writes.
     """
 
     def __init__(self, plan: StagePlan, invocation: Invocation) -> None:
@@ -100,7 +107,10 @@ class Session:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         logging.getLogger("agentcli").removeHandler(self._notes)
         self._elsewhere.__exit__(kind, error, trace)
@@ -111,15 +121,18 @@ class Session:
     def check(self) -> None:
         """Refuse what must not be begun. Nobody else writes to the run from here on.
 
-        Raises UsageError when output exists and neither flag is given, when another command is writing there, or when a resumed
-        stage was begun with other settings or inputs (the first difference is named); and what `check_trackers` raises.
+        Raises UsageError when output exists and neither flag is given, when another
+        command is writing there, or when a resumed stage was begun with other settings
+        or inputs (the first difference is named); and what `check_trackers` raises.
         """
         if self.run.path.exists():
             self._hold()
         self._compare()
 
     def preview(self) -> None:
-        """Refuse what `check` refuses, without a lock of its own; say where a stage stands that is to be resumed."""
+        """Refuse what `check` refuses, without a lock of its own; say where a stage
+        stands that is to be resumed.
+        """
         refuse_held(self.run.path)
         self._compare()
         if self.invocation.resume:
@@ -132,39 +145,57 @@ class Session:
 
     @property
     def done(self) -> StageRecord | None:
-        """The manifest entry of this very stage when it is resumed after it had ended: nothing may be owed."""
+        """The manifest entry of this very stage when it is resumed after it had ended:
+        nothing may be owed.
+        """
         return self.run.finished(self.plan.stage) if self.invocation.resume else None
 
     def nothing_owed(self, record: ResultT) -> ResultT:
         """Say so, and hand back what was recorded."""
-        self.progress.note(f"{self.run.path}: {self.plan.stage} is complete, nothing is owed")
+        self.progress.note(
+            f"{self.run.path}: {self.plan.stage} is complete, nothing is owed"
+        )
         return record
 
     def start(self) -> None:
         """Begin to write; once is enough.
 
-        The stage no longer counts as done, what is replaced is deleted, and the settings are kept for --resume.
+        The stage no longer counts as done, what is replaced is deleted, and the
+        settings are kept for --resume.
 
-        Raises UsageError when another command has begun to write there since `check`, and what `check_trackers` raises.
+        Raises UsageError when another command has begun to write there since `check`,
+        and what `check_trackers` raises.
         """
         if not self._main or self._writing:
             return
         self._writing = True
         self._check_trackers()
         self._hold()
-        appeared = [path for path in self.plan.outputs if path.exists() and path not in self._existing]
+        appeared = [
+            path
+            for path in self.plan.outputs
+            if path.exists() and path not in self._existing
+        ]
         if appeared:
-            raise UsageError(f"{appeared[0]} has just been written by another command; write elsewhere with -o DIR")
+            raise UsageError(
+                f"{appeared[0]} has just been written by another command; write "
+                "elsewhere with -o DIR"
+            )
         self.run.forget_stage(self.plan.stage)
         if self.invocation.overwrite:
             for path in self._existing:
                 _delete(path)
-        write_json(self._begun, Begun(self.plan.determining, self.plan.hashes, plain(self.settings)))
+        write_json(
+            self._begun,
+            Begun(self.plan.determining, self.plan.hashes, plain(self.settings)),
+        )
         self._log.open()
 
     @contextmanager
     def appending(self, path: Path) -> Iterator[Callable[[msgspec.Struct], None]]:
-        """A function that appends records to `path`; the stage starts with the first of them."""
+        """A function that appends records to `path`; the stage starts with the first of
+        them.
+        """
         with ExitStack() as stack:
             writer: RecordWriter | None = None
 
@@ -178,8 +209,13 @@ class Session:
             yield write
 
     def finish(self, *, latest: bool = False, **fields: Any) -> StageRecord:
-        """Write the manifest entry, with which the stage counts as done. `latest`: runs/latest names this run from now on."""
-        seconds = {"wall": time.perf_counter() - self._clock, **fields.pop("seconds", {})}
+        """Write the manifest entry, with which the stage counts as done. `latest`:
+        runs/latest names this run from now on.
+        """
+        seconds = {
+            "wall": time.perf_counter() - self._clock,
+            **fields.pop("seconds", {}),
+        }
         record = StageRecord(
             command=self.invocation.command,
             settings=plain(self.settings),
@@ -206,22 +242,38 @@ class Session:
     def _compare(self) -> None:
         """Refuse output that exists unasked, and to go on otherwise than as begun."""
         self._existing = [path for path in self.plan.outputs if os.path.lexists(path)]
-        if self._existing and not self.invocation.resume and not self.invocation.overwrite:
-            go_on = "go on with --resume where it was interrupted, or " if self.plan.resumable else ""
-            raise UsageError(f"{self._existing[0]} exists; {go_on}replace it with --overwrite")
+        if (
+            self._existing
+            and not self.invocation.resume
+            and not self.invocation.overwrite
+        ):
+            go_on = (
+                "go on with --resume where it was interrupted, or "
+                if self.plan.resumable
+                else ""
+            )
+            raise UsageError(
+                f"{self._existing[0]} exists; {go_on}replace it with --overwrite"
+            )
         if self.invocation.resume and self._begun.exists():
             difference = self._difference(read_json(self._begun, Begun))
             if difference:
                 raise UsageError(
-                    f"{self.run.path}: --resume with other {difference}; go on as then, or use --overwrite"
+                    f"{self.run.path}: --resume with other {difference}; go on as "
+                    "then, or use --overwrite"
                 )
         elif self.resumed:
-            self.progress.note(f"{self._begun} is missing: taking the settings to be those of {self._existing[0]}")
+            self.progress.note(
+                f"{self._begun} is missing: taking the settings to be those of "
+                f"{self._existing[0]}"
+            )
         if not self.done:
             self._check_trackers()
 
     def _difference(self, begun: Begun) -> str | None:
-        """What differs from how the stage was begun. Inputs may lie elsewhere now, but must be the same in the same order."""
+        """What differs from how the stage was begun. Inputs may lie elsewhere now, but
+        must be the same in the same order.
+        """
         difference = first_difference(begun.settings, self.plan.determining)
         if difference:
             return f"settings than it was started with: {difference}"
@@ -236,16 +288,25 @@ class Session:
         return "was not begun; it would begin"
 
     def _check_trackers(self) -> None:
-        """Refuse trackers that could not start, where the stage has a tracking folder among its outputs."""
+        """Refuse trackers that could not start, where the stage has a tracking folder
+        among its outputs.
+        """
         tracking = self.settings.tracking
         if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
 
-            check_trackers(tracking, self.run.path if self.invocation.overwrite else self.run.tracking)
+            check_trackers(
+                tracking,
+                self.run.path if self.invocation.overwrite else self.run.tracking,
+            )
 
 
-def carry_out(plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocation: Invocation) -> ResultT:
-    """Perform a plan in a session of its own. Raises what Session.check and `perform` raise."""
+def carry_out(
+    plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocation: Invocation
+) -> ResultT:
+    """Perform a plan in a session of its own. Raises what Session.check and `perform`
+    raise.
+    """
     with Session(plan, invocation) as session:
         session.check()
         return perform(plan, session)
@@ -253,7 +314,9 @@ def carry_out(plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocat
 
 @contextmanager
 def rewriting(path: Path) -> Iterator[RecordWriter]:
-    """A writer whose records replace those of `path` at the end; when the block raises, all stays as it was."""
+    """A writer whose records replace those of `path` at the end; when the block raises,
+    all stays as it was.
+    """
     part = path.with_name(path.name + ".part")
     made = not path.parent.exists()
     try:
@@ -292,10 +355,14 @@ def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
 
 
 def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """The first value of nested settings that is another; one that only one side has at all comes last."""
+    """The first value of nested settings that is another; one that only one side has at
+    all comes last.
+    """
     if isinstance(old, dict) and isinstance(new, dict):
         for key in (*sorted(old.keys() & new.keys()), *sorted(old.keys() ^ new.keys())):
-            difference = first_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            difference = first_difference(
+                old.get(key), new.get(key), f"{path}.{key}" if path else key
+            )
             if difference:
                 return difference
         return None

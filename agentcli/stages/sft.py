@@ -26,14 +26,18 @@ class SftPlan(StagePlan):
     trees: list[Path]
     model: str
     entities: list[str]
-    """Words of the world that a tiny model's vocabulary must hold; empty for other models."""
+    """Words of the world that a tiny model's vocabulary must hold; empty for other
+    models.
+    """
 
     def counts(self) -> dict[str, int]:
         return {"demonstrations": sum(map(count_trees, self.trees))}
 
 
 def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
-    """Fine-tune `sft.model` on the trees of all `runs` together. Raises what `sources` and `check_model` raise."""
+    """Fine-tune `sft.model` on the trees of all `runs` together. Raises what `sources`
+    and `check_model` raise.
+    """
     directory = RunDirectory(out)
     trees, model = sources(settings, runs, directory)
     check_model(model)
@@ -47,29 +51,40 @@ def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
         outputs=directory.trained,
         trees=trees,
         model=model,
-        entities=entities_of(make_world(settings.environment)) if model == "tiny" else [],
+        entities=entities_of(make_world(settings.environment))
+        if model == "tiny"
+        else [],
     )
 
 
 def entities_of(world: World) -> list[str]:
-    """The names that a tiny tokenizer holds as whole tokens. A world without a tutor names none: the trees' own words do."""
+    """The names that a tiny tokenizer holds as whole tokens. A world without a tutor
+    names none: the trees' own words do.
+    """
     return world.vocabulary() if isinstance(world, Tutor) else []
 
 
-def sft(settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation) -> StageRecord:
+def sft(
+    settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation
+) -> StageRecord:
     """Plan and perform."""
     return carry_out(plan(settings, runs, out), perform, invocation)
 
 
 def perform(plan: SftPlan, session: Session) -> StageRecord:
-    """Write checkpoint/ and metrics.jsonl. Raises DataError for trees that are damaged or none."""
+    """Write checkpoint/ and metrics.jsonl. Raises DataError for trees that are damaged
+    or none.
+    """
     run = plan.run
     settings = plan.settings
     if session.done and run.checkpoint.exists():
         return session.nothing_owed(session.done)
     for path in plan.trees:
         if next(read_records(path, Tree), None) is None:
-            raise DataError(f"{path}: holds no trees; write some with: agentcli demos --resume -o {path.parent}")
+            raise DataError(
+                f"{path}: holds no trees; write some with: agentcli demos --resume -o "
+                f"{path.parent}"
+            )
 
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
@@ -98,18 +113,28 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     return record
 
 
-def sources(settings: Settings, runs: Sequence[Path], out: RunDirectory) -> tuple[list[Path], str]:
+def sources(
+    settings: Settings, runs: Sequence[Path], out: RunDirectory
+) -> tuple[list[Path], str]:
     """The trees file of every run, and the model to start from.
 
-    Raises UsageError when no model is named, when `out` would replace it, and for a run named twice; DataError for a run without
-    trees.
+    Raises UsageError when no model is named, when `out` would replace it, and for a run
+    named twice; DataError for a run without trees.
     """
     trees = [RunDirectory(find_run(run)).existing_trees() for run in runs]
     if len({path.resolve() for path in trees}) < len(trees):
-        raise UsageError(f"a run is named twice among {', '.join(map(str, runs))}; name each once")
+        raise UsageError(
+            f"a run is named twice among {', '.join(map(str, runs))}; name each once"
+        )
     model = settings.sft.model
     if model is None:
-        raise UsageError("sft.model is not set; name one with --model DIR|ID, or --model tiny to make one from scratch")
+        raise UsageError(
+            "sft.model is not set; name one with --model DIR|ID, or --model tiny to "
+            "make one from scratch"
+        )
     if out.checkpoint.resolve() == Path(model).resolve():
-        raise UsageError(f"{out.checkpoint} is the model that sft starts from; write elsewhere with -o DIR")
+        raise UsageError(
+            f"{out.checkpoint} is the model that sft starts from; write elsewhere "
+            "with -o DIR"
+        )
     return trees, model

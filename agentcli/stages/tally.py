@@ -1,7 +1,8 @@
 """Counts over sampled trees, and the warnings that a person should read.
 
-Counts go into the manifest whatever they are. A warning is for what makes the numbers mean something else than they seem to: a
-success of 0.00 is no verdict on a policy whose every response was cut.
+Counts go into the manifest whatever they are. A warning is for what makes the numbers
+mean something else than they seem to: a success of 0.00 is no verdict on a policy whose
+every response was cut.
 """
 
 from collections.abc import Iterator
@@ -24,18 +25,28 @@ EXCERPT = 160
 class Tally:
     """Counts and ledger over trees.
 
-    `responses` are the steps that nothing broke; one in several copies of the environment is one. `malformed_responses` and
-    `inadmissible_responses` are those of that Validity. `cut_responses` ended at policy.max_tokens, readable or not. `overlong`
-    trajectories failed because a prompt was longer than policy.max_prompt_tokens (rollout.overlong).
+    `responses` are the steps that nothing broke; one in several copies of the
+    environment is one. `malformed_responses` and `inadmissible_responses` are those of
+    that Validity. `cut_responses` ended at policy.max_tokens, readable or not.
+    `overlong` trajectories failed because a prompt was longer than
+    policy.max_prompt_tokens (rollout.overlong).
     """
 
     def __init__(self) -> None:
-        names = ("responses", "malformed_responses", "cut_responses", "inadmissible_responses", "overlong")
+        names = (
+            "responses",
+            "malformed_responses",
+            "cut_responses",
+            "inadmissible_responses",
+            "overlong",
+        )
         self.counts = dict.fromkeys(("trees", "leaves", *map(str, Outcome), *names), 0)
         self.ledger = Ledger()
         self.temperatures: dict[str, float] = {}
-        """For a policy that is a model: `temperature` T of its responses, which are drawn from softmax(logits / T), and
-        `logprob_temperature` of the distribution that their log-probabilities are of, where it gives any."""
+        """For a policy that is a model: `temperature` T of its responses, which are
+        drawn from softmax(logits / T), and `logprob_temperature` of the distribution
+        that their log-probabilities are of, where it gives any.
+        """
         self._errored_trees = 0
         self._error = ""
         self._malformed_and_cut = 0
@@ -48,7 +59,9 @@ class Tally:
     def add(self, tree: Tree) -> None:
         """Count one tree."""
         self.counts["trees"] += 1
-        errors = [step.error or "" for step in tree.steps if step.outcome is Outcome.ERRORED]
+        errors = [
+            step.error or "" for step in tree.steps if step.outcome is Outcome.ERRORED
+        ]
         if errors:
             self._errored_trees += 1
             self._error = self._error or errors[0]
@@ -68,9 +81,10 @@ class Tally:
     def statistics(self) -> dict[str, Any]:
         """Two figures for the manifest.
 
-        explore: share of the responses that reason in <explore>, the paper's trigger. siblings: steps that share the state they
-        leave, and the share of different actions among them: of all, of those at the initial state, of those at forks; None
-        where there is none.
+        explore: share of the responses that reason in <explore>, the paper's trigger.
+        siblings: steps that share the state they leave, and the share of different
+        actions among them: of all, of those at the initial state, of those at forks;
+        None where there is none.
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         return {
@@ -100,29 +114,37 @@ class Tally:
             self._first_malformed.setdefault(cut, step.response)
 
     def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
-        """One line each about responses, where more than half are malformed, prompts that were too long, and errors.
+        """One line each about responses, where more than half are malformed, prompts
+        that were too long, and errors.
 
-        `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT).
+        `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED,
+        NOT_KEPT).
         """
         malformed = self.counts["malformed_responses"]
         responses = self.counts["responses"]
         if 2 * malformed > responses:
-            share = f"{malformed} of {responses} responses ({malformed / responses:.0%}) held no readable action"
+            share = (
+                f"{malformed} of {responses} responses ({malformed / responses:.0%}) "
+                "held no readable action"
+            )
             yield f"warning: {share}{self._cause(settings)}"
         overlong = self.counts["overlong"]
         leaves = self.counts["leaves"]
         if overlong:
             limit = settings.policy.max_prompt_tokens
             yield (
-                f"warning: {overlong} of {leaves} trajectories failed because a prompt was longer than "
-                f"policy.max_prompt_tokens={limit} (rollout.overlong): raise it, or shorten prompts with --history"
+                f"warning: {overlong} of {leaves} trajectories failed because a "
+                f"prompt was longer than policy.max_prompt_tokens={limit} "
+                "(rollout.overlong): raise it, or shorten prompts with --history"
             )
         if self._errored_trees:
             of = f"{self._errored_trees} of {self.counts['trees']}"
             yield f"warning: {of} {errored}; the first: {_line(self._error)}"
 
     def _cause(self, settings: Settings) -> str:
-        """Why responses could not be read: most were cut, or the model does not know the form."""
+        """Why responses could not be read: most were cut, or the model does not know
+        the form.
+        """
         cut = self._malformed_and_cut
         limit = settings.policy.max_tokens
         mostly_cut = 2 * cut > self.counts["malformed_responses"]
@@ -130,9 +152,15 @@ class Tally:
         excerpt = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}..."
         first = f"; the first: {excerpt}"
         if mostly_cut:
-            more = f"begin again with --overwrite --set policy.max_tokens={4 * limit}, or more"
+            more = (
+                f"begin again with --overwrite --set policy.max_tokens={4 * limit}, "
+                "or more"
+            )
             return f", {cut} of them cut at policy.max_tokens={limit}: {more}{first}"
-        return f": does the model know the form that prompt.style={settings.prompt.style} asks for?{first}"
+        return (
+            ": does the model know the form that "
+            f"prompt.style={settings.prompt.style} asks for?{first}"
+        )
 
 
 def tally_of(trees: Path) -> Tally:
@@ -146,7 +174,9 @@ def tally_of(trees: Path) -> Tally:
 def share_of_success(tree: Tree) -> float:
     """Successful leaves over leaves."""
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-    return sum(outcome is Outcome.SUCCESS for outcome in outcomes) / max(1, len(outcomes))
+    return sum(outcome is Outcome.SUCCESS for outcome in outcomes) / max(
+        1, len(outcomes)
+    )
 
 
 def _line(text: str) -> str:

@@ -1,6 +1,8 @@
-"""A policy as teacher: it writes the reasoning that the steps of a given tree lack (000 App. B.4).
+"""A policy as teacher: it writes the reasoning that the steps of a given tree lack (000
+App. B.4).
 
-Steps are annotated independently of one another, from what the agent knew. A step for which no usable answer comes is masked.
+Steps are annotated independently of one another, from what the agent knew. A step for
+which no usable answer comes is masked.
 """
 
 import asyncio
@@ -36,7 +38,8 @@ class Teacher:
         """What the teacher is asked in, whatever the steps are written in."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
-        """All its steps, with seeds that derive from `key`; the teacher's tokens are added to the tree's ledger.
+        """All its steps, with seeds that derive from `key`; the teacher's tokens are
+        added to the tree's ledger.
 
         Raises PolicyError when the teacher could not be asked.
         """
@@ -64,8 +67,12 @@ class Teacher:
             answer = dialect.read(reply.text, moment)
             problem = answer.problem
             if answer.tag is not None and answer.reasoning is not None:
-                written = Answer(answer.tag, " ".join(answer.reasoning.split()), {1: action})
-                return _with_response(step, prompt, self._agent.write(written), answer.tag)
+                written = Answer(
+                    answer.tag, " ".join(answer.reasoning.split()), {1: action}
+                )
+                return _with_response(
+                    step, prompt, self._agent.write(written), answer.tag
+                )
         return msgspec.structs.replace(step, prompt=prompt, mask=NOT_ANNOTATED)
 
     def _request(self, dialect: Dialect, moment: Moment, seed: int) -> Request:
@@ -83,13 +90,23 @@ class Teacher:
 
 
 def _with_response(step: Step, prompt: str, response: str, tag: str) -> Step:
-    step = msgspec.structs.replace(step, token_ids=[], logprobs=[], temperature=1.0, logprob_temperature=1.0)
-    return msgspec.structs.replace(step, prompt=prompt, response=response, tag=tag, mask=None, stop=StopReason.NONE)
+    step = msgspec.structs.replace(
+        step, token_ids=[], logprobs=[], temperature=1.0, logprob_temperature=1.0
+    )
+    return msgspec.structs.replace(
+        step, prompt=prompt, response=response, tag=tag, mask=None, stop=StopReason.NONE
+    )
 
 
 def imitable(step: Step) -> bool:
-    """Whether a step is annotated: what `sft` would learn from, and what no teacher has managed before."""
-    sound = step.validity is Validity.VALID and step.action is not None and step.outcome is not Outcome.ERRORED
+    """Whether a step is annotated: what `sft` would learn from, and what no teacher has
+    managed before.
+    """
+    sound = (
+        step.validity is Validity.VALID
+        and step.action is not None
+        and step.outcome is not Outcome.ERRORED
+    )
     return sound and step.mask in (None, NOT_ANNOTATED)
 
 

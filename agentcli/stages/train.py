@@ -1,7 +1,9 @@
-"""train: trees and credit in, an updated checkpoint out. Which method gave the credit matters only where train.aggregate is not
-set: then the loss is averaged as that method's paper says. The trainer is told how, and knows no method.
+"""train: trees and credit in, an updated checkpoint out. Which method gave the credit
+matters only where train.aggregate is not set: then the loss is averaged as that
+method's paper says. The trainer is told how, and knows no method.
 
-What is learned from them is train.objective's business (training/objectives.py). One that reads no credit gets none.
+What is learned from them is train.objective's business (training/objectives.py). One
+that reads no credit gets none.
 """
 
 from dataclasses import dataclass
@@ -15,30 +17,47 @@ from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord
-from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources, with_model
+from agentcli.stages.plan import (
+    StagePlan,
+    check_model,
+    count_trees,
+    model_sources,
+    with_model,
+)
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.training.objectives import make_objective, options_of
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
-    """Raises UsageError for policy.adapter, which training would leave out: an adapter is trained as the model itself."""
+    """Raises UsageError for policy.adapter, which training would leave out: an adapter
+    is trained as the model itself.
+    """
     if settings.policy.adapter is not None:
         raise UsageError(
-            f"policy.adapter {settings.policy.adapter}: training goes on from a model; name the adapter's directory as --model"
+            f"policy.adapter {settings.policy.adapter}: training goes on from a "
+            "model; name the adapter's directory as --model"
         )
 
 
 def refuse_greedy(settings: Settings) -> None:
-    """Raises UsageError for a loop that samples greedily and takes ratios: its trainer would refuse every step."""
-    if settings.policy.temperature == 0 and make_objective(settings.train.objective).takes_ratios:
+    """Raises UsageError for a loop that samples greedily and takes ratios: its trainer
+    would refuse every step.
+    """
+    if (
+        settings.policy.temperature == 0
+        and make_objective(settings.train.objective).takes_ratios
+    ):
         raise UsageError(
-            "policy.temperature: 0: a greedy response has no behaviour policy to take a ratio to; use --temperature above 0"
+            "policy.temperature: 0: a greedy response has no behaviour policy to "
+            "take a ratio to; use --temperature above 0"
         )
 
 
 def with_aggregate(settings: Settings, method: str | None) -> Settings:
-    """Settings with the train.aggregate of the credit's `method` where none is set; None: an objective that reads no credit."""
+    """Settings with the train.aggregate of the credit's `method` where none is set;
+    None: an objective that reads no credit.
+    """
     if method is None or settings.train.aggregate is not None:
         return settings
     chosen = msgspec.structs.replace(settings.train, aggregate=known(method).aggregate)
@@ -46,7 +65,9 @@ def with_aggregate(settings: Settings, method: str | None) -> Settings:
 
 
 def method_of(credit: Path) -> str:
-    """The method that a credit file names. Raises DataError for a file that is empty or damaged."""
+    """The method that a credit file names. Raises DataError for a file that is empty or
+    damaged.
+    """
     for _, given in read_numbered(credit, Credit):
         return given.method
     raise DataError(f"{credit}: ends after 0 records; run assign-credit again")
@@ -65,19 +86,31 @@ class TrainPlan(StagePlan):
     carry: bool
     """Whether it is there and gone on with."""
     used: Settings
-    """The settings with train.aggregate resolved; `settings` stay as asked for, since later credit may be of another method."""
+    """The settings with train.aggregate resolved; `settings` stay as asked for, since
+    later credit may be of another method.
+    """
     tracking_dir: Path
 
     def counts(self) -> dict[str, int]:
         return {"trees": count_trees(self.trees)}
 
 
-def plan(settings: Settings, run: Path, out: Path | None, *, model: str, tracking_dir: Path | None = None) -> TrainPlan:
-    """Update `model` on the trees and credit of `run`, into `out` (default: the same run directory).
+def plan(
+    settings: Settings,
+    run: Path,
+    out: Path | None,
+    *,
+    model: str,
+    tracking_dir: Path | None = None,
+) -> TrainPlan:
+    """Update `model` on the trees and credit of `run`, into `out` (default: the same
+    run directory).
 
-    The optimiser state beside the starting checkpoint is carried on when `train.carry_optimizer` and there is one.
+    The optimiser state beside the starting checkpoint is carried on when
+    `train.carry_optimizer` and there is one.
 
-    Raises UsageError when the output would replace the starting model, DataError without trees or credit.
+    Raises UsageError when the output would replace the starting model, DataError
+    without trees or credit.
     """
     source = RunDirectory(run)
     target = RunDirectory(out or run)
@@ -88,7 +121,10 @@ def plan(settings: Settings, run: Path, out: Path | None, *, model: str, trackin
     if objective.reads_credit:
         credit = source.existing_credit(settings.train.credit)
     if target.checkpoint.resolve() == Path(model).resolve():
-        raise UsageError(f"{target.checkpoint} is the model that training starts from; write elsewhere with -o DIR")
+        raise UsageError(
+            f"{target.checkpoint} is the model that training starts from; write "
+            "elsewhere with -o DIR"
+        )
     refuse_adapter_beside_model(settings)
     check_model(model)
     settings = with_model(settings, model)
@@ -102,7 +138,12 @@ def plan(settings: Settings, run: Path, out: Path | None, *, model: str, trackin
         sections=("train", "threads"),
         conditions={"model": model, "aggregate": used.train.aggregate},
         inputs={"trees": trees, "credit": credit, "model": model},
-        sources=[trees, *([credit] if credit else []), *model_sources(model), *([carried] if carry else [])],
+        sources=[
+            trees,
+            *([credit] if credit else []),
+            *model_sources(model),
+            *([carried] if carry else []),
+        ],
         outputs=target.trained,
         trees=trees,
         credit=credit,
@@ -114,7 +155,14 @@ def plan(settings: Settings, run: Path, out: Path | None, *, model: str, trackin
     )
 
 
-def train(settings: Settings, run: Path, out: Path | None, invocation: Invocation, *, model: str) -> StageRecord:
+def train(
+    settings: Settings,
+    run: Path,
+    out: Path | None,
+    invocation: Invocation,
+    *,
+    model: str,
+) -> StageRecord:
     """Plan and perform."""
     return carry_out(plan(settings, run, out, model=model), perform, invocation)
 
@@ -122,7 +170,8 @@ def train(settings: Settings, run: Path, out: Path | None, invocation: Invocatio
 def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
     """Write checkpoint/, optimizer.safetensors and metrics.jsonl.
 
-    The statistics say whether the optimiser state was carried on, and which train.aggregate was used.
+    The statistics say whether the optimiser state was carried on, and which
+    train.aggregate was used.
     """
     run = plan.run
     settings = plan.settings
@@ -151,7 +200,10 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         run_name=settings.tracking.name or run.path.resolve().name,
         tracking_dir=plan.tracking_dir,
     )
-    statistics = {"optimizer_carried": plan.carry, **objective.train(job, plan.trees, plan.credit)}
+    statistics = {
+        "optimizer_carried": plan.carry,
+        **objective.train(job, plan.trees, plan.credit),
+    }
     record = session.finish(latest=latest, statistics=statistics)
     run.forget_snapshot()
     return record

@@ -1,8 +1,11 @@
-"""A panel walked once into one file of records, in the panel's order: what rollout and the evaluations share.
+"""A panel walked once into one file of records, in the panel's order: what rollout and
+the evaluations share.
 
-A killed walk resumes: tasks whose records are complete and free of errored leaves are kept, the rest is owed. When it ends
-the file is in panel order again, so an interrupted and an undisturbed walk leave the same bytes. With a budget it ends
-when the trees have cost that (exploration/budget.py); the manifest then names the part of the panel that was walked.
+A killed walk resumes: tasks whose records are complete and free of errored leaves are
+kept, the rest is owed. When it ends the file is in panel order again, so an interrupted
+and an undisturbed walk leave the same bytes. With a budget it ends when the trees have
+cost that (exploration/budget.py); the manifest then names the part of the panel that
+was walked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +21,14 @@ from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Panel, StageRecord
-from agentcli.stages.harvest import Seedling, Standing, TimedTree, grow, harvest, local_grower
+from agentcli.stages.harvest import (
+    Seedling,
+    Standing,
+    TimedTree,
+    grow,
+    harvest,
+    local_grower,
+)
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import Shard, make_panel, parse_shard, shard_of
 from agentcli.stages.progress import Progress
@@ -36,7 +46,9 @@ class WholePanel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardExtent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which shard of which panel a run is, in its manifest: statistics.shard, which `merge` reads."""
+    """Which shard of which panel a run is, in its manifest: statistics.shard, which
+    `merge` reads.
+    """
 
     shard: Shard
     panel: WholePanel
@@ -62,13 +74,14 @@ class WalkPlan(SamplingPlan):
 def part_to_walk(settings: Settings, whole: Panel) -> Panel:
     """The panel, or the shard of it that the settings name.
 
-    Raises UsageError for a shard that is none or holds no task, and beside a budget: that counts what the trees of the whole panel
-    cost, in order.
+    Raises UsageError for a shard that is none or holds no task, and beside a budget:
+    that counts what the trees of the whole panel cost, in order.
     """
     shard = parse_shard(settings.environment.shard)
     if shard is not None and settings.rollout.budget is not None:
         raise UsageError(
-            f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts over the whole panel; leave one of the two out"
+            f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts "
+            "over the whole panel; leave one of the two out"
         )
     return shard_of(whole, shard)
 
@@ -90,9 +103,13 @@ class Records(Protocol):
         """The tasks for which nothing is owed. Raises DataError for a damaged file."""
 
     def keep_only(self, tasks: Collection[str]) -> None:
-        """Drop the records of other tasks, and a torn last line. Raises DataError for records that cannot be continued."""
+        """Drop the records of other tasks, and a torn last line. Raises DataError for
+        records that cannot be continued.
+        """
 
-    def appending(self, session: Session) -> AbstractContextManager[Callable[[TimedTree], None]]:
+    def appending(
+        self, session: Session
+    ) -> AbstractContextManager[Callable[[TimedTree], None]]:
         """A function that appends the records of a tree."""
 
 
@@ -103,7 +120,9 @@ class PanelWalk:
     panel: Panel
     """The part of the panel that was walked: all of it without a budget."""
     extent: dict[str, Any]
-    """For the manifest: what was spent of the budget, or which shard it is; empty without either."""
+    """For the manifest: what was spent of the budget, or which shard it is; empty
+    without either.
+    """
     sampled: Tally
     """Over the trees grown now, not those kept."""
     seconds: Mapping[str, float]
@@ -118,9 +137,11 @@ async def walk(
     ended: StageRecord | None,
     workshop: Workshop | None = None,
 ) -> PanelWalk | StageRecord:
-    """Grow the trees that are owed; where none are and the stage has `ended`, its entry is handed back.
+    """Grow the trees that are owed; where none are and the stage has `ended`, its entry
+    is handed back.
 
-    Engines and policy are those of `workshop`, or are started here once something is owed.
+    Engines and policy are those of `workshop`, or are started here once something is
+    owed.
 
     Raises DataError for records of another panel.
     """
@@ -129,7 +150,9 @@ async def walk(
     kept = records.complete() if session.resumed and records.path.exists() else {}
     refuse_other_tasks(records.path, kept, plan.panel)
     ledgers = {task: held.ledger for task, held in kept.items()}
-    allowance = Allowance(parse_budget(settings.rollout.budget), tasks, settings, ledgers)
+    allowance = Allowance(
+        parse_budget(settings.rollout.budget), tasks, settings, ledgers
+    )
     owed = [task for task in allowance.paid(tasks) if task.id not in kept]
     if ended is not None and not owed:
         return ended
@@ -157,17 +180,24 @@ async def walk(
     panel = walked_part(plan.panel, allowance, session.progress)
     if kept:
         write_in_order([records.path], [task.id for task in panel.tasks], records.path)
-    return PanelWalk(panel=panel, extent=allowance.report(panel.tasks) | plan.extent, sampled=sampled, seconds=seconds)
+    return PanelWalk(
+        panel=panel,
+        extent=allowance.report(panel.tasks) | plan.extent,
+        sampled=sampled,
+        seconds=seconds,
+    )
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
-    """Raises DataError for the first task among `kept`, found in `path`, that is none of the panel's."""
+    """Raises DataError for the first task among `kept`, found in `path`, that is none
+    of the panel's.
+    """
     known = {task.id for task in panel.tasks}
     other = next((task for task in kept if task not in known), None)
     if other is not None:
         raise DataError(
-            f"{path}: task {shown(other)} is none of panel {panel.name}'s; go on with the panel that this was written with, or use "
-            "--overwrite"
+            f"{path}: task {shown(other)} is none of panel {panel.name}'s; go on with "
+            "the panel that this was written with, or use --overwrite"
         )
 
 

@@ -1,6 +1,7 @@
 """YAML settings files, read by the safe loader with two faults mended.
 
-A key that stands twice is refused, and 1e-6 is a number (YAML 1.2). Every fault is one line with file and line number.
+A key that stands twice is refused, and 1e-6 is a number (YAML 1.2). Every fault is one
+line with file and line number.
 """
 
 from pathlib import Path
@@ -12,7 +13,9 @@ from agentcli.errors import UsageError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, {} for an empty one. Raises UsageError with file and line."""
+    """The mapping in a YAML file, {} for an empty one. Raises UsageError with file and
+    line.
+    """
     try:
         value = _parse(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -22,7 +25,9 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise UsageError(f"{path}: expected settings as 'section: ...', got {type(value).__name__}")
+        raise UsageError(
+            f"{path}: expected settings as 'section: ...', got {type(value).__name__}"
+        )
     return value
 
 
@@ -37,12 +42,16 @@ def parse_value(place: str, text: str) -> Any:
 class _Loader(yaml.SafeLoader):
     """The safe loader, mended."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Any, Any]:
         keys: set[Any] = set()
         for key_node, _ in node.value:
             key = key_node.value
             if key in keys:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is there twice", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"key {key!r} is there twice", key_node.start_mark
+                )
             keys.add(key)
         return super().construct_mapping(node, deep)
 
@@ -51,7 +60,9 @@ def _install_number_resolver() -> None:
     import re
 
     number = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
-    _Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    _Loader.add_implicit_resolver(
+        "tag:yaml.org,2002:float", number, list("-+0123456789")
+    )
 
 
 _install_number_resolver()
@@ -60,12 +71,18 @@ _install_number_resolver()
 def _parse(text: str) -> Any:
     """The value that YAML text holds.
 
-    Raises yaml.YAMLError, also for what makes the library's constructors stumble: impossible dates, keys that are lists,
-    nesting without end.
+    Raises yaml.YAMLError, also for what makes the library's constructors stumble:
+    impossible dates, keys that are lists, nesting without end.
     """
     try:
         return yaml.load(text, Loader=_Loader)
-    except (TypeError, ValueError, LookupError, AttributeError, RecursionError) as error:
+    except (
+        TypeError,
+        ValueError,
+        LookupError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
 
 

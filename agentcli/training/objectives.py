@@ -1,7 +1,8 @@
 """All objectives of `train` by name, imported when asked for.
 
-An objective is a class that says what it reads and how it trains; its folder holds the rest. Nothing heavy is imported before
-`train` is called. An installed package adds such a class under the entry-point group `agentcli.objectives`.
+An objective is a class that says what it reads and how it trains; its folder holds the
+rest. Nothing heavy is imported before `train` is called. An installed package adds such
+a class under the entry-point group `agentcli.objectives`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ OBJECTIVES = {
     "dpo": "agentcli.training.preference.objective:DirectPreference",
 }
 
-REGISTRY = Registry("agentcli.objectives", OBJECTIVES, key="train.objective", what="objective")
+REGISTRY = Registry(
+    "agentcli.objectives", OBJECTIVES, key="train.objective", what="objective"
+)
 
 
 class NoOptions(Section):
@@ -41,18 +44,28 @@ class Objective(ABC):
     metrics: ClassVar[type[MetricsLine]]
     """A line of metrics.jsonl."""
     reads_credit: ClassVar[bool] = True
-    """Whether it learns from credit, which then weighs the steps; else from trees alone."""
+    """Whether it learns from credit, which then weighs the steps; else from trees
+    alone.
+    """
     takes_ratios: ClassVar[bool] = True
-    """Whether it takes a ratio to the policy that sampled. A greedy response has no such policy."""
+    """Whether it takes a ratio to the policy that sampled. A greedy response has no
+    such policy.
+    """
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 
     @abstractmethod
-    def train(self, job: Job[TrainSettings], trees: Path, credit: Path | None) -> dict[str, Any]:
-        """Train as the job says and give the statistics of the manifest. `credit` is None unless the objective reads it."""
+    def train(
+        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+    ) -> dict[str, Any]:
+        """Train as the job says and give the statistics of the manifest. `credit` is
+        None unless the objective reads it.
+        """
 
     def anchored(self, settings: TrainSettings) -> bool:
-        """Whether the reference of every iteration of a loop is the loop's start, and not the iteration's."""
+        """Whether the reference of every iteration of a loop is the loop's start, and
+        not the iteration's.
+        """
         return False
 
 
@@ -68,15 +81,22 @@ def make_objective(name: str) -> Objective:
 
 
 def options_of(settings: TrainSettings) -> Section:
-    """train.options, typed and complete. Raises UsageError for an unknown objective or key, and for a bad value."""
+    """train.options, typed and complete. Raises UsageError for an unknown objective or
+    key, and for a bad value.
+    """
     kind = make_objective(settings.objective).options
     known = [field.name for field in msgspec.structs.fields(kind)]
     for key in settings.options:
         if key not in known:
             hint = nearest(key, known) if known else "it has none"
-            raise UsageError(f"train.options.{key}: objective {settings.objective} has no such setting; {hint}")
+            raise UsageError(
+                f"train.options.{key}: objective {settings.objective} has no such "
+                f"setting; {hint}"
+            )
     try:
         return msgspec.convert(settings.options, kind)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `$.")
-        raise UsageError(f"train.options.{place.rstrip('`')}: {what[:1].lower()}{what[1:]}") from error
+        raise UsageError(
+            f"train.options.{place.rstrip('`')}: {what[:1].lower()}{what[1:]}"
+        ) from error

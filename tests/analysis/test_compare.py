@@ -7,9 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from compared_runs import compared, refused, toy
-from typer.testing import CliRunner
-
 from agentcli.analysis.validate import check, validate
 from agentcli.cli.app import build
 from agentcli.errors import DataError, UsageError
@@ -23,6 +20,8 @@ from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.evaluate import test_time_branch as branch
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from compared_runs import compared, refused, toy
+from typer.testing import CliRunner
 
 
 def successes(run: Path, label: str = "test") -> list[bool]:

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grown_runs import toy
-
 from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
@@ -14,6 +12,7 @@ from agentcli.records.types import Tree
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.progress import Silent
 from agentcli.stages.session import Invocation
+from grown_runs import toy
 
 
 def assign(run: Path, **switches: Any) -> None:

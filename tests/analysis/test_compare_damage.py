@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from compared_runs import refused
-
 from agentcli.records.types import SCHEMA_VERSION
+from compared_runs import refused
 
 EPISODES, SUMMARY, TREES = "b/evaluation/test.jsonl", "b/evaluation/test.json", "b/trees.jsonl"
 VERSION = b'_version": %d' % SCHEMA_VERSION

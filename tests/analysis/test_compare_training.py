@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from compared_loops import made
-from compared_runs import compared, refused
-from typer.testing import CliRunner
-
 from agentcli.analysis.compare_training import loop_folders, read_iteration
 from agentcli.cli.app import build
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
+from compared_loops import made
+from compared_runs import compared, refused
+from typer.testing import CliRunner
 
 NOTE = "its loop has not ended; iterations counted: 2"
 

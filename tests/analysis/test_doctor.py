@@ -11,7 +11,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
 from agentcli.analysis.doctor import Finding, examine
 from agentcli.environments.protocol import Requisite
 from agentcli.environments.registry import WORLDS

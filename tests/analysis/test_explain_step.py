@@ -5,8 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from grown_runs import toy
-
 from agentcli.analysis.explain import ExplainedStep, explain_step
 from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
@@ -14,6 +12,7 @@ from agentcli.records.files import RecordWriter, read_records
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
+from grown_runs import toy
 
 
 def ask(run: Path, wanted: str, **switches: Any) -> ExplainedStep:

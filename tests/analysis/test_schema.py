@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_records import every_record
-
 from agentcli.analysis.schema import KINDS, METRICS, json_schema, kind_names, kind_of, metrics_type, type_of
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import method_names
@@ -15,6 +13,7 @@ from agentcli.exploration.settings import settings_class
 from agentcli.records import types
 from agentcli.records.settings import Settings
 from agentcli.records.types import Record
+from sample_records import every_record
 
 RECORDS = {**every_record(), "settings": Settings()}
 JSON_TYPES: dict[str, Any] = {

@@ -5,8 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from sample_records import credit, episode, metrics, panel, stage_record, tree
-
 from agentcli.analysis.schema import METRICS
 from agentcli.analysis.validate import CheckedFile, check, validate
 from agentcli.errors import DataError, UsageError
@@ -15,6 +13,7 @@ from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.types import SCHEMA_VERSION, Manifest
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.policy_gradient.metrics import TrainMetrics
+from sample_records import credit, episode, metrics, panel, stage_record, tree
 
 
 def damaged(**fields: Any) -> Any:

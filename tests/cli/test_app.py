@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from typer.testing import CliRunner
-
 from agentcli.cli import rollout
 from agentcli.cli.app import COMMANDS, GROUPS, build
 from agentcli.cli.command import Call, Command
@@ -25,6 +23,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.reports.output import to_yaml
 from agentcli.stages.layers import resolve
+from typer.testing import CliRunner
 
 HEAVY = ("torch", "transformers", "textworld", "networkx", "scipy", "numpy", "msgspec", "yaml")
 

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from agentcli.analysis.schema import kind_names
 from agentcli.credit.registry import method_names as credit_names
 from agentcli.environments.registry import make_world, world_names

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from command_line import agentcli, files_below
-
 from agentcli.records.files import read_json, write_json
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Manifest, Outcome, StageRecord, Step, Task, Tree
+from command_line import agentcli, files_below
 
 ROOT = Path(__file__).parents[2]
 

@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
 from agentcli.analysis import doctor
 from agentcli.analysis.doctor import Finding
 from agentcli.cli.app import build
+from typer.testing import CliRunner
 
 JAVA = Finding(name="java", found=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
 CORE = Finding(name="core", found=False, required=True, detail="trl missing", get="pip install agentcli")

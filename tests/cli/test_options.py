@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import all_commands, settings_of
-
 from agentcli.cli.command import Command
 from agentcli.cli.options import Option, parse_where
 from agentcli.errors import UsageError
 from agentcli.exploration.settings import decode, methods_with
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.reports.output import to_yaml
+from command_line import all_commands, settings_of
 
 COMMANDS = list(all_commands().values())
 CASES = [(command, option) for command in COMMANDS for option in command.vocabulary if option.path]

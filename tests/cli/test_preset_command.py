@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import agentcli, files_below
-
 from agentcli.stages.layers import find_preset, list_presets, resolve
+from command_line import agentcli, files_below
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
-
 from agentcli.analysis.schema import json_schema
 from agentcli.cli import schema, validate
 from agentcli.cli.app import build
 from agentcli.records.files import write_json
 from agentcli.records.types import Manifest
+from typer.testing import CliRunner
 
 
 @pytest.fixture(autouse=True)

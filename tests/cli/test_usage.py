@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 import typer
-from command_line import agentcli, all_commands
-
 from agentcli.cli.app import main
 from agentcli.cli.errors import LONGEST, one_line
+from command_line import agentcli, all_commands
 
 COMMANDS = all_commands()
 ROOT = Path(__file__).parents[2]

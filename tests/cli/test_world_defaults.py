@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import agentcli
-
 from agentcli.environments.registry import settle
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EvaluationSettings, Settings
+from command_line import agentcli
 
 WORLD = """
 from toy_world import ToyWorld

@@ -4,14 +4,13 @@ import math
 
 import numpy as np
 import pytest
+from agentcli.credit.compare import Comparison, by_step, pearson, ranks
+from agentcli.credit.registry import make
+from agentcli.records.types import Credit, StepCredit, Task, Tree
 from credit_trees import FAILURE, SUCCESS, outcomes, step, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
-
-from agentcli.credit.compare import Comparison, by_step, pearson, ranks
-from agentcli.credit.registry import make
-from agentcli.records.types import Credit, StepCredit, Task, Tree
 
 
 def credit(*advantages: float | None) -> Credit:

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import networkx
 import pytest
-from credit_trees import FAILURE, SUCCESS, chains, walk
-
 from agentcli.credit.export import printable, write_graph
 from agentcli.credit.graph import StateGraph, build
+from credit_trees import FAILURE, SUCCESS, chains, walk
 
 HOSTILE = 'a "quoted" \\N \\" <b>&amp;</b> ]]> \x00\x0b\x1b[31m \ud800 \uffff é 🙂\nnext\r\nline; } // -> {'
 

@@ -5,14 +5,13 @@ import re
 from typing import Any
 
 import pytest
-from credit_trees import FAILURE, SUCCESS, TRUNCATED, advantages, chains, golden, outcomes, step, tree
-
 from agentcli.credit import grpo, rewardflow, spark
 from agentcli.credit.common import Switches
 from agentcli.credit.graph import build
 from agentcli.credit.group import survey_of
 from agentcli.credit.release.rewardflow import only_looks, propagated, release_walk
 from agentcli.records.types import Tree, Validity
+from credit_trees import FAILURE, SUCCESS, TRUNCATED, advantages, chains, golden, outcomes, step, tree
 
 VALUE, STD = 1e-5, 5e-5
 

@@ -4,12 +4,11 @@ import re
 from typing import Any
 
 import pytest
-from credit_trees import FAILURE, SUCCESS, advantages, chains, golden, move, outcomes
-from test_credit_golden import STD, VALUE, close, std
-
 from agentcli.credit import dpepo, gigpo, grpo, rloo, rlvmr
 from agentcli.credit.similarity import difflib_clusters
 from agentcli.records.types import Tree, Validity
+from credit_trees import FAILURE, SUCCESS, advantages, chains, golden, move, outcomes
+from test_credit_golden import STD, VALUE, close, std
 
 
 @pytest.mark.parametrize("over", ["steps", "trajectories"])

@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, random_trees, step, tree
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from agentcli.credit.graph import build
 from agentcli.credit.registry import METHODS, make
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Outcome, Tree, Validity
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, random_trees, step, tree
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 SWITCHES = {
     "form": ["paper", "release"],

@@ -8,11 +8,10 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
-from credit_trees import FAILURE, SUCCESS, outcomes
-
 from agentcli.credit.registry import METHODS, make
 from agentcli.credit.rewardflow import RewardFlowSettings
 from agentcli.errors import UsageError
+from credit_trees import FAILURE, SUCCESS, outcomes
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -8,16 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, chains, outcomes, random_trees, step, tree, walk
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from test_credit_properties import credit_of, every
-
 from agentcli.credit.equations import Equation, Evidence, Line, ScoreGroup, evaluate
 from agentcli.credit.explain import Explanation, explain
 from agentcli.credit.registry import METHODS, Explainer, explainer, make
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Tree
+from credit_trees import ERRORED, FAILURE, SUCCESS, chains, outcomes, random_trees, step, tree, walk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_credit_properties import credit_of, every
 
 OPERATORS = {
     "Add": operator.add,

@@ -3,11 +3,10 @@
 import math
 
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, outcomes, step, tree
-
 from agentcli.credit import grpo, spark
 from agentcli.credit.common import CreditStatistics
 from agentcli.records.types import Credit, Outcome, StepCredit, Tree, Validity
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, outcomes, step, tree
 
 GRPO = grpo.GrpoSettings
 

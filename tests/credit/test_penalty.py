@@ -3,14 +3,13 @@
 from typing import Any
 
 import pytest
+from agentcli.credit.registry import METHODS
+from agentcli.records.types import Tree, Validity
 from credit_trees import FAILURE, outcomes, random_trees
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_credit_properties import credit_of, every
 from test_explain import explanation, lines_of
-
-from agentcli.credit.registry import METHODS
-from agentcli.records.types import Tree, Validity
 
 NORMALISING = ("grpo", "rloo", "gigpo", "rewardflow", "spark", "arpo", "treerpo", "rlvmr", "dpepo")
 

@@ -3,12 +3,11 @@
 import math
 
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
-
 from agentcli.credit import gigpo, grpo, ppo
 from agentcli.credit.returns import path_estimates
 from agentcli.errors import DataError
 from agentcli.records.types import Credit, Outcome, Tree
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 
 GIGPO = gigpo.GigpoSettings
 

@@ -3,13 +3,12 @@
 import math
 
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
-
 from agentcli.credit.graph import StateGraph, build
 from agentcli.credit.group import survey_of
 from agentcli.credit.release.rewardflow import TERMINAL, only_looks, release_walk
 from agentcli.credit.rewardflow import RewardFlowSettings, assign
 from agentcli.records.types import Credit, Validity
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 
 ONLY_ACTION = RewardFlowSettings(alpha_traj=0.0)
 PLAIN = RewardFlowSettings(alpha_traj=0.0, scale="none")

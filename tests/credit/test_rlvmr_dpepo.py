@@ -4,12 +4,11 @@ import math
 from typing import Any
 
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, chains, move, step, tree
-
 from agentcli.credit import dpepo, grpo, rlvmr
 from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.rlvmr import RlvmrSettings
 from agentcli.records.types import Credit, Move, Outcome, Tree, Validity
+from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, chains, move, step, tree
 
 PLAIN = RlvmrSettings(normalise="mean", w=1.0, invalid_penalty=0.0)
 

@@ -4,6 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from agentcli.credit.common import CreditStatistics
+from agentcli.credit.registry import METHODS
+from agentcli.errors import DataError
+from agentcli.records.types import Tree
 from credit_trees import (
     ERRORED,
     FAILURE,
@@ -21,11 +25,6 @@ from credit_trees import (
 from hypothesis import given, settings
 from test_credit_properties import credit_of, every, reordered
 from test_explain import explanation, lines_of
-
-from agentcli.credit.common import CreditStatistics
-from agentcli.credit.registry import METHODS
-from agentcli.errors import DataError
-from agentcli.records.types import Tree
 
 
 def answers() -> Tree:

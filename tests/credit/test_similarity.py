@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
-
 from agentcli.credit import gigpo, rewardflow
 from agentcli.credit.graph import build
 from agentcli.credit.similarity import difflib_clusters, embed, embedding_clusters
 from agentcli.errors import MissingError
 from agentcli.records.types import Tree
+from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 
 TEXT = "you are at the desk shelf fridge and see a mug an apple nothing"
 WORDS = TEXT.split(" ")

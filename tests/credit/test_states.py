@@ -4,8 +4,6 @@ import itertools
 from typing import Any
 
 import pytest
-from credit_trees import FAILURE, SUCCESS, advantages, chains, move, step, tree
-
 from agentcli.credit import dpepo, gigpo, rewardflow
 from agentcli.credit.common import Switches
 from agentcli.credit.dpepo import DpepoSettings
@@ -14,6 +12,7 @@ from agentcli.credit.group import survey_of
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.states import StateForm, States, standing_states, states_of
 from agentcli.records.types import Outcome, Tree, Validity
+from credit_trees import FAILURE, SUCCESS, advantages, chains, move, step, tree
 
 
 def walked(end: Outcome, *moments: tuple[str, str, str]) -> list[dict[str, Any]]:

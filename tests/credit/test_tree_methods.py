@@ -6,11 +6,10 @@ from statistics import fmean, stdev
 
 import msgspec
 import pytest
-from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, outcomes, step, tree
-
 from agentcli.credit import arpo, carl, rloo, treerl, treerpo
 from agentcli.errors import DataError
 from agentcli.records.types import Credit, Outcome, Step, Tree, Validity
+from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, outcomes, step, tree
 
 
 def uneven(invalid: int | None = None, *more: Outcome) -> Tree:

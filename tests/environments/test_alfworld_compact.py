@@ -3,12 +3,11 @@
 import re
 import statistics
 
-from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld.tutor.compact import compact
 from agentcli.environments.alfworld.tutor.habits import Habits
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
+from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
 TASK = Task(
     id="train/look_at_obj_in_light-Book-None-DeskLamp-301/trial_g00000", world="alfworld", split="train", kind="x"

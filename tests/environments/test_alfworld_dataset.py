@@ -5,13 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
-from alfworld_games import game_cache, small_world  # noqa: F401
-
 from agentcli.environments.alfworld import dataset, generator
 from agentcli.environments.alfworld.tutor.vocabulary import entities
 from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.errors import DataError
 from agentcli.records.settings import EnvironmentSettings
+from alfworld_games import game_cache, small_world  # noqa: F401
 
 
 @pytest.fixture

@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld import engine as engine_module
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.engine import AlfworldEngine
@@ -20,6 +18,7 @@ from agentcli.environments.alfworld.fast.game import close_idle
 from agentcli.environments.protocol import Observation, Start
 from agentcli.errors import DataError, EngineError, MissingError, UsageError
 from agentcli.records.types import Task
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 
 NONSENSE = ("", "help", " look ", "dance", "go to moon 1", "take everything", "open fridge 99")
 Moment = tuple[Observation, tuple[statekey.Fact, ...]]

@@ -9,7 +9,6 @@ import random
 from pathlib import Path
 
 import pytest
-
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast.game import close_idle
 from agentcli.records.types import Task

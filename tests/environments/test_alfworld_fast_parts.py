@@ -5,10 +5,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import FactTable, Hierarchy
@@ -19,6 +15,9 @@ from agentcli.environments.alfworld.fast.translator import translate
 from agentcli.environments.alfworld.layouts import wheel
 from agentcli.environments.alfworld.statekey import Physics
 from agentcli.errors import EngineError
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 DOMAIN = """(define (domain toy) (:requirements :adl :typing) (:types box thing)
  (:predicates (in ?t - thing ?b - box) (wet ?t - thing))

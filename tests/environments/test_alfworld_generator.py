@@ -9,8 +9,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld import generator
 from agentcli.environments.alfworld.draw import TOOLS, choices, draw, parse_name, scenes, shares
 from agentcli.environments.alfworld.goal import goal_of_task, parse_instruction
@@ -30,6 +28,7 @@ from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 
 ALL_SCENES = [*range(1, 31), *range(201, 231), *range(301, 331), *range(401, 431)]
 

@@ -6,12 +6,11 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.keeping import keeping
 from agentcli.errors import EngineError, WriteError
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ import random
 import time
 
 import pytest
-from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld.goal import Goal
 from agentcli.environments.alfworld.planner import Fact, plan
 from agentcli.errors import DataError, EngineError
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 
 ROOM: list[Fact] = [
     ("atLocation", "agent1 ", "loc 9"),

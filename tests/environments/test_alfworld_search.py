@@ -1,13 +1,12 @@
 """The expert that searches: only from its own past, the same move for the same seed, and it wins."""
 
 import pytest
-from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld.tutor.habits import Habits
 from agentcli.environments.alfworld.tutor.knowledge import know, parse
 from agentcli.environments.alfworld.tutor.search import search
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
+from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
 
 TASK = Task(
     id="train/pick_clean_then_place_in_recep-Apple-None-Shelf-7/trial_g00000", world="alfworld", split="train", kind="x"

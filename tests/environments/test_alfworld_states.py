@@ -5,12 +5,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
-from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
-
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.statekey import inventory
 from agentcli.environments.protocol import Observation
 from agentcli.records.types import Task
+from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 
 HELD = ("holds", "agent", "apple 1")
 

@@ -7,12 +7,11 @@ import signal
 import threading
 
 import pytest
-from pools import direct, play, tasks_of, toy, with_pool
-
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.errors import EngineError, MissingError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from pools import direct, play, tasks_of, toy, with_pool
 
 
 def test_plans_win_from_the_state_they_are_made_for() -> None:

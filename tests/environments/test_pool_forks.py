@@ -6,10 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
-from growing import grow_all
-from pools import direct, grow, play, tasks_of, toy, with_pool
-
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
@@ -20,6 +16,9 @@ from agentcli.policies.registry import make_policy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import leaves, path
 from agentcli.records.types import Outcome, Task, Tree
+from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
+from growing import grow_all
+from pools import direct, grow, play, tasks_of, toy, with_pool
 
 
 @pytest.mark.parametrize("snapshots", [True, False])

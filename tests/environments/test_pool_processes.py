@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from processes import as_here
-from servant_world import ServantWorld
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
+from processes import as_here
+from servant_world import ServantWorld
 
 SECONDS = 120.0
 """Nothing here takes nearly as long."""

@@ -2,12 +2,11 @@
 
 import msgspec
 import pytest
-from toy_world import ToyWorld
-
 from agentcli.environments import registry
 from agentcli.environments.registry import make_engine, make_world, world_names
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings
+from toy_world import ToyWorld
 
 
 def test_a_class_named_in_full_is_made_from_its_settings() -> None:

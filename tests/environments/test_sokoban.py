@@ -4,7 +4,6 @@ import random
 
 import msgspec
 import pytest
-
 from agentcli.environments.protocol import FINISHED, Context, Forkable, Observation, Solvable, Tutor
 from agentcli.environments.registry import make_world
 from agentcli.environments.sokoban import SokobanEngine, SokobanHabits, SokobanWorld, draw, draw_level, read

@@ -2,11 +2,6 @@
 
 import msgspec
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scripted import ListedPolicy
-from word_trees import grow_word
-
 from agentcli.credit.dpepo import DpepoSettings, assign
 from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.summary import summarise
@@ -14,6 +9,10 @@ from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import paths
 from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import ListedPolicy
+from word_trees import grow_word
 
 TASK = Task(id="t", world="toy", split="train", kind="walk")
 Act = tuple[int, str, str, Validity]

@@ -3,11 +3,10 @@
 import math
 
 import pytest
+from agentcli.evaluation.statistics import area_under, least_signed_rank_p, paired_t, steps_to_level, wilcoxon_exact
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-
-from agentcli.evaluation.statistics import area_under, least_signed_rank_p, paired_t, steps_to_level, wilcoxon_exact
 
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=12))

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from agentcli.evaluation.statistics import paired_bootstrap, wilcoxon_exact, wilson
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-
-from agentcli.evaluation.statistics import paired_bootstrap, wilcoxon_exact, wilson
 
 SPARK = (91.7, 100.0, 89.5, 96.9, 93.8, 80.5, 69.5, 68.0, 49.2, 88.8, 75.8)
 GRPO = (55.6, 88.1, 72.1, 76.6, 71.1, 29.7, 21.1, 13.7, 10.9, 75.8, 56.8)

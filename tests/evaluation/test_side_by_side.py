@@ -2,11 +2,10 @@
 
 import msgspec
 import pytest
-from evaluated import episodes
-from msgspec import UNSET
-
 from agentcli.evaluation.compare import SignedRankTest, hides_moves, over_benchmarks, paired, side_by_side
 from agentcli.records.types import Episode, Ledger, Outcome
+from evaluated import episodes
+from msgspec import UNSET
 
 
 def test_success_cost_and_behaviour_against_the_first() -> None:

@@ -5,11 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from agentcli.evaluation.statistics import clustered_bootstrap, mcnemar_exact, pass_at_k, wilson
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-
-from agentcli.evaluation.statistics import clustered_bootstrap, mcnemar_exact, pass_at_k, wilson
 
 
 @given(st.integers(1, 400).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

@@ -1,7 +1,6 @@
 """From trees to episodes to a summary."""
 
 import pytest
-
 from agentcli.evaluation.episodes import episodes, repetitions
 from agentcli.evaluation.summary import pass_at_k_summary, successes_by_task, summarise
 from agentcli.records.types import Episode, Ledger, Move, Outcome, Step, Task, Tree, Validity

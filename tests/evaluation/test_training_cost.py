@@ -3,11 +3,10 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from agentcli.evaluation.training import Iteration, Responses, ResponsesUpdated, course, training_cost
 from agentcli.records.types import Ledger
+from hypothesis import given
+from hypothesis import strategies as st
 
 SECONDS = {"policy": 2.0, "environment": 1.0, "train": 3.0}
 

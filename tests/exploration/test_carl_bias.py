@@ -4,12 +4,11 @@ import math
 import random
 from statistics import fmean, stdev
 
-from word_trees import grow_word
-
 from agentcli.credit import carl
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import Credit, StopReason
+from word_trees import grow_word
 
 TREES = 1500
 RARE = 0.2

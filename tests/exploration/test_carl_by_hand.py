@@ -1,14 +1,13 @@
 """carl: trees worked out by hand from Algorithm 1 of 003. All entropies are exact in binary, so ties are ties."""
 
-from scripted import Answers, ScriptedPolicy, scripted
-from word_trees import grow_word, words
-
 from agentcli.credit import carl
 from agentcli.errors import PolicyError
 from agentcli.exploration.triggers import surprise
 from agentcli.policies.protocol import Reply, Request
 from agentcli.records.trees import children
 from agentcli.records.types import Outcome, Step
+from scripted import Answers, ScriptedPolicy, scripted
+from word_trees import grow_word, words
 
 CARL: Answers = {
     (): [("a", 0.5), ("b", 0.75), ("win", 0.25)],

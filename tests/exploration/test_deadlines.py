@@ -3,13 +3,12 @@
 import asyncio
 
 import pytest
-from growths import GROWTHS, growths
-from scripted import SeededPolicy
-from word_trees import grow_word
-
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import Outcome
+from growths import GROWTHS, growths
+from scripted import SeededPolicy
+from word_trees import grow_word
 
 
 class Stuck(SeededPolicy):

@@ -6,16 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from growing import grow_all
-from growths import GROWTHS, VOTES, check_tree, did, growths
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_world import ACTIONS, RandomEngines
-from scripted import ListedPolicy, ScriptedPolicy, SeededPolicy
-from test_exploration_properties import toy
-from word_trees import TASK, grow_word, words
-from word_world import WordEngines, WordWorld
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
@@ -28,6 +18,15 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Outcome, Tree, Validity
+from growing import grow_all
+from growths import GROWTHS, VOTES, check_tree, did, growths
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_world import ACTIONS, RandomEngines
+from scripted import ListedPolicy, ScriptedPolicy, SeededPolicy
+from test_exploration_properties import toy
+from word_trees import TASK, grow_word, words
+from word_world import WordEngines, WordWorld
 
 KEPT = [growth for growth in GROWTHS if growth not in VOTES]
 """Growths that keep what they sample."""

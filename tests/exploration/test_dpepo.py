@@ -4,13 +4,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from growths import executed
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scripted import ListedPolicy
-from word_trees import grow_word
-from word_world import ADMISSIBLE, WordEngines
-
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import UsageError
 from agentcli.policies.protocol import Reply, Request
@@ -18,6 +11,12 @@ from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.parallel_full import UNREADABLE as TOLD
 from agentcli.records.trees import paths
 from agentcli.records.types import Move, Outcome, Step, Tree, Validity
+from growths import executed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import ListedPolicy
+from word_trees import grow_word
+from word_world import ADMISSIBLE, WordEngines
 
 
 def say(actions: dict[int, str]) -> str:

@@ -6,16 +6,15 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from scripted import Answers, Audited, ListedPolicy, ScriptedPolicy, SeededPolicy, scripted
-from word_trees import TASK, grow_word, words
-from word_world import WordEngines
-
 from agentcli.errors import UsageError
 from agentcli.exploration.triggers import EntropySettings
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
+from scripted import Answers, Audited, ListedPolicy, ScriptedPolicy, SeededPolicy, scripted
+from word_trees import TASK, grow_word, words
+from word_world import WordEngines
 
 Name = tuple[int, ...]
 

@@ -7,15 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from fitting import fitting
-from growing import grow_all
-from growths import GROWTHS, SPARKS, VOTES, check_copies, check_ledger, check_tree, executed, growths, is_malformed
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_world import ACTIONS, RandomEngines, leads, room
-from scripted import Audited, SeededPolicy
-from word_trees import grow_word
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.records.runs import RunDirectory
@@ -29,6 +20,14 @@ from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Outcome, Tree
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from fitting import fitting
+from growing import grow_all
+from growths import GROWTHS, SPARKS, VOTES, check_copies, check_ledger, check_tree, executed, growths, is_malformed
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_world import ACTIONS, RandomEngines, leads, room
+from scripted import Audited, SeededPolicy
+from word_trees import grow_word
 
 MAX_STEPS = 5
 sizes = st.tuples(st.integers(1, 7), st.integers(1, 7)).map(sorted)

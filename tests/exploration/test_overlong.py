@@ -5,13 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from random_world import ACTIONS, RandomEngines
-from scripted import ListedPolicy, SeededPolicy, scripted
-from word_trees import grow_word, words
-
 from agentcli.credit.registry import METHODS
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import PromptTooLongError
@@ -25,6 +18,12 @@ from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from agentcli.stages.rollout import is_complete
 from agentcli.stages.tally import RESUMABLE, Tally
 from agentcli.training.preference.pairs import read_pairs
+from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_world import ACTIONS, RandomEngines
+from scripted import ListedPolicy, SeededPolicy, scripted
+from word_trees import grow_word, words
 
 MASK = "the prompt is too long"
 

@@ -1,10 +1,6 @@
 """A world that shows pictures: they go from the engine's process into the message, or the command is refused in one line."""
 
 import pytest
-from growing import grow_all
-from pools import tasks_of, toy, with_pool
-from toy_world import ToyWorld
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Picture
 from agentcli.errors import UsageError
@@ -13,6 +9,9 @@ from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Outcome, Tree
+from growing import grow_all
+from pools import tasks_of, toy, with_pool
+from toy_world import ToyWorld
 
 MOVES = ("go east", "unreadable", "go west", "go east")
 

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from fitting import fitting
-from scripted import SeededPolicy
-from word_trees import grow_word
-
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import METHODS, check
 from agentcli.records.settings import RolloutSettings, Settings
+from fitting import fitting
+from scripted import SeededPolicy
+from word_trees import grow_word
 
 ROLLOUTS: list[dict[str, Any]] = [
     {"leaves": 3, "roots": 3},

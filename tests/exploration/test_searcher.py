@@ -3,11 +3,6 @@
 import asyncio
 from typing import Any
 
-from alfworld_games import SMALL, game_cache  # noqa: F401
-from fitting import fitting
-from growing import grow_all
-from small_world import SmallHabits, SmallWorld
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.registry import make_world
@@ -21,6 +16,10 @@ from agentcli.records.settings import DemosSettings, EnvironmentSettings, Policy
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Outcome, Task, Tree, Validity
 from agentcli.stages.panels import panel_for
+from alfworld_games import SMALL, game_cache  # noqa: F401
+from fitting import fitting
+from growing import grow_all
+from small_world import SmallHabits, SmallWorld
 
 TASK = Task(id="t", world="boxes", split="train", kind="k")
 BOXES = tuple(f"open box {number}" for number in range(1, 7))

@@ -5,12 +5,6 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scripted import ListedPolicy, Script, ScriptedPolicy
-from word_trees import TASK, grow_word, words
-from word_world import WordEngines
-
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import make, method_names
 from agentcli.policies.protocol import Reply, Request
@@ -18,6 +12,11 @@ from agentcli.prompts.protocol import UNREADABLE
 from agentcli.records.files import derive_seed
 from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Tree, Validity
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scripted import ListedPolicy, Script, ScriptedPolicy
+from word_trees import TASK, grow_word, words
+from word_world import WordEngines
 
 
 def grow(method: str, script: Script, **settings: Any) -> Tree:

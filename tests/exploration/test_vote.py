@@ -1,7 +1,6 @@
 """Ties of test-time branching: log-probabilities decide where all responses have them, else the order of the samples."""
 
 import pytest
-
 from agentcli.exploration.nodes import Response
 from agentcli.exploration.test_time_branch import vote
 from agentcli.policies.protocol import Reply

@@ -4,15 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.records.trees import paths
+from agentcli.records.types import Outcome, Tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Script, ScriptedPolicy, SeededPolicy, Surprises
 from word_trees import grow_word, words
 from word_world import WordEngines
-
-from agentcli.policies.protocol import Policy, Reply, Request
-from agentcli.records.trees import paths
-from agentcli.records.types import Outcome, Tree
 
 
 def branch(policy: Policy, samples: int = 1, seed: int = 0, max_steps: int = 4, **voting: Any) -> tuple[Tree, int]:

@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 import torch
-from policy_requests import ENTITIES, PROMPTS
-
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.settings import TinySettings
+from policy_requests import ENTITIES, PROMPTS
 
 
 @pytest.fixture(scope="session", autouse=True)

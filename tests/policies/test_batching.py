@@ -4,10 +4,9 @@ import asyncio
 import threading
 
 import pytest
+from agentcli.policies.batching import PATIENCE, Batcher
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from agentcli.policies.batching import PATIENCE, Batcher
 
 
 class Work:

@@ -4,7 +4,6 @@ import copy
 from typing import Any
 
 import pytest
-
 from agentcli.errors import UsageError
 from agentcli.policies.chat import messages, plain, prompt_ids
 

@@ -6,9 +6,6 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from policy_requests import TASK, make_request
-from small_world import SmallWorld
-
 from agentcli.environments.protocol import Context
 from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator, stray_action
@@ -19,6 +16,8 @@ from agentcli.prompts.parallel import Parallel, read_parallel
 from agentcli.prompts.protocol import Moment
 from agentcli.prompts.tagged import read_tagged
 from agentcli.records.settings import DemosSettings
+from policy_requests import TASK, make_request
+from small_world import SmallWorld
 
 WORLD = SmallWorld()
 CONTEXT = Context(

@@ -4,15 +4,14 @@ import asyncio
 from typing import Any
 
 import pytest
-from asking import Clock, ask, with_policy
-from chat_server import Answer, ChatServer, completion
-from policy_requests import make_request
-
 from agentcli.errors import MissingError, PolicyError, UsageError
 from agentcli.policies import endpoint
 from agentcli.policies.openai import FAILURES_IN_A_ROW, OpenAIPolicy
 from agentcli.policies.protocol import Reply
 from agentcli.records.settings import EndpointSettings, PolicySettings
+from asking import Clock, ask, with_policy
+from chat_server import Answer, ChatServer, completion
+from policy_requests import make_request
 
 BROKEN = Answer(status=500)
 

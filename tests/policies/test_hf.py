@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from policy_requests import ENTITIES, make_request, make_requests
-
 from agentcli.errors import PolicyError, UsageError
 from agentcli.policies import hf
 from agentcli.policies.chat import prompt_ids
@@ -18,6 +15,8 @@ from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import gumbel
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
+from peft import LoraConfig, get_peft_model
+from policy_requests import ENTITIES, make_request, make_requests
 
 
 def ask(policy: TransformersPolicy, requests: list[Request], concurrency: int = 64) -> list[Reply]:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-
 from agentcli.errors import DataError, MissingError, UsageError
 from agentcli.policies.load import load_model, load_tokenizer, resolve_device, resolve_dtype
+from peft import LoraConfig, get_peft_model
 
 IDS = torch.tensor([[4, 5, 6]])
 

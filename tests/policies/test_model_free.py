@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from policy_requests import TASK, make_request
-from small_world import SmallHabits, SmallWorld
-
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.model_free import Expert, Uniform
 from agentcli.policies.searcher import Searcher
 from agentcli.prompts.tagged import read_tagged
+from policy_requests import TASK, make_request
+from small_world import SmallHabits, SmallWorld
 
 ADMISSIBLE = ("open fridge 1", "go to cabinet 1", "look")
 CONTEXT = Context(task=TASK, instruction="open it", observations=("A kitchen.",), admissible=ADMISSIBLE)

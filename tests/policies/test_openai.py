@@ -6,14 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asking import ask, with_policy
-from chat_server import Answer, ChatServer, completion
-from policy_requests import make_request
-
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.openai import FAILURES_IN_A_ROW, OpenAIPolicy, key_from_environment, plain
 from agentcli.policies.protocol import Reply
 from agentcli.records.types import StopReason
+from asking import ask, with_policy
+from chat_server import Answer, ChatServer, completion
+from policy_requests import make_request
 
 
 def test_a_request_says_all_that_decides_the_answer() -> None:

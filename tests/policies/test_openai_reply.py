@@ -5,12 +5,11 @@ import math
 from typing import Any
 
 import pytest
+from agentcli.policies.endpoint import Malformed
+from agentcli.policies.openai_reply import read_models, read_reply
 from chat_server import completion
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from agentcli.policies.endpoint import Malformed
-from agentcli.policies.openai_reply import read_models, read_reply
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(

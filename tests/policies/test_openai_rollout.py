@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import Answer, ChatServer, completion
-from typer.testing import CliRunner
-
 from agentcli.cli.app import build
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
 from agentcli.records.types import Manifest, Outcome, Tree
+from chat_server import Answer, ChatServer, completion
+from typer.testing import CliRunner
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 4, length: 3}}

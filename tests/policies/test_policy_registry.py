@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_world import SmallWorld
-
 from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator
 from agentcli.policies.hf import TransformersPolicy
@@ -17,6 +15,7 @@ from agentcli.policies.openai import OpenAIPolicy
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.policies.searcher import Searcher
 from agentcli.records.settings import DemosSettings, PolicySettings, Settings
+from small_world import SmallWorld
 
 WORLD = SmallWorld()
 

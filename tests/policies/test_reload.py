@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
-from policy_requests import make_requests
-
 from agentcli.errors import DataError
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.load import load_model, load_tokenizer
 from agentcli.policies.protocol import Reloadable, Reply
 from agentcli.records.settings import PolicySettings
+from peft import LoraConfig, get_peft_model
+from policy_requests import make_requests
 
 
 def started(directory: Path) -> TransformersPolicy:

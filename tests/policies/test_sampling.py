@@ -2,9 +2,8 @@
 
 import pytest
 import torch
-from scipy import stats
-
 from agentcli.policies.sampling import Sampler, gumbel
+from scipy import stats
 
 
 def seeds(count: int, start: int = 0) -> torch.Tensor:

@@ -3,11 +3,6 @@
 import asyncio
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-from policy_requests import TASK, make_request
-from small_world import SmallWorld
-
 from agentcli.environments.protocol import Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
@@ -16,6 +11,10 @@ from agentcli.policies.hf import TransformersPolicy, common_prefix
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_requests import TASK, make_request
+from small_world import SmallWorld
 
 tokens = st.lists(st.integers(0, 2), max_size=12)
 

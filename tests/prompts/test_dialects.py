@@ -5,11 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from policy_requests import make_request
-from small_world import SmallWorld
-
 from agentcli.environments.protocol import Context, Picture, World
 from agentcli.errors import UsageError
 from agentcli.prompts.parallel_compact import ParallelCompact
@@ -19,6 +14,10 @@ from agentcli.prompts.rlvmr import Rlvmr
 from agentcli.prompts.tagged import Tagged, read_tagged, write_tagged
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
+from hypothesis import given
+from hypothesis import strategies as st
+from policy_requests import make_request
+from small_world import SmallWorld
 
 WORLD = SmallWorld()
 CONTEXT = Context(

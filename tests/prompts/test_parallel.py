@@ -6,10 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from small_world import SmallWorld
-
 from agentcli.environments.protocol import Context
 from agentcli.prompts.parallel import read_parallel, write_parallel
 from agentcli.prompts.parallel_full import LIMIT, RULES, UNREADABLE
@@ -17,6 +13,9 @@ from agentcli.prompts.protocol import Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import PromptSettings
 from agentcli.records.types import Task
+from hypothesis import given
+from hypothesis import strategies as st
+from small_world import SmallWorld
 
 RELEASE: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "golden" / "dpepo.json").read_text())["parser"]
 OURS = {

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentcli.prompts.tagged import read_tagged, write_tagged
 from hypothesis import given
 from hypothesis import strategies as st
-
-from agentcli.prompts.tagged import read_tagged, write_tagged
 
 UNITS: dict[str, list[dict[str, Any]]] = json.loads((Path(__file__).parents[1] / "golden" / "units.json").read_text())
 LANGUAGE = "<think>中</think><action>look</action>"

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, derive_seed, read_json, read_records, write_atomic, write_json
 from agentcli.records.types import SCHEMA_VERSION, Episode, Manifest, Outcome, Task

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import zstandard
-
 from agentcli.errors import AgentCliError, DataError, WriteError
 from agentcli.records.files import RecordWriter, read_records, write_atomic, write_json
 from agentcli.records.types import Task

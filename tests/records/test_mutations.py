@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from sample_records import every_record, tree
-
 from agentcli.analysis.schema import type_of
 from agentcli.analysis.validate import check
 from agentcli.credit.registry import METHODS, make
@@ -22,6 +20,7 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import RecordWriter, read_numbered, read_records
 from agentcli.records.trees import children, leaves, paths, validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Tree
+from sample_records import every_record, tree
 
 MUTANTS = 10_000
 RECORDS = every_record()

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from agentcli.errors import DataError, UsageError
 from agentcli.records.runs import RunDirectory, hash_inputs, link_latest, versions
 from agentcli.records.types import StageRecord

@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-
 from agentcli.errors import DataError
 from agentcli.records.trees import children, leaves, paths, validate_tree
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Task, Tree

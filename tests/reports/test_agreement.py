@@ -4,11 +4,10 @@ import io
 from typing import Any
 
 import pytest
-from rich.console import Console
-from test_tables import text_of
-
 from agentcli.reports.agreement import tables
 from agentcli.reports.tables import credit_table
+from rich.console import Console
+from test_tables import text_of
 
 
 def found(names: list[str], kinds: list[str], disagreements: int = 1) -> dict[str, Any]:

@@ -4,9 +4,8 @@ import io
 import re
 
 import pytest
-from rich.console import Console
-
 from agentcli.reports.blocks import Blocks
+from rich.console import Console
 
 NUMBERS = [f"{100 + number}.5 ({number}.0-{number}.9)" for number in range(10)]
 

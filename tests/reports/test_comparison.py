@@ -3,10 +3,6 @@
 import io
 from typing import Any
 
-from evaluated import episodes
-from msgspec.structs import asdict, replace
-from rich.console import Console
-
 from agentcli.evaluation.compare import RunComparison, over_benchmarks, side_by_side
 from agentcli.evaluation.growth import Cost, Growth
 from agentcli.evaluation.record import Rate
@@ -21,6 +17,9 @@ from agentcli.reports.comparison import (
     training_table,
     trees_table,
 )
+from evaluated import episodes
+from msgspec.structs import asdict, replace
+from rich.console import Console
 
 
 def cells(table: Blocks) -> list[list[str]]:

@@ -6,10 +6,9 @@ import re
 from typing import Any
 
 import pytest
-from rich.console import Console
-
 from agentcli.reports.explanation import excerpt, explanation
 from agentcli.reports.output import print_explanation
+from rich.console import Console
 
 HOSTILE = "[bold]x[/nonsense] :warning: \x1b[31mred\x00\x07\r\n\tnext \ud800 \u202egnp.exe é 🙂"
 

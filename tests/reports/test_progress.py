@@ -6,9 +6,8 @@ import re
 import select
 
 import pytest
-from rich.console import Console
-
 from agentcli.reports.progress import TerminalProgress
+from rich.console import Console
 
 
 def progress_into(text: io.StringIO, terminal: bool, **switches: bool) -> TerminalProgress:

@@ -5,9 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from msgspec.structs import asdict, replace
-from rich.console import Console, RenderableType
-
 from agentcli.evaluation.record import EvaluationSummary, Rate, Results, SuccessRate, WalkedPanel
 from agentcli.records.types import Ledger
 from agentcli.reports.output import print_rows
@@ -19,6 +16,8 @@ from agentcli.reports.tables import (
     pass_at_k_table,
     rows_table,
 )
+from msgspec.structs import asdict, replace
+from rich.console import Console, RenderableType
 
 
 def text_of(table: RenderableType) -> list[list[str]]:

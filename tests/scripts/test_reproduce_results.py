@@ -4,10 +4,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from agentcli.errors import DataError
 from made_results import LOW, PANEL, made, run, start
 from reproduce_results import Results, expanded, load, merge, save
-
-from agentcli.errors import DataError
 
 
 def test_a_file_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from bad_input_runs import START, folder
-from command_line import agentcli
-
 from agentcli.credit import carl
 from agentcli.credit.registry import METHODS, known
 from agentcli.errors import DataError, UsageError
@@ -19,6 +16,8 @@ from agentcli.stages.layers import list_presets, resolve
 from agentcli.stages.train import method_of, with_aggregate
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.policy_gradient.rows import Row, read_rows
+from bad_input_runs import START, folder
+from command_line import agentcli
 
 __all__ = ["folder"]
 

@@ -7,15 +7,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import Answer, ChatServer, Script, completion
-from typer.testing import CliRunner
-
 from agentcli.cli.app import build
 from agentcli.prompts.tagged import read_tagged, write_tagged
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Manifest, Step, StopReason, Tree
+from chat_server import Answer, ChatServer, Script, completion
+from typer.testing import CliRunner
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 8, options: {tasks: 4, length: 3}}

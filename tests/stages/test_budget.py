@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from fitting import fitting
-from growing import grow_all
-
 from agentcli.analysis.validate import check
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
@@ -33,6 +30,8 @@ from agentcli.stages.progress import Silent
 from agentcli.stages.rollout import rollout
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
+from fitting import fitting
+from growing import grow_all
 
 
 class Notes(Silent):

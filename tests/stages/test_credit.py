@@ -3,14 +3,13 @@
 from pathlib import Path
 
 import pytest
-from grown_runs import roll, toy
-
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
+from grown_runs import roll, toy
 
 
 @pytest.fixture

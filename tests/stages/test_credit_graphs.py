@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grown_runs import roll, toy
-
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit
 from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
+from grown_runs import roll, toy
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grown_runs import roll, toy
-from typer.testing import CliRunner
-
 from agentcli.cli.app import build
 from agentcli.records.types import SCHEMA_VERSION
+from grown_runs import roll, toy
+from typer.testing import CliRunner
 
 Damage = Callable[[dict[str, Any]], None]
 COMMANDS = {

@@ -3,10 +3,9 @@
 import re
 
 import pytest
-from grown_runs import toy
-
 from agentcli.stages.environment import check
 from agentcli.stages.progress import Silent
+from grown_runs import toy
 
 
 def test_the_expert_wins_and_replays() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import evaluation_class, rollout_settings
 from agentcli.records.files import read_json, read_records

@@ -6,9 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from agentcli.credit.registry import METHODS, make, shared_switches, switches_of
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
@@ -16,6 +13,8 @@ from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
 from agentcli.stages.layers import find_preset, list_presets, resolve
 from agentcli.stages.yaml_files import read_yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def write(path: Path, text: str) -> Path:

@@ -6,10 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from command_line import agentcli
-from grown_runs import toy
-from refusal import refused
-
 from agentcli.exploration.settings import evaluation_class
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.settings import Settings
@@ -19,6 +15,9 @@ from agentcli.stages.merge import perform, plan
 from agentcli.stages.panels import Shard, interleaved
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation, carry_out
+from command_line import agentcli
+from grown_runs import toy
+from refusal import refused
 
 
 def part(settings: Settings, shard: str | None) -> Settings:

@@ -4,15 +4,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from agentcli.environments.protocol import Card
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import write_json
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 class Rooms:

@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
-
 from agentcli.cli.app import build
 from agentcli.credit.registry import make as make_credit
 from agentcli.exploration.registry import make as make_exploration
@@ -28,6 +26,7 @@ from agentcli.records.types import Manifest, Outcome, Tree
 from agentcli.stages.layers import find_preset, list_presets, resolve
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.preference.metrics import DpoMetrics
+from typer.testing import CliRunner
 
 SMALL = """
 environment:

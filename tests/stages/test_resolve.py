@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory, link_latest

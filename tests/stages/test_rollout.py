@@ -6,10 +6,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from growing import grow_all
-from grown_runs import roll, toy
-from refusal import refused
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, UsageError
@@ -22,6 +18,9 @@ from agentcli.stages.demos import demos
 from agentcli.stages.rollout import plan, rollout
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session
+from growing import grow_all
+from grown_runs import roll, toy
+from refusal import refused
 
 
 @pytest.mark.parametrize("method", ["chain", "spark", "test-time-branch"])

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from agentcli.records.files import read_json, read_records, sha256_file
+from agentcli.records.types import Manifest, StageRecord, Step, Tree, Validity
 from bad_input_runs import (
     DEMO_TREES,
     START,
@@ -23,9 +25,6 @@ from bad_input_runs import (
 )
 from command_line import agentcli
 from refusal import refused
-
-from agentcli.records.files import read_json, read_records, sha256_file
-from agentcli.records.types import Manifest, StageRecord, Step, Tree, Validity
 
 __all__ = ["folder"]
 

@@ -8,11 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bad_input_runs import MODEL, START, folder
-from chat_server import ChatServer, completion
-from command_line import agentcli
-from grown_runs import toy
-
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
@@ -22,6 +17,10 @@ from agentcli.stages.rollout import grow_trees, plan
 from agentcli.stages.sampling import Workshop
 from agentcli.stages.session import Invocation, Session
 from agentcli.stages.tally import RESUMABLE, Tally, share_of_success, tally_of
+from bad_input_runs import MODEL, START, folder
+from chat_server import ChatServer, completion
+from command_line import agentcli
+from grown_runs import toy
 
 __all__ = ["folder"]
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-
 from agentcli.environments.alfworld.options import KINDS
 from agentcli.environments.alfworld.world import AlfworldWorld
 from agentcli.environments.protocol import Context, Engine, Observation

@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from chat_server import ChatServer, Script
-from policy_requests import make_request
-
 from agentcli.policies.openai import OpenAIPolicy
 from agentcli.records.settings import EndpointSettings, PolicySettings
+from chat_server import ChatServer, Script
+from policy_requests import make_request
 
 T = TypeVar("T")
 

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentcli.prompts.tagged import write_tagged
 from chat_server import Answer as Reply
 from chat_server import ChatServer, completion
 from command_line import Answer, agentcli, all_commands, chained
 from refusal import refused
-
-from agentcli.prompts.tagged import write_tagged
 
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 4, length: 3}}

@@ -10,11 +10,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import typer
-from typer.testing import CliRunner
-
 from agentcli.cli.app import command_tree, main
 from agentcli.cli.command import Call, Command
 from agentcli.records.settings import Settings
+from typer.testing import CliRunner
 
 
 @dataclasses.dataclass

@@ -4,9 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from fitting import fitting
-from typer.testing import CliRunner
-
 from agentcli.analysis.compare import compare
 from agentcli.cli.app import build
 from agentcli.exploration.settings import evaluation_class
@@ -20,6 +17,8 @@ from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from fitting import fitting
+from typer.testing import CliRunner
 
 
 def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:

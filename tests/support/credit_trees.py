@@ -5,9 +5,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hypothesis import strategies as st
-
 from agentcli.records.types import Credit, Ledger, Move, Outcome, Step, Task, Tree, Validity
+from hypothesis import strategies as st
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SUCCESS, FAILURE, TRUNCATED, ERRORED = Outcome.SUCCESS, Outcome.FAILURE, Outcome.TRUNCATED, Outcome.ERRORED

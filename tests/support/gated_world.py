@@ -7,10 +7,9 @@ GATE names a folder with the FIFOs `reached` and `on`, GATE_TASK the task; witho
 import os
 from pathlib import Path
 
-from toy_world import ToyEngine, ToyWorld
-
 from agentcli.environments.protocol import Start
 from agentcli.records.types import Task
+from toy_world import ToyEngine, ToyWorld
 
 
 class GatedWorld(ToyWorld):

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import pytest
-from fitting import fitting
-
 from agentcli.exploration.settings import evaluation_class
 from agentcli.records.settings import (
     EnvironmentSettings,
@@ -15,6 +13,7 @@ from agentcli.records.settings import (
 from agentcli.records.types import StageRecord
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from fitting import fitting
 
 
 def toy(

@@ -4,11 +4,10 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from scripted import shared_words
-
 from agentcli.prompts.protocol import UNREADABLE
 from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Step, StopReason, Tree, Validity
+from scripted import shared_words
 
 GROWTHS: dict[str, dict[str, Any]] = {
     "chain": {"method": "chain"},

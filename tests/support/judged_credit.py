@@ -1,7 +1,6 @@
 """A credit method as another package brings it: what the judge noted is the advantage."""
 
 import msgspec
-
 from agentcli.records.types import Credit, StepCredit, Tree
 
 

@@ -2,9 +2,8 @@
 
 import random
 
-from tiny_rollout import make_tree
-
 from agentcli.records.types import Outcome
+from tiny_rollout import make_tree
 
 S, F, T, E = Outcome.SUCCESS, Outcome.FAILURE, Outcome.TRUNCATED, Outcome.ERRORED
 FORKED = ([None, 0, 1, 1, 3, None, 5, 0], {2: S, 4: F, 6: T, 7: E})

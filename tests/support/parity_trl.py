@@ -16,16 +16,15 @@ import os
 import tempfile
 
 import torch
+from agentcli.policies.chat import prompt_ids
+from agentcli.records.files import read_records
+from agentcli.records.types import Credit, Tree
 from datasets import Dataset
 from peft import PeftModel
 from tiny_rollout import logprobs_alone
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from trl import GRPOConfig, GRPOTrainer
-
-from agentcli.policies.chat import prompt_ids
-from agentcli.records.files import read_records
-from agentcli.records.types import Credit, Tree
 
 LOSS_TYPES = {"token": "dapo", "sequence": "grpo", "step": "dapo"}
 

@@ -14,8 +14,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 import torch
-from parity_trl import train_trl
-
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
@@ -25,6 +23,7 @@ from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
 from agentcli.training.preference.metrics import DpoMetrics
 from agentcli.training.preference.train import train_dpo
+from parity_trl import train_trl
 
 SEED = 3
 RANK = 4

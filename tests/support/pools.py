@@ -5,12 +5,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from toy_world import ToyWorld
-
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Observation
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from toy_world import ToyWorld
 
 ACTIONS = ("go east", "go west", "look", "take key", "sing")
 

@@ -8,7 +8,6 @@ import random
 from dataclasses import dataclass
 
 import msgspec
-
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import pytest
-
 from agentcli.errors import AgentCliError
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from stopping import sft, stopped, train
-
 from agentcli.records.settings import LoraSettings
 from agentcli.training.loop.snapshots import Snapshots
+from stopping import sft, stopped, train
 
 torch.set_num_threads(1)
 real_save = Snapshots.save

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-
 from agentcli.analysis.schema import METRICS
 from agentcli.credit.registry import make
 from agentcli.evaluation.episodes import episodes

@@ -7,10 +7,9 @@ before what goes wrong. With SERVANT_LEAVES the servant leaves the worker's proc
 import os
 import subprocess
 
-from toy_world import ToyEngine, ToyWorld
-
 from agentcli.environments.protocol import Observation, Start
 from agentcli.records.types import Task
+from toy_world import ToyEngine, ToyWorld
 
 
 class ServantWorld(ToyWorld):

@@ -1,7 +1,6 @@
 """A world of two rooms that searches by a rule one can follow by hand."""
 
 import msgspec
-
 from agentcli.environments.protocol import Advice, Card, Context, Engine
 from agentcli.errors import UsageError
 from agentcli.records.types import Task

@@ -3,7 +3,6 @@
 import re
 
 import pytest
-
 from agentcli.records.settings import SftSettings, TinySettings, TrainSettings
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job

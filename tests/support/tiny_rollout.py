@@ -5,7 +5,6 @@ import copy
 from itertools import cycle
 
 import torch
-
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import RecordWriter
 from agentcli.records.types import Credit, Ledger, Outcome, Step, StepCredit, StopReason, Task, Tree

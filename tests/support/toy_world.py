@@ -12,7 +12,6 @@ from itertools import repeat
 from typing import Any, Literal
 
 import msgspec
-
 from agentcli.environments.protocol import Advice, Card, Context, Observation, Picture, Start
 from agentcli.errors import EngineError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings

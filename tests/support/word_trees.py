@@ -3,9 +3,6 @@
 import asyncio
 from typing import Any
 
-from fitting import fitting
-from word_world import WordEngines, WordWorld
-
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Pool
 from agentcli.exploration.registry import make
@@ -13,6 +10,8 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Task, Tree
+from fitting import fitting
+from word_world import WordEngines, WordWorld
 
 TASK = Task(id="word/1", world="word", split="train", kind="say")
 

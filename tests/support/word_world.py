@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-
 from agentcli.environments.protocol import Advice, Card, Context, Observation
 from agentcli.errors import EngineError
 from agentcli.records.types import Task

@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
-
 from agentcli.errors import UsageError
 from agentcli.records.settings import Section, Settings, TrainSettings
 from agentcli.stages.session import Invocation

@@ -1,5 +1,7 @@
-"""What the authors' released code computes where it is not what their paper defines: `form: release`, one file a method.
+"""What the authors' released code computes where it is not what their paper defines:
+`form: release`, one file a method.
 
-Only for comparison with published numbers. The walk over a tree, the search and the normalisation are ours; golden vectors of the
-released code hold these files to it (tests/golden).
+Only for comparison with published numbers. The walk over a tree, the search and the
+normalisation are ours; golden vectors of the released code hold these files to it
+(tests/golden).
 """

@@ -1,9 +1,11 @@
 """dpepo as its release computes it, with W in the place of R_step.
 
-    W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2 in (0, 1]
+    W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2
+    in (0, 1]
 
-with f^(inadmissible moves) as a third equal term where `invalid_factor` is set. A transition is a pair of consecutive actions,
-M_width counts occurrences, `look` is left out of C_width, and omega is 0.80.
+with f^(inadmissible moves) as a third equal term where `invalid_factor` is set. A
+transition is a pair of consecutive actions, M_width counts occurrences, `look` is left
+out of C_width, and omega is 0.80.
 """
 
 from collections.abc import Sequence
@@ -25,10 +27,16 @@ def read(step: Step, states: dict[int, str], history: PastActs) -> Actions:
     if not step.moves:
         if step.action is None or step.validity is Validity.MALFORMED:
             return Actions([], 0, 0)
-        return Actions([(1, step.action, history.last(1))], 0, int(step.validity is Validity.INADMISSIBLE))
+        return Actions(
+            [(1, step.action, history.last(1))],
+            0,
+            int(step.validity is Validity.INADMISSIBLE),
+        )
     there = [move for move in step.moves if move.validity is not Validity.MALFORMED]
     named = [move.action for move in step.moves if move.action.strip() != LOOK]
-    acts: list[Act] = [(move.copy, move.action, history.last(move.copy)) for move in there]
+    acts: list[Act] = [
+        (move.copy, move.action, history.last(move.copy)) for move in there
+    ]
     refused = sum([move.validity is Validity.INADMISSIBLE for move in there])
     return Actions(acts, len(named) - len(set(named)), refused)
 
@@ -50,7 +58,10 @@ def weigh(actions: Actions, history: PastActs, settings: "DpepoSettings") -> flo
     """W, from the counts before this step."""
     omega = settings.omega or 1.0
     depth, transitions, widths = factors(actions.acts, width, history, settings)
-    terms = [omega**actions.repeated, (depth + transitions + widths) / 3 / len(actions.acts)]
+    terms = [
+        omega**actions.repeated,
+        (depth + transitions + widths) / 3 / len(actions.acts),
+    ]
     if settings.invalid_factor is not None:
         terms.append(settings.invalid_factor**actions.refused)
     return sum(terms) / len(terms)

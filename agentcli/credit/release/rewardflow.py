@@ -1,11 +1,15 @@
 """rewardflow as its release computes it (tmlr-group/RewardFlow, commit 1cdead8).
 
-- All trajectories that ended before the batch's longest one share one terminal state, failures too; one as long as the
-  longest (a truncated one always is) has none, and the gain of its last step is the environment's raw reward.
-- A state's own reward is the one at its first mention, so a failure mentioned first silences the terminal for the whole group.
-- Gains and groups are those of the raw states: a step into noise loses all value and the step out of it wins it back.
-- What is pruned is found by words, the release's own (LOOKS, NOTHING_HAPPENS), not by what the world says: malformed actions only
-  where the observation says that nothing happened.
+- All trajectories that ended before the batch's longest one share one terminal state,
+  failures too; one as long as the longest (a truncated one always is) has none, and the
+  gain of its last step is the environment's raw reward.
+- A state's own reward is the one at its first mention, so a failure mentioned first
+  silences the terminal for the whole group.
+- Gains and groups are those of the raw states: a step into noise loses all value and
+  the step out of it wins it back.
+- What is pruned is found by words, the release's own (LOOKS, NOTHING_HAPPENS), not by
+  what the world says: malformed actions only where the observation says that nothing
+  happened.
 - Values are success_reward * gamma ** hops.
 """
 
@@ -53,22 +57,28 @@ def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") ->
         next_values.append(raw if target is None else known.get(target, 0.0))
     edges = {(source, target) for source, target, _ in transitions}
     size = GraphSize(nodes=len(known), edges=len(edges))
-    return Moves(states, values, next_values, [False] * len(states), informed=True, size=size)
+    return Moves(
+        states, values, next_values, [False] * len(states), informed=True, size=size
+    )
 
 
 def release_walk(
     tree: Tree, survey: Survey, settings: "RewardFlowSettings"
 ) -> tuple[list[str | None], list[tuple[str, str, float]]]:
-    """Per step the raw state it leads to, and the cleaned transitions (source, target, reward of the target).
+    """Per step the raw state it leads to, and the cleaned transitions (source, target,
+    reward of the target).
 
-    A last step without a terminal leads to None. Steps that lead only to errored leaves add no transition.
+    A last step without a terminal leads to None. Steps that lead only to errored leaves
+    add no transition.
     """
     depth: list[int] = []
     reached: list[str] = []
     targets: list[str | None] = []
     transitions: list[tuple[str, str, float]] = []
     states = states_of(tree.steps, settings.state)
-    for step, before, after, leaves in zip(tree.steps, *states, survey.live, strict=False):
+    for step, before, after, leaves in zip(
+        tree.steps, *states, survey.live, strict=False
+    ):
         above = step.parent
         depth.append(1 if above is None else depth[above] + 1)
         reached.append(before if above is None else reached[above])
@@ -77,20 +87,34 @@ def release_walk(
             lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
             target = None if lost else TERMINAL
         targets.append(target)
-        if not leaves or target is None or target == reached[-1] or only_looks(step.action):
+        if (
+            not leaves
+            or target is None
+            or target == reached[-1]
+            or only_looks(step.action)
+        ):
             continue
         if target != TERMINAL and nothing_happened(step.next_observation):
             continue
-        transitions.append((reached[-1], target, settings.success_reward * (step.outcome is Outcome.SUCCESS)))
+        transitions.append(
+            (
+                reached[-1],
+                target,
+                settings.success_reward * (step.outcome is Outcome.SUCCESS),
+            )
+        )
         reached[-1] = target
     return targets, transitions
 
 
-def propagated(transitions: Iterable[tuple[str, str, float]], gamma: float) -> dict[str, float]:
-    """Value of every state that is mentioned in (source, target, reward of the target) triples.
+def propagated(
+    transitions: Iterable[tuple[str, str, float]], gamma: float
+) -> dict[str, float]:
+    """Value of every state that is mentioned in (source, target, reward of the target)
+    triples.
 
-    It is the fixed point of V(s) = max(own reward, gamma * V(next)). Own rewards are fixed at first mention; each is 0 or one
-    common maximum.
+    It is the fixed point of V(s) = max(own reward, gamma * V(next)). Own rewards are
+    fixed at first mention; each is 0 or one common maximum.
     """
     rewards: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}
@@ -100,6 +124,13 @@ def propagated(transitions: Iterable[tuple[str, str, float]], gamma: float) -> d
         pairs[source, target] = None
     index = {state: number for number, state in enumerate(rewards)}
     goals = [index[state] for state, reward in rewards.items() if reward > 0]
-    hops = hops_to(goals, [(index[source], index[target]) for source, target in pairs], len(rewards))
+    hops = hops_to(
+        goals,
+        [(index[source], index[target]) for source, target in pairs],
+        len(rewards),
+    )
     top = max(rewards.values(), default=0.0)
-    return {state: 0.0 if far is None else top * gamma**far for state, far in zip(rewards, hops, strict=True)}
+    return {
+        state: 0.0 if far is None else top * gamma**far
+        for state, far in zip(rewards, hops, strict=True)
+    }

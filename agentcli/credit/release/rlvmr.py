@@ -1,7 +1,8 @@
 """rlvmr as its release computes it (Tencent/digitalhuman).
 
-Step rows with prefixes repeated. Only malformed steps are invalid: they lose their tag, and only they are penalised. A first step
-counts as following an invalid one (rlvmr.py asks for it). A tag's only row keeps its reward.
+Step rows with prefixes repeated. Only malformed steps are invalid: they lose their tag,
+and only they are penalised. A first step counts as following an invalid one (rlvmr.py
+asks for it). A tag's only row keeps its reward.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,7 +18,9 @@ def forgive_inadmissible(survey: Survey, tree: Tree, invalid_penalty: float) -> 
     survey.penalties = [invalid_penalty * invalid for invalid in survey.invalid]
 
 
-def grouping(keys: Sequence[Hashable], entries: Sequence[Entry], normalise: str) -> Grouping:
+def grouping(
+    keys: Sequence[Hashable], entries: Sequence[Entry], normalise: str
+) -> Grouping:
     """The rows of one tag; a group of one row is left as it is."""
     groups = Grouping(keys, entries, normalise, smallest_std(normalise))
     for key, scale in groups.scales.items():

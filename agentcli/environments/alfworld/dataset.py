@@ -1,8 +1,9 @@
 """The official ALFWorld data set, read unchanged from its own layout.
 
-`<data>/json_2.1.1/<split>/<type>-<Object>-<MovableRecep|None>-<Recep>-<scene>/trial_*/{traj_data.json, game.tw-pddl}`.
-Which games count is decided as in alfworld's own loader: not those with movable receptacles or slicing, not those
-without a game file, not those that are not marked solvable. Order never comes from the file system.
+`<data>/json_2.1.1/<split>/<type>-<Object>-<MovableRecep|None>-<Recep>-<scene>/trial_*/{traj_data.json,
+game.tw-pddl}`. Which games count is decided as in alfworld's own loader: not those with
+movable receptacles or slicing, not those without a game file, not those that are not
+marked solvable. Order never comes from the file system.
 """
 
 import os
@@ -26,10 +27,11 @@ _HEADER = msgspec.json.Decoder(_Header)
 
 
 def data_folder(setting: str | None) -> Path | None:
-    """The data set to read: `setting`, else $ALFWORLD_DATA, else None (games are generated).
+    """The data set to read: `setting`, else $ALFWORLD_DATA, else None (games are
+    generated).
 
-    Raises DataError for a folder without json_2.1.1. The empty default folder that `import alfworld` makes, and names
-    in the variable, does not count as a choice.
+    Raises DataError for a folder without json_2.1.1. The empty default folder that
+    `import alfworld` makes, and names in the variable, does not count as a choice.
     """
     variable = os.environ.get("ALFWORLD_DATA")
     named = setting or variable
@@ -42,13 +44,16 @@ def data_folder(setting: str | None) -> Path | None:
         return None
     source = "--data" if setting else "ALFWORLD_DATA"
     raise DataError(
-        f"{source} {folder}: no {LAYOUT}/ in it; name the folder that holds it, or leave it out for generated games"
+        f"{source} {folder}: no {LAYOUT}/ in it; name the folder that holds it, or "
+        "leave it out for generated games"
     )
 
 
 @lru_cache(maxsize=16)
 def list_games(folder: Path, split: str) -> tuple[str, ...]:
-    """Ids (paths below json_2.1.1) of a split's games, sorted. Raises DataError when there is none."""
+    """Ids (paths below json_2.1.1) of a split's games, sorted. Raises DataError when
+    there is none.
+    """
     ids = [
         f"{split}/{task.name}/{trial.name}"
         for task in _folders(folder / LAYOUT / split)
@@ -58,7 +63,8 @@ def list_games(folder: Path, split: str) -> tuple[str, ...]:
     ]
     if not ids:
         raise DataError(
-            f"{folder / LAYOUT / split}: no solvable game.tw-pddl beside a traj_data.json; run alfworld-download"
+            f"{folder / LAYOUT / split}: no solvable game.tw-pddl beside a "
+            "traj_data.json; run alfworld-download"
         )
     for identifier in ids:
         _check(folder, identifier)
@@ -89,4 +95,7 @@ def _check(folder: Path, identifier: str) -> None:
     except ValueError:
         known = False
     if not known:
-        raise DataError(f"{folder / LAYOUT / identifier}: not named <type>-<Object>-None-<Recep>-<scene>")
+        raise DataError(
+            f"{folder / LAYOUT / identifier}: not named "
+            "<type>-<Object>-None-<Recep>-<scene>"
+        )

@@ -1,8 +1,10 @@
-"""Makes real ALFWorld games: given a task id and settings, what lies where and the files the engine plays.
+"""Makes real ALFWorld games: given a task id and settings, what lies where and the
+files the engine plays.
 
-The rooms are real (see layouts); only the positions of objects are drawn. A game is the same bytes wherever it is made:
-everything random comes from the settings' digest and the task id. A game is written as one folder, renamed into place when
-complete, so that several processes may want the same one at once.
+The rooms are real (see layouts); only the positions of objects are drawn. A game is the
+same bytes wherever it is made: everything random comes from the settings' digest and
+the task id. A game is written as one folder, renamed into place when complete, so that
+several processes may want the same one at once.
 """
 
 import json
@@ -56,13 +58,21 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def arrange(task_id: str, options: AlfworldOptions) -> Scene:
-    """Draw one game: where everything lies, where the agent stands, how the task is worded."""
+    """Draw one game: where everything lies, where the agent stands, how the task is
+    worded.
+    """
     name = parse_name(task_id.split("/")[-2])
     rng = random.Random(derive_seed("alfworld", "game", options.digest(), task_id))
     places = receptacles(name.scene)
     things: list[Thing] = []
-    own = rng.randint(0, options.distractor_instances - 1) + (2 if name.kind == "pick_two_obj_and_place" else 1)
-    homes = [place for place in places if name.object in fits()[place.type] and place.type != name.receptacle]
+    own = rng.randint(0, options.distractor_instances - 1) + (
+        2 if name.kind == "pick_two_obj_and_place" else 1
+    )
+    homes = [
+        place
+        for place in places
+        if name.object in fits()[place.type] and place.type != name.receptacle
+    ]
     _scatter(things, name.object, own, homes, rng)
     if name.kind == "look_at_obj_in_light":
         stand = rng.choice([place for place in places if place.type in LAMP_STANDS])
@@ -74,12 +84,30 @@ def arrange(task_id: str, options: AlfworldOptions) -> Scene:
     x, z = rng.choice(free_points(name.scene))
     templates = goals()[name.kind]["templates"]
     assert isinstance(templates, list)
-    words = {"obj": name.object.lower(), "recep": name.receptacle.lower(), "toggle": name.receptacle.lower()}
-    return Scene(name, (x, z, rng.randrange(4), 30), places, tuple(things), rng.choice(templates).format(**words))
+    words = {
+        "obj": name.object.lower(),
+        "recep": name.receptacle.lower(),
+        "toggle": name.receptacle.lower(),
+    }
+    return Scene(
+        name,
+        (x, z, rng.randrange(4), 30),
+        places,
+        tuple(things),
+        rng.choice(templates).format(**words),
+    )
 
 
-def _scatter(things: list[Thing], kind: str, count: int, homes: list[Receptacle], rng: random.Random) -> None:
-    """Add `count` objects of one type, each in a receptacle drawn from `homes`, under ids that no other has."""
+def _scatter(
+    things: list[Thing],
+    kind: str,
+    count: int,
+    homes: list[Receptacle],
+    rng: random.Random,
+) -> None:
+    """Add `count` objects of one type, each in a receptacle drawn from `homes`, under
+    ids that no other has.
+    """
     taken = {thing.id for thing in things}
     for _ in range(count):
         where = rng.choice(homes)
@@ -92,7 +120,11 @@ def _scatter(things: list[Thing], kind: str, count: int, homes: list[Receptacle]
 
 def _id_near(kind: str, where: Receptacle, rng: random.Random) -> str:
     x, _, z = where.id.split("|")[1:4]
-    spot = (float(x) + rng.uniform(-0.3, 0.3), rng.uniform(0.1, 1.9), float(z) + rng.uniform(-0.3, 0.3))
+    spot = (
+        float(x) + rng.uniform(-0.3, 0.3),
+        rng.uniform(0.1, 1.9),
+        float(z) + rng.uniform(-0.3, 0.3),
+    )
     return "|".join([kind, *(f"{value:+06.2f}" for value in spot)])
 
 
@@ -119,18 +151,35 @@ def initial_facts(scene: Scene) -> list[Fact]:
             facts.append(("isReceptacleObject", thing.id))
         if thing.type not in actions["Toggleable"]:
             facts.append(("pickupable", thing.id))
-        facts += [(label.lower(), thing.id) for label in sorted(actions) if thing.type in actions[label]]
+        facts += [
+            (label.lower(), thing.id)
+            for label in sorted(actions)
+            if thing.type in actions[label]
+        ]
     held = sorted({thing.type for thing in scene.things})
     for kind in sorted({place.type for place in scene.receptacles}):
-        facts += [("canContain", f"{kind}Type", f"{thing}Type") for thing in held if thing in fits()[kind]]
+        facts += [
+            ("canContain", f"{kind}Type", f"{thing}Type")
+            for thing in held
+            if thing in fits()[kind]
+        ]
     return facts
 
 
 def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
-    """The PDDL problem. The domain names some types whether a room has them or not, so they are always declared."""
-    points = {_location(scene.start), *(_location(place.point) for place in scene.receptacles)}
+    """The PDDL problem. The domain names some types whether a room has them or not, so
+    they are always declared.
+    """
+    points = {
+        _location(scene.start),
+        *(_location(place.point) for place in scene.receptacles),
+    }
     kinds = {thing.type for thing in scene.things} | {"Knife", "ButterKnife"}
-    places = {place.type for place in scene.receptacles} | {"Microwave", "SinkBasin", "Fridge"}
+    places = {place.type for place in scene.receptacles} | {
+        "Microwave",
+        "SinkBasin",
+        "Fridge",
+    }
     declared = [
         ("agent", ["agent1"]),
         ("object", [thing.id for thing in scene.things]),
@@ -139,30 +188,51 @@ def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
         ("otype", [f"{kind}Type" for kind in kinds]),
         ("rtype", [f"{kind}Type" for kind in places]),
     ]
-    objects = "\n".join(f"        {mangle(name)} - {kind}" for kind, names in declared for name in sorted(names))
-    init = "\n".join(f"        ({' '.join([fact[0], *map(mangle, fact[1:])])})" for fact in facts)
+    objects = "\n".join(
+        f"        {mangle(name)} - {kind}"
+        for kind, names in declared
+        for name in sorted(names)
+    )
+    init = "\n".join(
+        f"        ({' '.join([fact[0], *map(mangle, fact[1:])])})" for fact in facts
+    )
     name = scene.name
     goal = str(goals()[name.kind]["pddl"]).replace("#", "-")
     goal = goal.format(obj=name.object, recep=name.receptacle, toggle=name.receptacle)
     title = "plan_" + mangle(task_id.rsplit("/", 1)[-1])
     return (
-        f"(define (problem {title})\n    (:domain alfred)\n    (:objects\n{objects}\n    )\n"
-        f"    (:init\n        (= (total-cost) 0)\n{init}\n    )\n{goal}"
+        f"(define (problem {title})\n    (:domain alfred)\n    "
+        f"(:objects\n{objects}\n    )\n    (:init\n        (= (total-cost) "
+        f"0)\n{init}\n    )\n{goal}"
     )
 
 
 def shown(facts: list[Fact]) -> list[Fact]:
-    """The same facts as the engine reports them: lower-case predicates, words instead of ids."""
-    names = sorted({mangle(word) for fact in facts for word in fact[1:] if word.count("|") >= 3 and word[:4] != "loc|"})
+    """The same facts as the engine reports them: lower-case predicates, words instead
+    of ids.
+    """
+    names = sorted(
+        {
+            mangle(word)
+            for fact in facts
+            for word in fact[1:]
+            if word.count("|") >= 3 and word[:4] != "loc|"
+        }
+    )
     words = display_names(names)
-    return [(fact[0].lower(), *(words.get(mangle(word), word) for word in fact[1:])) for fact in facts]
+    return [
+        (fact[0].lower(), *(words.get(mangle(word), word) for word in fact[1:]))
+        for fact in facts
+    ]
 
 
 @lru_cache
 def _logic() -> tuple[str, str]:
     """alfred.pddl and alfred.twl2 as the wheel ships them."""
     data = wheel() / "data"
-    return (data / "alfred.pddl").read_text(encoding="utf-8"), (data / "alfred.twl2").read_text(encoding="utf-8")
+    return (data / "alfred.pddl").read_text(encoding="utf-8"), (
+        data / "alfred.twl2"
+    ).read_text(encoding="utf-8")
 
 
 def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
@@ -188,7 +258,9 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
 
 
 def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
-    """The game's game.tw-pddl below `root` (see `cache_root`), made first if it is not there. Raises WriteError."""
+    """The game's game.tw-pddl below `root` (see `cache_root`), made first if it is not
+    there. Raises WriteError.
+    """
     folder = root / "json_2.1.1" / task_id
     game = folder / "game.tw-pddl"
     if game.exists():
@@ -202,7 +274,9 @@ def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
 
 
 def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
-    """Write a whole folder or none of it; if another process was first, its folder stays. Raises WriteError."""
+    """Write a whole folder or none of it; if another process was first, its folder
+    stays. Raises WriteError.
+    """
     with keeping(root, CACHE):
         (root / "partial").mkdir(parents=True, exist_ok=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -219,7 +293,9 @@ def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The folder for all generated games: below $AGENTCLI_CACHE, or the platform's cache folder."""
+    """The folder for all generated games: below $AGENTCLI_CACHE, or the platform's
+    cache folder.
+    """
     base = environ.get(CACHE)
     if base:
         return Path(base) / "alfworld"

@@ -1,7 +1,7 @@
 """What an ALFWorld task asks for, read from its sentence or from its folder name.
 
-The sentences are those of alfworld's goal library. Free sentences by people (which the official games do not use) have no
-goal here; the folder name then says it.
+The sentences are those of alfworld's goal library. Free sentences by people (which the
+official games do not use) have no goal here; the folder name then says it.
 """
 
 import re
@@ -23,12 +23,35 @@ TREATMENTS = {
 _PATTERNS = tuple(
     (KINDS[number - 1], re.compile(pattern))
     for number, pattern in (
-        (3, r"put a clean (?P<thing>\w+) in (?P<goal>\w+)|clean some (?P<thing2>\w+) and put it in (?P<goal2>\w+)"),
-        (4, r"put a hot (?P<thing>\w+) in (?P<goal>\w+)|heat some (?P<thing2>\w+) and put it in (?P<goal2>\w+)"),
-        (5, r"put a cool (?P<thing>\w+) in (?P<goal>\w+)|cool some (?P<thing2>\w+) and put it in (?P<goal2>\w+)"),
-        (6, r"put two (?P<thing>\w+) in (?P<goal>\w+)|find two (?P<thing2>\w+) and put them in (?P<goal2>\w+)"),
-        (2, r"look at (?P<thing>\w+) under the (?P<goal>\w+)|examine the (?P<thing2>\w+) with the (?P<goal2>\w+)"),
-        (1, r"put a (?P<thing>\w+) in (?P<goal>\w+)|put some (?P<thing2>\w+) on (?P<goal2>\w+)"),
+        (
+            3,
+            r"put a clean (?P<thing>\w+) in (?P<goal>\w+)"
+            r"|clean some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
+        ),
+        (
+            4,
+            r"put a hot (?P<thing>\w+) in (?P<goal>\w+)"
+            r"|heat some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
+        ),
+        (
+            5,
+            r"put a cool (?P<thing>\w+) in (?P<goal>\w+)"
+            r"|cool some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
+        ),
+        (
+            6,
+            r"put two (?P<thing>\w+) in (?P<goal>\w+)"
+            r"|find two (?P<thing2>\w+) and put them in (?P<goal2>\w+)",
+        ),
+        (
+            2,
+            r"look at (?P<thing>\w+) under the (?P<goal>\w+)"
+            r"|examine the (?P<thing2>\w+) with the (?P<goal2>\w+)",
+        ),
+        (
+            1,
+            r"put a (?P<thing>\w+) in (?P<goal>\w+)|put some (?P<thing2>\w+) on (?P<goal2>\w+)",
+        ),
     )
 )
 
@@ -54,14 +77,21 @@ class Goal(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)
 def parse_instruction(text: str) -> Goal:
-    """The goal a task sentence names. Raises DataError for a sentence that is none of the goal library's."""
+    """The goal a task sentence names. Raises DataError for a sentence that is none of
+    the goal library's.
+    """
     lowered = text.lower()
     for kind, pattern in _PATTERNS:
         match = pattern.search(lowered)
         if match:
             found = match.groupdict()
-            return Goal(kind, found["thing"] or found["thing2"], found["goal"] or found["goal2"])
-    raise DataError(f"task sentence {text!r}: not one of alfworld's; play it with a model, it has no expert")
+            return Goal(
+                kind, found["thing"] or found["thing2"], found["goal"] or found["goal2"]
+            )
+    raise DataError(
+        f"task sentence {text!r}: not one of alfworld's; play it with a model, it has "
+        "no expert"
+    )
 
 
 def goal_of_task(task_id: str) -> Goal:

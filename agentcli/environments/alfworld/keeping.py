@@ -1,6 +1,8 @@
-"""What is said when the world cannot keep files of its own: generated games, translations, copies of the planner's library.
+"""What is said when the world cannot keep files of its own: generated games,
+translations, copies of the planner's library.
 
-No other task would fare better then, so it is a WriteError, which ends a rollout, and no EngineError, which ends a trajectory.
+No other task would fare better then, so it is a WriteError, which ends a rollout, and
+no EngineError, which ends a trajectory.
 """
 
 import errno
@@ -16,8 +18,9 @@ CACHE = "AGENTCLI_CACHE"
 
 @contextmanager
 def keeping(folder: Path, variable: str) -> Iterator[None]:
-    """Turns an OSError of the block into a WriteError that names `folder` and the environment variable that names another, or
-    into a MemoryError."""
+    """Turns an OSError of the block into a WriteError that names `folder` and the
+    environment variable that names another, or into a MemoryError.
+    """
     try:
         yield
     except OSError as error:

@@ -1,9 +1,11 @@
 """The 120 real rooms that the alfworld wheel ships, read without importing alfworld.
 
-A room is its receptacles with their viewing points and the types of object that occur in it. `import alfworld` would
-create a folder in the user's home, so its data files are found by path and its constants (plain Python data) are loaded
-as a module of their own. Receptacles that a room has but the wheel's table of viewing points lacks (stove burners, coffee
-machines, towel holders, ...) get an id and a free viewing point here, the same ones every time.
+A room is its receptacles with their viewing points and the types of object that occur
+in it. `import alfworld` would create a folder in the user's home, so its data files are
+found by path and its constants (plain Python data) are loaded as a module of their own.
+Receptacles that a room has but the wheel's table of viewing points lacks (stove
+burners, coffee machines, towel holders, ...) get an id and a free viewing point here,
+the same ones every time.
 """
 
 import importlib.util
@@ -26,7 +28,9 @@ INSTANCES = {"StoveBurner": 4}
 """How many of a receptacle a room gets where the wheel names none; else one."""
 
 Point = tuple[int, int, int, int]
-"""x and z in grid steps, quarter turns, degrees of horizon: where one stands to see something."""
+"""x and z in grid steps, quarter turns, degrees of horizon: where one stands to see
+something.
+"""
 
 
 class Receptacle(msgspec.Struct, frozen=True):
@@ -45,7 +49,8 @@ class Room(msgspec.Struct, frozen=True):
     types: dict[str, int]
     """Receptacle types and how many of each."""
     objects: tuple[str, ...]
-    """Object types that occur and can lie in one of the receptacles, sorted; no lamps."""
+    """Object types that occur and can lie in one of the receptacles, sorted; no lamps.
+    """
     lamp: bool
     """Whether a desk lamp occurs."""
 
@@ -54,22 +59,30 @@ def wheel() -> Path:
     """Folder of the installed alfworld package. Raises MissingError when there is none."""
     spec = importlib.util.find_spec("alfworld")
     if spec is None or not spec.submodule_search_locations:
-        raise MissingError("alfworld is not installed: pip install 'agentcli[alfworld]'")
+        raise MissingError(
+            "alfworld is not installed: pip install 'agentcli[alfworld]'"
+        )
     return Path(spec.submodule_search_locations[0])
 
 
 @lru_cache
 def _module(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"agentcli_alfworld_{name}", wheel() / "gen" / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(
+        f"agentcli_alfworld_{name}", wheel() / "gen" / f"{name}.py"
+    )
     if spec is None or spec.loader is None:
-        raise MissingError(f"alfworld has no gen/{name}.py: pip install 'alfworld>=0.4.2,<0.5'")
+        raise MissingError(
+            f"alfworld has no gen/{name}.py: pip install 'alfworld>=0.4.2,<0.5'"
+        )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def constants() -> ModuleType:
-    """alfworld.gen.constants: what fits where, what can be heated, which task suits which room."""
+    """alfworld.gen.constants: what fits where, what can be heated, which task suits
+    which room.
+    """
     return _module("constants")
 
 
@@ -81,19 +94,29 @@ def goals() -> dict[str, dict[str, object]]:
 
 @lru_cache
 def fits() -> dict[str, frozenset[str]]:
-    """Receptacle type -> object types that it can hold, for the receptacles that do not move."""
+    """Receptacle type -> object types that it can hold, for the receptacles that do not
+    move.
+    """
     table = constants().VAL_RECEPTACLE_OBJECTS
     movable = constants().MOVABLE_RECEPTACLES_SET
-    return {name: frozenset(held) for name, held in sorted(table.items()) if name not in movable}
+    return {
+        name: frozenset(held)
+        for name, held in sorted(table.items())
+        if name not in movable
+    }
 
 
 def room_kind(scene: int) -> RoomKind:
-    """Kitchens are floor plans 1-30, living rooms 201-230, bedrooms 301-330, bathrooms 401-430."""
+    """Kitchens are floor plans 1-30, living rooms 201-230, bedrooms 301-330, bathrooms
+    401-430.
+    """
     return ROOMS[max(0, scene // 100 - 1)]
 
 
 def training_scenes() -> list[int]:
-    """Floor plans of train and valid_seen: alfworld's training scenes without the unseen rooms, ascending."""
+    """Floor plans of train and valid_seen: alfworld's training scenes without the
+    unseen rooms, ascending.
+    """
     return sorted(set(constants().TRAIN_SCENE_NUMBERS) - set(UNSEEN_SCENES))
 
 
@@ -132,7 +155,9 @@ def room(scene: int) -> Room:
 def receptacles(scene: int) -> tuple[Receptacle, ...]:
     """All receptacles of a floor plan with their viewing points, sorted by id."""
     found = []
-    for identifier, (x, z, rotation, horizon) in msgspec.json.decode(_table(scene, "openable")).items():
+    for identifier, (x, z, rotation, horizon) in msgspec.json.decode(
+        _table(scene, "openable")
+    ).items():
         point = (round(x / STEP), round(z / STEP), round(rotation / 90), round(horizon))
         found.append(Receptacle(identifier, receptacle_type(identifier), point))
     known = {receptacle.type for receptacle in found}
@@ -146,15 +171,21 @@ def receptacles(scene: int) -> tuple[Receptacle, ...]:
 
 
 def free_points(scene: int) -> list[tuple[int, int]]:
-    """Points of the floor from which no receptacle is viewed, as grid steps (x, z), sorted."""
+    """Points of the floor from which no receptacle is viewed, as grid steps (x, z),
+    sorted.
+    """
     return _free(scene, {receptacle.point[:2] for receptacle in receptacles(scene)})
 
 
 def _free(scene: int, taken: set[tuple[int, int]]) -> list[tuple[int, int]]:
     import numpy as np
 
-    floor = np.load(wheel() / "gen" / "layouts" / f"FloorPlan{scene}-layout.npy", allow_pickle=False)
-    return sorted({(round(x / STEP), round(z / STEP)) for x, z in floor.tolist()} - taken)
+    floor = np.load(
+        wheel() / "gen" / "layouts" / f"FloorPlan{scene}-layout.npy", allow_pickle=False
+    )
+    return sorted(
+        {(round(x / STEP), round(z / STEP)) for x, z in floor.tolist()} - taken
+    )
 
 
 def _synthetic(kind: str, spot: tuple[int, int], rng: random.Random) -> Receptacle:

@@ -1,21 +1,35 @@
 """How AI2-THOR ids become PDDL names, and PDDL names the words of the texts.
 
-alfworld writes ids into PDDL with a character map of its own, and its demangler numbers the things of one type over the
-sorted lower-case names, the first getting the highest number. The generator needs the same words for its walkthroughs.
+alfworld writes ids into PDDL with a character map of its own, and its demangler numbers
+the things of one type over the sorted lower-case names, the first getting the highest
+number. The generator needs the same words for its walkthroughs.
 """
 
 import re
 
-_MANGLE = str.maketrans({"-": "_minus_", "#": "-", "|": "_bar_", "+": "_plus_", ".": "_dot_", ",": "_comma_"})
+_MANGLE = str.maketrans(
+    {
+        "-": "_minus_",
+        "#": "-",
+        "|": "_bar_",
+        "+": "_plus_",
+        ".": "_dot_",
+        ",": "_comma_",
+    }
+)
 
 
 def mangle(identifier: str) -> str:
-    """An AI2-THOR id as a PDDL name: `Fridge|+00.97|..` -> `Fridge_bar__plus_00_dot_97..`."""
+    """An AI2-THOR id as a PDDL name: `Fridge|+00.97|..` ->
+    `Fridge_bar__plus_00_dot_97..`.
+    """
     return identifier.translate(_MANGLE)
 
 
 def display_names(mangled: list[str]) -> dict[str, str]:
-    """PDDL name -> words shown to the agent (`fridge 1`), for all receptacles and objects of one game."""
+    """PDDL name -> words shown to the agent (`fridge 1`), for all receptacles and
+    objects of one game.
+    """
     kinds = {name: _kind(name.lower()) for name in mangled}
     left: dict[str, int] = {}
     for kind in kinds.values():

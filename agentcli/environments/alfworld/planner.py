@@ -1,8 +1,11 @@
-"""The expert that knows where everything is: a short winning plan from the true facts of any moment of an episode.
+"""The expert that knows where everything is: a short winning plan from the true facts
+of any moment of an episode.
 
-It knows the domain instead of searching it: fetch an object, treat it where the task says so, bring it to its place. Each
-object of the right type is tried and the shortest plan wins, so that half-done work (an object in hand, already cleaned,
-one of two in place) is used. It reads facts under the names that the agent sees, and imports no engine.
+It knows the domain instead of searching it: fetch an object, treat it where the task
+says so, bring it to its place. Each object of the right type is tried and the shortest
+plan wins, so that half-done work (an object in hand, already cleaned, one of two in
+place) is used. It reads facts under the names that the agent sees, and imports no
+engine.
 """
 
 from collections.abc import Iterable
@@ -15,7 +18,9 @@ from agentcli.environments.alfworld.names import type_of
 from agentcli.errors import EngineError
 
 Fact = tuple[str, ...]
-"""(predicate, argument, ...), arguments under their display names: ("inreceptacle", "apple 1", "fridge 1")."""
+"""(predicate, argument, ...), arguments under their display names: ("inreceptacle",
+"apple 1", "fridge 1").
+"""
 
 DONE = {"clean": "isclean", "heat": "ishot", "cool": "iscool"}
 """Verb of a tool step -> predicate that tells it was taken."""
@@ -33,13 +38,17 @@ class Situation(msgspec.Struct):
     """Object -> receptacle."""
     closed: set[str] = msgspec.field(default_factory=set)
     done: set[tuple[str, str]] = msgspec.field(default_factory=set)
-    """(predicate, object) of what was done to objects: isclean, ishot, iscool, istoggled."""
+    """(predicate, object) of what was done to objects: isclean, ishot, iscool,
+    istoggled.
+    """
     takes: set[tuple[str, str]] = msgspec.field(default_factory=set)
     """(receptacle type, object type) that fit."""
 
 
 def situation(facts: Iterable[Fact]) -> Situation:
-    """Sort facts into a Situation; predicates and words in any case, words with or without blanks around them."""
+    """Sort facts into a Situation; predicates and words in any case, words with or
+    without blanks around them.
+    """
     found = Situation()
     openable: set[str] = set()
     opened: set[str] = set()
@@ -50,7 +59,9 @@ def situation(facts: Iterable[Fact]) -> Situation:
         elif predicate == "receptacleatlocation":
             found.where[words[0]] = words[1]
         elif predicate == "cancontain":
-            found.takes.add((words[0].removesuffix("type"), words[1].removesuffix("type")))
+            found.takes.add(
+                (words[0].removesuffix("type"), words[1].removesuffix("type"))
+            )
         elif predicate in ("isclean", "ishot", "iscool", "istoggled"):
             found.done.add((predicate, words[0]))
         elif predicate == "openable":
@@ -99,11 +110,17 @@ class Walk:
         self.reach(place)
         self.actions.append(f"move {thing} to {place}")
 
-    def nearest(self, places: Iterable[str], open_it: bool = True, wish: str | None = None) -> str:
-        """The place that costs least to use; ties go to `wish`, then by name. Raises EngineError for no place at all."""
+    def nearest(
+        self, places: Iterable[str], open_it: bool = True, wish: str | None = None
+    ) -> str:
+        """The place that costs least to use; ties go to `wish`, then by name. Raises
+        EngineError for no place at all.
+        """
         ranked = [(self.cost(place, open_it), place != wish, place) for place in places]
         if not ranked:
-            raise EngineError("no plan: this room has no receptacle that the task needs")
+            raise EngineError(
+                "no plan: this room has no receptacle that the task needs"
+            )
         return min(ranked)[2]
 
     def free_hands(self, wish: str | None) -> None:
@@ -111,15 +128,19 @@ class Walk:
         held = self.start.holding
         if held is not None:
             kind = type_of(held)
-            fitting = (place for place in self.start.where if (type_of(place), kind) in self.start.takes)
+            fitting = (
+                place
+                for place in self.start.where
+                if (type_of(place), kind) in self.start.takes
+            )
             self.put(held, self.nearest(fitting, wish=wish))
 
 
 def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     """Actions that win from `facts`; empty when the goal holds already.
 
-    `goal` may be the task sentence. Raises EngineError when the room lacks what the task needs, DataError for an
-    unknown sentence.
+    `goal` may be the task sentence. Raises EngineError when the room lacks what the
+    task needs, DataError for an unknown sentence.
     """
     wanted = parse_instruction(goal) if isinstance(goal, str) else goal
     now = situation(facts)
@@ -133,7 +154,10 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     else:
         plans = [_bring(now, wanted, thing) for thing in things]
     if not plans:
-        raise EngineError(f"no plan: this game lacks what the task needs ({wanted.object}, {wanted.place})")
+        raise EngineError(
+            f"no plan: this game lacks what the task needs ({wanted.object}, "
+            f"{wanted.place})"
+        )
     return min(plans, key=len)
 
 
@@ -172,7 +196,9 @@ def _look(now: Situation, thing: str, lamp: str) -> list[str]:
 
 
 def _two(now: Situation, goal: Goal, things: list[str]) -> list[list[str]]:
-    """Two objects into one and the same receptacle: a plan per receptacle and order of fetching."""
+    """Two objects into one and the same receptacle: a plan per receptacle and order of
+    fetching.
+    """
     plans = []
     for place in _places(now, goal.place):
         missing = [thing for thing in things if now.inside.get(thing) != place]

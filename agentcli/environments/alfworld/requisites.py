@@ -1,4 +1,6 @@
-"""ALFWorld's requisites as this machine has them: the official games, and the games that were generated."""
+"""ALFWorld's requisites as this machine has them: the official games, and the games
+that were generated.
+"""
 
 import contextlib
 import hashlib
@@ -14,23 +16,33 @@ from agentcli.records.files import sha256_file
 
 SHOWN = 16
 """Hex digits of a SHA-256 that are shown."""
-DOWNLOAD = "alfworld-download, then export ALFWORLD_DATA=DIR (without it, games are generated)"
+DOWNLOAD = (
+    "alfworld-download, then export ALFWORLD_DATA=DIR (without it, games are generated)"
+)
 GENERATE = "agentcli env check alfworld (games are made when first played)"
 
 
 def official_games(environ: Mapping[str, str]) -> Requisite:
-    """The official data set: how many games can be played, and hashes of their ids and of the logic files."""
+    """The official data set: how many games can be played, and hashes of their ids and
+    of the logic files.
+    """
     name = "alfworld data"
     named = environ.get("ALFWORLD_DATA")
     if not named:
-        return Requisite(name=name, found=False, detail="ALFWORLD_DATA is not set", get=DOWNLOAD)
+        return Requisite(
+            name=name, found=False, detail="ALFWORLD_DATA is not set", get=DOWNLOAD
+        )
     folder = Path(named).expanduser()
     if not os.path.isdir(folder / LAYOUT):
-        return Requisite(name=name, found=False, detail=f"{folder}: no {LAYOUT}/ in it", get=DOWNLOAD)
+        return Requisite(
+            name=name, found=False, detail=f"{folder}: no {LAYOUT}/ in it", get=DOWNLOAD
+        )
     problems: list[str] = []
     games = _games(folder, problems)
     counts = ", ".join(f"{split} {len(ids)}" for split, ids in games.items())
-    all_ids = "\n".join(sorted(identifier for ids in games.values() for identifier in ids))
+    all_ids = "\n".join(
+        sorted(identifier for ids in games.values() for identifier in ids)
+    )
     parts = [str(folder)]
     if counts:
         parts.append(counts)
@@ -48,7 +60,9 @@ def generated_games(folder: Path) -> Requisite:
     """The number of games that were generated into `folder`, and their size on disk."""
     name = "generated games"
     if not os.path.isdir(folder):
-        return Requisite(name=name, found=False, detail=f"{folder}: none yet", get=GENERATE)
+        return Requisite(
+            name=name, found=False, detail=f"{folder}: none yet", get=GENERATE
+        )
     games = 0
     size = 0
     for parent, _, files in os.walk(folder):
@@ -57,11 +71,15 @@ def generated_games(folder: Path) -> Requisite:
             # Another process may be making games, and remove its temporary files.
             with contextlib.suppress(FileNotFoundError):
                 size += os.lstat(os.path.join(parent, file)).st_size
-    return Requisite(name=name, found=True, detail=f"{folder}: {games} games, {size / 2**20:.1f} MiB")
+    return Requisite(
+        name=name, found=True, detail=f"{folder}: {games} games, {size / 2**20:.1f} MiB"
+    )
 
 
 def _games(folder: Path, problems: list[str]) -> dict[str, tuple[str, ...]]:
-    """The ids of the playable games by split. Splits that cannot be read are added to `problems`."""
+    """The ids of the playable games by split. Splits that cannot be read are added to
+    `problems`.
+    """
     games = {}
     for split in OFFICIAL_GAMES:
         try:

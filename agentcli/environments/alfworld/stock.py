@@ -1,6 +1,8 @@
-"""The stock engine: TextWorld's PDDL environment exactly as alfworld's AlfredTWEnv sets it up, for comparison.
+"""The stock engine: TextWorld's PDDL environment exactly as alfworld's AlfredTWEnv sets
+it up, for comparison.
 
-Forty times slower at least, without snapshots (the pool replays instead). `environment.options.engine: stock` selects it.
+Forty times slower at least, without snapshots (the pool replays instead).
+`environment.options.engine: stock` selects it.
 """
 
 import os
@@ -19,14 +21,17 @@ from agentcli.errors import DataError, EngineError, MissingError
 
 @contextmanager
 def quiet_import() -> Iterator[None]:
-    """alfworld makes a folder in the home directory and sets ALFWORLD_DATA on import; here it does neither."""
+    """alfworld makes a folder in the home directory and sets ALFWORLD_DATA on import;
+    here it does neither.
+    """
     before = os.environ.get("ALFWORLD_DATA")
     os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
     try:
         yield
     except ImportError as error:
         raise MissingError(
-            f"the stock engine needs alfworld ({error}); type: pip install 'agentcli[alfworld]'"
+            f"the stock engine needs alfworld ({error}); type: pip install "
+            "'agentcli[alfworld]'"
         ) from error
     finally:
         if before is None:
@@ -39,10 +44,17 @@ def stock_environment(path: Path) -> Any:
     """The environment that AlfredTWEnv plays a game file in, loaded."""
     with quiet_import(), undisturbed():
         import textworld
-        from alfworld.agents.environment.alfred_tw_env import AlfredDemangler, AlfredInfos
+        from alfworld.agents.environment.alfred_tw_env import (
+            AlfredDemangler,
+            AlfredInfos,
+        )
 
-        infos = textworld.EnvInfos(won=True, admissible_commands=True, extras=["gamefile"])
-        return textworld.start(str(path), infos, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos])
+        infos = textworld.EnvInfos(
+            won=True, admissible_commands=True, extras=["gamefile"]
+        )
+        return textworld.start(
+            str(path), infos, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos]
+        )
 
 
 class StockBackend:
@@ -59,9 +71,13 @@ class StockBackend:
         try:
             self._environment = stock_environment(path)
         except (OSError, ValueError, KeyError, AssertionError) as error:
-            raise DataError(f"{path}: TextWorld cannot load it ({type(error).__name__}: {error})") from error
+            raise DataError(
+                f"{path}: TextWorld cannot load it ({type(error).__name__}: {error})"
+            ) from error
         planner = self._environment._pddl_state
-        self._names = statekey.relevant(statekey.physics(planner.task), read_logic(planner._logic).queries())
+        self._names = statekey.relevant(
+            statekey.physics(planner.task), read_logic(planner._logic).queries()
+        )
 
     def reset(self) -> Observation:
         """Back to the start of the loaded game."""
@@ -75,7 +91,9 @@ class StockBackend:
         listed = _listed(self._current())
         self._state, reward, _ = self._environment.step(action)
         accepted = is_accepted(command, listed, self._state.feedback)
-        return self._observe(float(reward), accepted=accepted, looked=accepted and only_looks(command))
+        return self._observe(
+            float(reward), accepted=accepted, looked=accepted and only_looks(command)
+        )
 
     def snapshot(self) -> None:
         """TextWorld has none."""
@@ -99,12 +117,19 @@ class StockBackend:
 
     def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
         state = self._state
-        matter = [fact for fact in self.facts() if statekey.matters(fact, self._names, self._shared)]
+        matter = [
+            fact
+            for fact in self.facts()
+            if statekey.matters(fact, self._names, self._shared)
+        ]
         return Observation(
             text=state.feedback,
             actions=_listed(state),
             state=statekey.state_key(matter),
-            canonical=state.feedback + statekey.inventory(fact for fact in matter if fact[0] in statekey.READABLE),
+            canonical=state.feedback
+            + statekey.inventory(
+                fact for fact in matter if fact[0] in statekey.READABLE
+            ),
             accepted=accepted,
             looked=looked,
             reward=reward,

@@ -1,7 +1,9 @@
-"""The traj_data.json that lies beside every game: what alfworld's own loader and expert read of a task.
+"""The traj_data.json that lies beside every game: what alfworld's own loader and expert
+read of a task.
 
-The official files also hold the pictures, poses and human sentences of ALFRED; a generated game has none, so those fields
-are there but empty, and the annotation repeats the task sentence.
+The official files also hold the pictures, poses and human sentences of ALFRED; a
+generated game has none, so those fields are there but empty, and the annotation repeats
+the task sentence.
 """
 
 from typing import Any
@@ -9,8 +11,12 @@ from typing import Any
 from agentcli.environments.alfworld.draw import Name
 
 
-def traj_data(task_id: str, name: Name, sentence: str, walkthrough: list[str]) -> dict[str, Any]:
-    """One game's record in the official field names; `task_id` is the id below json_2.1.1."""
+def traj_data(
+    task_id: str, name: Name, sentence: str, walkthrough: list[str]
+) -> dict[str, Any]:
+    """One game's record in the official field names; `task_id` is the id below
+    json_2.1.1.
+    """
     look = name.kind == "look_at_obj_in_light"
     return {
         "task_id": task_id.rsplit("/", 1)[-1],
@@ -31,6 +37,13 @@ def traj_data(task_id: str, name: Name, sentence: str, walkthrough: list[str]) -
         "plan": {"high_pddl": [], "low_actions": []},
         "images": [],
         "turk_annotations": {
-            "anns": [{"assignment_id": "generated", "task_desc": sentence, "high_descs": walkthrough, "votes": []}]
+            "anns": [
+                {
+                    "assignment_id": "generated",
+                    "task_desc": sentence,
+                    "high_descs": walkthrough,
+                    "votes": [],
+                }
+            ]
         },
     }

@@ -1,7 +1,9 @@
-"""ALFWorld as a World: splits and levels, tasks, where their games lie, and what tiny policies and experts need.
+"""ALFWorld as a World: splits and levels, tasks, where their games lie, and what tiny
+policies and experts need.
 
-Two sources stand behind one door: the official data set where one is pointed at, else the generator. Listing tasks starts
-no engine and writes nothing; a generated game is made when it is opened.
+Two sources stand behind one door: the official data set where one is pointed at, else
+the generator. Listing tasks starts no engine and writes nothing; a generated game is
+made when it is opened.
 """
 
 from collections.abc import Mapping
@@ -33,8 +35,9 @@ SPLITS: dict[str, tuple[str, tuple[str, ...]]] = {
     "L2-train": ("train", KINDS[:4]),
     "L2": ("valid_unseen", KINDS[4:]),
 }
-"""Name -> (folder of the data set, task types). L0: seen rooms; L1: unseen rooms; L2: unseen rooms and task types
-(5 and 6, cool and two objects, after training on 1 to 4)."""
+"""Name -> (folder of the data set, task types). L0: seen rooms; L1: unseen rooms; L2:
+unseen rooms and task types (5 and 6, cool and two objects, after training on 1 to 4).
+"""
 
 
 def attributes_of(identifier: str) -> dict[str, str]:
@@ -49,7 +52,9 @@ def attributes_of(identifier: str) -> dict[str, str]:
 
 
 class AlfworldWorld:
-    """A World and Tutor over ALFWorld games. Cheap to make; raises UsageError and DataError for wrong settings."""
+    """A World and Tutor over ALFWorld games. Cheap to make; raises UsageError and
+    DataError for wrong settings.
+    """
 
     card = Card(
         name="alfworld",
@@ -71,7 +76,10 @@ class AlfworldWorld:
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
         """The official games and the generated ones, as this machine has them."""
-        return [official_games(environ), generated_games(generator.cache_folder(environ))]
+        return [
+            official_games(environ),
+            generated_games(generator.cache_folder(environ)),
+        ]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -79,9 +87,11 @@ class AlfworldWorld:
         return generator.cache_folder(environ)
 
     def tasks(self, split: str) -> list[Task]:
-        """All tasks of a split, sorted by trial, then folder: the task types lie mixed, so a panel's first N hold all.
+        """All tasks of a split, sorted by trial, then folder: the task types lie mixed,
+        so a panel's first N hold all.
 
-        `Task.split` is the data set's folder. Raises UsageError for an unknown split, DataError for an unreadable folder.
+        `Task.split` is the data set's folder. Raises UsageError for an unknown split,
+        DataError for an unreadable folder.
         """
         if split not in SPLITS:
             raise UsageError(f"--split {split}: alfworld has {', '.join(SPLITS)}")
@@ -103,22 +113,38 @@ class AlfworldWorld:
 
     def _sorted_ids(self, folder: str) -> tuple[str, ...]:
         if folder not in self._ids:
-            ids = dataset.list_games(self.data, folder) if self.data else draw(self.options, folder)
-            self._ids[folder] = tuple(sorted(ids, key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier)))
+            ids = (
+                dataset.list_games(self.data, folder)
+                if self.data
+                else draw(self.options, folder)
+            )
+            self._ids[folder] = tuple(
+                sorted(
+                    ids,
+                    key=lambda identifier: (identifier.rsplit("/", 1)[1], identifier),
+                )
+            )
         return self._ids[folder]
 
     def locate(self, task: Task) -> Path:
-        """The task's game.tw-pddl; a generated one is made if it is not in the cache yet.
+        """The task's game.tw-pddl; a generated one is made if it is not in the cache
+        yet.
 
-        Raises DataError for a task that these settings do not have (a panel that other settings wrote).
+        Raises DataError for a task that these settings do not have (a panel that other
+        settings wrote).
         """
         folder = task.id.split("/", 1)[0]
         if folder in dict(SPLITS.values()) and folder not in self._members:
             self._members[folder] = frozenset(self._sorted_ids(folder))
         if task.id not in self._members.get(folder, frozenset()):
-            source = str(self.data) if self.data else "the generator under these environment.options"
+            source = (
+                str(self.data)
+                if self.data
+                else "the generator under these environment.options"
+            )
             raise DataError(
-                f"task {task.id}: {source} has no such game; use the settings that its panel was written with"
+                f"task {task.id}: {source} has no such game; use the settings that "
+                "its panel was written with"
             )
         if self.data:
             return self.data / dataset.LAYOUT / task.id / "game.tw-pddl"
@@ -129,16 +155,22 @@ class AlfworldWorld:
         from agentcli.environments.alfworld.engine import AlfworldEngine
 
         cache = generator.cache_root(self.options).parent / "translations"
-        return AlfworldEngine(locate=self.locate, backend=self.options.engine, cache=cache)
+        return AlfworldEngine(
+            locate=self.locate, backend=self.options.engine, cache=cache
+        )
 
     def compact(self, context: Context) -> str:
-        """A prompt of 50 to 60 words from the agent's own past and what is admissible now (see compact.py)."""
+        """A prompt of 50 to 60 words from the agent's own past and what is admissible
+        now (see compact.py).
+        """
         from agentcli.environments.alfworld.tutor.compact import compact
 
         return compact(context)
 
     def vocabulary(self) -> list[str]:
-        """Every receptacle and object name these settings can show, as whole tokens, sorted."""
+        """Every receptacle and object name these settings can show, as whole tokens,
+        sorted.
+        """
         from agentcli.environments.alfworld.tutor.vocabulary import entities
 
         return entities(self.options, self.data)

@@ -1,8 +1,11 @@
-"""What the pool and its worker processes say to each other: msgpack messages behind a 4-byte big-endian length.
+"""What the pool and its worker processes say to each other: msgpack messages behind a
+4-byte big-endian length.
 
-Requests are answered one by one in the order they were sent, so no message carries a call number; Release has no answer.
-A state is named by a serial number that the pool hands out and never uses twice; a worker that does not know it (it was
-evicted, left behind, or died with an earlier process) answers Lost, and the pool asks again with the state's History.
+Requests are answered one by one in the order they were sent, so no message carries a
+call number; Release has no answer. A state is named by a serial number that the pool
+hands out and never uses twice; a worker that does not know it (it was evicted, left
+behind, or died with an earlier process) answers Lost, and the pool asks again with the
+state's History.
 """
 
 import struct
@@ -22,7 +25,9 @@ class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
 
 
 class History(msgspec.Struct, array_like=True):
-    """All that is needed to rebuild a state and to check it: observations is one longer than actions."""
+    """All that is needed to rebuild a state and to check it: observations is one longer
+    than actions.
+    """
 
     task: Task
     actions: tuple[str, ...]
@@ -32,7 +37,9 @@ class History(msgspec.Struct, array_like=True):
 
 
 class Setup(Frame):
-    """First message of a process. Answered by Ready, or by Failed and the end of the process."""
+    """First message of a process. Answered by Ready, or by Failed and the end of the
+    process.
+    """
 
     settings: EnvironmentSettings
     engines: int

@@ -1,9 +1,11 @@
 """The parent's end of one worker process and of those that replace it.
 
-A Link keeps the unanswered calls in order. The process works on the first of them, so the first is the one that pays when
-the process dies or says nothing for the deadline: it fails with EngineError, and the others are sent again to a fresh
-process. The clock of a call starts when it has become the first, so waiting behind a slow call costs nothing. What the
-replacement no longer knows (engines, snapshots) is the pool's business.
+A Link keeps the unanswered calls in order. The process works on the first of them, so
+the first is the one that pays when the process dies or says nothing for the deadline:
+it fails with EngineError, and the others are sent again to a fresh process. The clock
+of a call starts when it has become the first, so waiting behind a slow call costs
+nothing. What the replacement no longer knows (engines, snapshots) is the pool's
+business.
 """
 
 import asyncio
@@ -24,8 +26,10 @@ AS_THEY_ARE = {
     "WriteError": errors.WriteError,
     "UsageError": errors.UsageError,
 }
-"""What a process reports that is not one call's EngineError: a disk that is full for one task is full for all, and a world that
-cannot do what was asked cannot do it for any."""
+"""What a process reports that is not one call's EngineError: a disk that is full for
+one task is full for all, and a world that cannot do what was asked cannot do it for
+any.
+"""
 
 
 class Call:
@@ -33,7 +37,13 @@ class Call:
 
     __slots__ = ("deadline", "frame", "future", "what")
 
-    def __init__(self, request: frames.Request, what: str, deadline: float, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self,
+        request: frames.Request,
+        what: str,
+        deadline: float,
+        future: asyncio.Future[Any],
+    ) -> None:
         self.frame = frames.encode_frame(request)
         self.what = what
         self.deadline = deadline
@@ -52,7 +62,9 @@ class Link:
         self.tasks = 0
         """Tasks pinned to this worker."""
         self.seconds = 0.0
-        """Wall seconds spent on requests by the processes, those killed for a hang included."""
+        """Wall seconds spent on requests by the processes, those killed for a hang
+        included.
+        """
         self.solvable = False
         """The world's engines can plan; known once the process is set up."""
         self._settings = frames.Setup(settings, engines)
@@ -70,11 +82,15 @@ class Link:
         self._closed = False
 
     async def start(self) -> None:
-        """Start the process. Raises what setting up the world raised: UsageError, MissingError, DataError, ..."""
+        """Start the process. Raises what setting up the world raised: UsageError,
+        MissingError, DataError, ...
+        """
         await self._relaunch()
 
     async def call(self, request: frames.Request, what: str) -> frames.Reply:
-        """Send a request and await its reply. `what` names it in errors. Raises EngineError and, once closed, UsageError."""
+        """Send a request and await its reply. `what` names it in errors. Raises
+        EngineError and, once closed, UsageError.
+        """
         if self._closed:
             raise errors.UsageError(f"{what}: the engine pool is closed")
         call = Call(request, what, self._deadline, self._loop.create_future())
@@ -90,12 +106,16 @@ class Link:
         return cast(frames.Reply, await call.future)
 
     def post(self, request: frames.Request) -> None:
-        """Send a request that has no reply. Where no process is, there is none that would need it."""
+        """Send a request that has no reply. Where no process is, there is none that
+        would need it.
+        """
         if self._process is not None:
             self._process.write(frames.encode_frame(request))
 
     async def close(self) -> None:
-        """Fail what is unanswered, let the process close its engines, kill it if that takes too long."""
+        """Fail what is unanswered, let the process close its engines, kill it if that
+        takes too long.
+        """
         self._closed = True
         if self._alarm is not None:
             self._alarm.cancel()
@@ -110,19 +130,28 @@ class Link:
         try:
             reply = frames.decode_reply(payload)
         except msgspec.MsgspecError as error:
-            reply = frames.Failed("EngineError", f"the world answered what the protocol does not allow: {error}")
+            reply = frames.Failed(
+                "EngineError",
+                f"the world answered what the protocol does not allow: {error}",
+            )
         call = self._calls.popleft()
         self._since = self._loop.time()
         if call is self._setup:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
-            call.fail(AS_THEY_ARE.get(reply.kind, errors.EngineError)(f"{call.what}: {reply.text}"))
+            call.fail(
+                AS_THEY_ARE.get(reply.kind, errors.EngineError)(
+                    f"{call.what}: {reply.text}"
+                )
+            )
         elif not call.future.done():
             call.future.set_result(reply)
         self.seconds += reply.seconds
 
     def ended(self, process: Process, how: str) -> None:
-        """The process is gone. One that was killed here, or closed, has been dealt with already."""
+        """The process is gone. One that was killed here, or closed, has been dealt with
+        already.
+        """
         self._alive.discard(process)
         if process is self._process:
             self._process = None
@@ -132,7 +161,9 @@ class Link:
     def _relaunch(self) -> asyncio.Future[Any]:
         """Start a process; the future is done when its world is set up."""
         future = self._loop.create_future()
-        self._setup = Call(self._settings, "starting an engine process", SETUP_SECONDS, future)
+        self._setup = Call(
+            self._settings, "starting an engine process", SETUP_SECONDS, future
+        )
         self._calls.appendleft(self._setup)
         try:
             self._process = Process(self.received, self.ended)
@@ -147,7 +178,9 @@ class Link:
         return future
 
     def _set_up(self, setup: Call, reply: frames.Reply) -> None:
-        """The answer to Setup. Without a world no call can be answered: all fail for the reason given."""
+        """The answer to Setup. Without a world no call can be answered: all fail for
+        the reason given.
+        """
         self._setup = None
         if isinstance(reply, frames.Failed):
             process, self._process = self._process, None
@@ -168,22 +201,35 @@ class Link:
             self._alarm.cancel()
             self._alarm = None
         if self._process is not None and self._calls:
-            self._alarm = self._loop.call_at(self._since + self._calls[0].deadline, self._judge)
+            self._alarm = self._loop.call_at(
+                self._since + self._calls[0].deadline, self._judge
+            )
 
     def _judge(self) -> None:
-        """Kill the process if its first call is overdue. What it has answered while the event loop was busy, perhaps for
-        longer than the deadline, has been read: a turn of the loop reads first and then rings alarms."""
-        if self._process is None or not self._calls or self._loop.time() < self._since + self._calls[0].deadline:
+        """Kill the process if its first call is overdue. What it has answered while the
+        event loop was busy, perhaps for longer than the deadline, has been read: a turn
+        of the loop reads first and then rings alarms.
+        """
+        if (
+            self._process is None
+            or not self._calls
+            or self._loop.time() < self._since + self._calls[0].deadline
+        ):
             self._watch()
             return
         process, self._process = self._process, None
         process.kill()
         deadline = self._calls[0].deadline
         self.seconds += deadline
-        self._blame(f"no answer within {deadline:g} s, the engine process was killed{process.last_words()}")
+        self._blame(
+            f"no answer within {deadline:g} s, the engine process was "
+            f"killed{process.last_words()}"
+        )
 
     def _blame(self, how: str) -> None:
-        """The first call fails, the others go to the next process; when it was the set-up, all fail."""
+        """The first call fails, the others go to the next process; when it was the
+        set-up, all fail.
+        """
         call = self._calls.popleft()
         error = errors.EngineError(f"{call.what}: {how}")
         call.fail(error)

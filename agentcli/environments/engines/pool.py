@@ -1,9 +1,11 @@
 """Live engines behind immutable states.
 
-`await pool.step(state, action)` gives a new state and leaves the old one as it was, so stepping one state twice is a fork.
-Engines run in worker processes; a task is pinned to one of them, which holds its engines and snapshots. A state whose
-engine has moved on, was evicted or died is restored from a snapshot or else by replaying its actions, and checked
-against what was observed. Results depend on (task, actions) alone, never on timing. Methods are for one event loop.
+`await pool.step(state, action)` gives a new state and leaves the old one as it was, so
+stepping one state twice is a fork. Engines run in worker processes; a task is pinned to
+one of them, which holds its engines and snapshots. A state whose engine has moved on,
+was evicted or died is restored from a snapshot or else by replaying its actions, and
+checked against what was observed. Results depend on (task, actions) alone, never on
+timing. Methods are for one event loop.
 """
 
 import asyncio
@@ -27,7 +29,9 @@ ReplyT = TypeVar("ReplyT", bound=frames.Frame)
 
 
 class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A point in an episode. Two states are never equal; `observation.state` is the key that says what is the same."""
+    """A point in an episode. Two states are never equal; `observation.state` is the key
+    that says what is the same.
+    """
 
     task: Task
     instruction: str
@@ -38,9 +42,11 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     observations: tuple[str, ...]
     """All texts so far, the current one included: one longer than `actions`."""
     replayed: int = 0
-    """Environment steps that this continuation of its parent costs in replay: the parent's depth if the parent has no
-    snapshot and had been continued before, else 0. Within a tree the sum depends on the tree alone, so it may be
-    written to its ledger; what evictions and lost processes cost is in EnginePool.replayed_steps only."""
+    """Environment steps that this continuation of its parent costs in replay: the
+    parent's depth if the parent has no snapshot and had been continued before, else 0.
+    Within a tree the sum depends on the tree alone, so it may be written to its ledger;
+    what evictions and lost processes cost is in EnginePool.replayed_steps only.
+    """
     serial: int
     """The pool's private name of the state."""
     exact: bool
@@ -48,7 +54,9 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
 
 
 class _OpenTask:
-    """A task in flight: where it is pinned, how often it was started, which states were continued."""
+    """A task in flight: where it is pinned, how often it was started, which states were
+    continued.
+    """
 
     __slots__ = ("continued", "link", "starts")
 
@@ -59,16 +67,25 @@ class _OpenTask:
 
 
 class EnginePool:
-    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers and ends them.
+    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers
+    and ends them.
 
-    `engines_per_worker` bounds the live engines of a worker: with snapshots a task needs one, without them one for each
-    branch that is still growing. Beyond the bound the least recently used one is taken over and its states are replayed
-    when they are needed again, so it should be above the number of tasks in flight.
+    `engines_per_worker` bounds the live engines of a worker: with snapshots a task
+    needs one, without them one for each branch that is still growing. Beyond the bound
+    the least recently used one is taken over and its states are replayed when they are
+    needed again, so it should be above the number of tasks in flight.
     """
 
-    def __init__(self, settings: EnvironmentSettings, *, engines_per_worker: int = ENGINES_PER_WORKER) -> None:
+    def __init__(
+        self,
+        settings: EnvironmentSettings,
+        *,
+        engines_per_worker: int = ENGINES_PER_WORKER,
+    ) -> None:
         if settings.processes < 1:
-            raise UsageError(f"environment.processes: at least 1 is needed, not {settings.processes}")
+            raise UsageError(
+                f"environment.processes: at least 1 is needed, not {settings.processes}"
+            )
         self.replayed_steps = 0
         """Environment steps really executed to restore states, for whatever reason."""
         self._settings = settings
@@ -88,8 +105,12 @@ class EnginePool:
         return any(link.solvable for link in self._links)
 
     async def __aenter__(self) -> Self:
-        """Raises what setting up the world raises: UsageError, MissingError, DataError, EngineError."""
-        self._links = [Link(self._settings, self._engines) for _ in range(self._settings.processes)]
+        """Raises what setting up the world raises: UsageError, MissingError, DataError,
+        EngineError.
+        """
+        self._links = [
+            Link(self._settings, self._engines) for _ in range(self._settings.processes)
+        ]
         try:
             await asyncio.gather(*(link.start() for link in self._links))
         except BaseException:
@@ -98,17 +119,27 @@ class EnginePool:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self.close()
 
     async def start(self, task: Task) -> State:
-        """Open a task. Raises EngineError, and WriteError where the world has no room for files of its own."""
+        """Open a task. Raises EngineError, and WriteError where the world has no room
+        for files of its own.
+        """
         opened = self._open(task.id)
         opened.starts += 1
         serial = next(self._serials)
         try:
-            reply = _expect(frames.Opened, await opened.link.call(frames.Open(task, serial), f"task {task.id}: start"))
+            reply = _expect(
+                frames.Opened,
+                await opened.link.call(
+                    frames.Open(task, serial), f"task {task.id}: start"
+                ),
+            )
         except BaseException:
             await self.release(task.id)
             raise
@@ -125,11 +156,15 @@ class EnginePool:
     async def step(self, state: State, action: str) -> State:
         """The state that `action` leads to; any number of times from the same state.
 
-        Raises EngineError when the engine raises, dies or hangs, ReplayMismatchError when the state could not be
-        restored exactly, UsageError when the episode has ended in `state`, and WriteError as `start`.
+        Raises EngineError when the engine raises, dies or hangs, ReplayMismatchError
+        when the state could not be restored exactly, UsageError when the episode has
+        ended in `state`, and WriteError as `start`.
         """
         if state.observation.end is not None:
-            raise UsageError(f"task {state.task.id}: no step can follow {state.actions[-1:]}, which ended the episode")
+            raise UsageError(
+                f"task {state.task.id}: no step can follow {state.actions[-1:]}, "
+                "which ended the episode"
+            )
         opened = self._open(state.task.id)
         serial = next(self._serials)
 
@@ -153,18 +188,24 @@ class EnginePool:
         )
 
     async def plan(self, state: State) -> list[str]:
-        """Actions that win from `state`, by its engine's own planner. Raises EngineError when there are none."""
+        """Actions that win from `state`, by its engine's own planner. Raises
+        EngineError when there are none.
+        """
 
         def request(history: frames.History | None) -> frames.Plan:
             return frames.Plan(state.task.id, state.serial, history)
 
         what = f"task {state.task.id}: plan at step {len(state.actions)}"
-        reply = _expect(frames.Planned, await _ask(self._open(state.task.id).link, state, request, what))
+        reply = _expect(
+            frames.Planned,
+            await _ask(self._open(state.task.id).link, state, request, what),
+        )
         self.replayed_steps += reply.replayed
         return reply.actions
 
     async def release(self, task_id: str) -> None:
-        """Undo one `start`; with the last one the engines and snapshots of the task are given up.
+        """Undo one `start`; with the last one the engines and snapshots of the task are
+        given up.
 
         A state that is stepped after that is still right: it is replayed.
         """
@@ -182,11 +223,16 @@ class EnginePool:
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _open(self, task_id: str) -> _OpenTask:
-        """The task's entry; a task that is not in flight is pinned to the least loaded worker."""
+        """The task's entry; a task that is not in flight is pinned to the least loaded
+        worker.
+        """
         opened = self._tasks.get(task_id)
         if opened is None:
             if not self._links:
-                raise UsageError("the engine pool is not open: use it as `async with EnginePool(settings) as pool`")
+                raise UsageError(
+                    "the engine pool is not open: use it as `async with "
+                    "EnginePool(settings) as pool`"
+                )
             link = min(self._links, key=lambda link: link.tasks)
             link.tasks += 1
             opened = self._tasks[task_id] = _OpenTask(link)
@@ -194,17 +240,27 @@ class EnginePool:
 
 
 async def _ask(
-    link: Link, state: State, request: Callable[[frames.History | None], frames.Request], what: str
+    link: Link,
+    state: State,
+    request: Callable[[frames.History | None], frames.Request],
+    what: str,
 ) -> frames.Reply:
-    """Ask about a state; where the worker has lost it, ask again with all that is needed to rebuild it."""
+    """Ask about a state; where the worker has lost it, ask again with all that is
+    needed to rebuild it.
+    """
     reply = await link.call(request(None), what)
     if isinstance(reply, frames.Lost):
-        history = frames.History(state.task, state.actions, state.observations, state.observation.state)
+        history = frames.History(
+            state.task, state.actions, state.observations, state.observation.state
+        )
         reply = await link.call(request(history), what)
     return reply
 
 
 def _expect(kind: type[ReplyT], reply: frames.Frame) -> ReplyT:
     if not isinstance(reply, kind):
-        raise EngineError(f"the engine process answered {type(reply).__name__} instead of {kind.__name__}")
+        raise EngineError(
+            f"the engine process answered {type(reply).__name__} instead of "
+            f"{kind.__name__}"
+        )
     return reply

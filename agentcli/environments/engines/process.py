@@ -1,7 +1,9 @@
-"""One worker process as the event loop sees it: frames both ways, the end of its stderr, and its end.
+"""One worker process as the event loop sees it: frames both ways, the end of its
+stderr, and its end.
 
-asyncio's own subprocesses are not used: a second Ctrl-C while one is being started leaves them waiting for ever (Python 3.11),
-and what they have read arrives a turn of the event loop late.
+asyncio's own subprocesses are not used: a second Ctrl-C while one is being started
+leaves them waiting for ever (Python 3.11), and what they have read arrives a turn of
+the event loop late.
 """
 
 import asyncio
@@ -28,11 +30,16 @@ COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 class Process:
     """Starts a worker. Raises OSError.
 
-    `received(process, payload)` is called with each frame that it sends, `ended(process, how)` once, after all frames, when
-    it is gone. When this process ends, however it ends, the kernel kills the worker and what its engines run.
+    `received(process, payload)` is called with each frame that it sends,
+    `ended(process, how)` once, after all frames, when it is gone. When this process
+    ends, however it ends, the kernel kills the worker and what its engines run.
     """
 
-    def __init__(self, received: Callable[["Process", bytes], None], ended: Callable[["Process", str], None]) -> None:
+    def __init__(
+        self,
+        received: Callable[["Process", bytes], None],
+        ended: Callable[["Process", str], None],
+    ) -> None:
         self._received, self._ended = received, ended
         self._loop = asyncio.get_running_loop()
         self._inbox, self._outbox = bytearray(), bytearray()
@@ -47,7 +54,8 @@ class Process:
         finally:
             os.close(theirs)
         self._stdin, self._stdout, self._stderr = (
-            cast(IO[bytes], pipe) for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)
+            cast(IO[bytes], pipe)
+            for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)
         )
         for pipe in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(pipe.fileno(), False)
@@ -55,7 +63,9 @@ class Process:
         self._loop.add_reader(self._stderr, self._listen)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame, at once as far as the pipe takes it: the deadline's clock runs while the event loop is busy."""
+        """Send a frame, at once as far as the pipe takes it: the deadline's clock runs
+        while the event loop is busy.
+        """
         sent = 0 if self._outbox else self._push(frame)
         if sent < len(frame):
             if not self._outbox:
@@ -76,8 +86,9 @@ class Process:
         await self._gone
 
     def last_words(self) -> str:
-        """The lines of its stderr that matter most, as part of a one-line message: the head of a report by faulthandler,
-        else the last ones; empty when there are none."""
+        """The lines of its stderr that matter most, as part of a one-line message: the
+        head of a report by faulthandler, else the last ones; empty when there are none.
+        """
         text = self._last_words.decode(errors="replace")
         _, fatal, report = text.rpartition("Fatal Python error")
         lines = [line.strip() for line in (fatal + report).splitlines() if line.strip()]
@@ -85,7 +96,9 @@ class Process:
         return f"; its last words: {' | '.join(shown)}" if shown else ""
 
     def _read(self) -> None:
-        """Frames have come, or the pipe has ended: the worker alone holds its other end, so the worker has."""
+        """Frames have come, or the pipe has ended: the worker alone holds its other
+        end, so the worker has.
+        """
         data = _available(self._stdout)
         self._inbox += data or b""
         for payload in take_frames(self._inbox):
@@ -94,7 +107,9 @@ class Process:
             self._bury()
 
     def _listen(self) -> None:
-        """It, or a child of its engines, has said something on stderr; or nobody will any more."""
+        """It, or a child of its engines, has said something on stderr; or nobody will
+        any more.
+        """
         data = _available(self._stderr)
         self._last_words = (self._last_words + (data or b""))[-STDERR_BYTES:]
         if data == b"":
@@ -106,7 +121,9 @@ class Process:
             self._loop.remove_writer(self._stdin)
 
     def _push(self, data: bytes | bytearray) -> int:
-        """How many bytes the pipe takes now; all of them when nobody is left to read them."""
+        """How many bytes the pipe takes now; all of them when nobody is left to read
+        them.
+        """
         try:
             return os.write(self._stdin.fileno(), data)
         except BlockingIOError:
@@ -115,7 +132,9 @@ class Process:
             return len(data)
 
     def _bury(self) -> None:
-        """It has ended, or is about to. Children of its engines may outlive it: they go with it."""
+        """It has ended, or is about to. Children of its engines may outlive it: they go
+        with it.
+        """
         self.kill()
         code = self._popen.wait()
         self._listen()
@@ -126,7 +145,11 @@ class Process:
         self._stderr.close()
         os.close(self._lifeline)
         self._gone.set_result(None)
-        how = f"exited with status {code}" if code >= 0 else f"died of {signal.Signals(-code).name}"
+        how = (
+            f"exited with status {code}"
+            if code >= 0
+            else f"died of {signal.Signals(-code).name}"
+        )
         unexplained = " (memory ran out?)" if code == -signal.SIGKILL else ""
         self._ended(self, f"the engine process {how}{self.last_words() or unexplained}")
 

@@ -1,10 +1,13 @@
-"""One engine process: `python -m agentcli.environments.engines.worker`, started and spoken to by the pool only.
+"""One engine process: `python -m agentcli.environments.engines.worker`, started and
+spoken to by the pool only.
 
-It holds the live engines and snapshots of the tasks pinned to it and answers one request at a time. It never decides what
-happens to a task: a call that raises is reported and its engine thrown away, a crash or a hang is the pool's to notice.
-It ends when its stdin closes, and takes along whatever its engines run. It cannot outlive its parent: argument 1 is the
-lifeline, a file descriptor by which the kernel kills it then. Requests and replies go over private copies of stdin and
-stdout; file descriptor 1 then points at stderr, so that an engine may print what it likes.
+It holds the live engines and snapshots of the tasks pinned to it and answers one
+request at a time. It never decides what happens to a task: a call that raises is
+reported and its engine thrown away, a crash or a hang is the pool's to notice. It ends
+when its stdin closes, and takes along whatever its engines run. It cannot outlive its
+parent: argument 1 is the lifeline, a file descriptor by which the kernel kills it then.
+Requests and replies go over private copies of stdin and stdout; file descriptor 1 then
+points at stderr, so that an engine may print what it likes.
 """
 
 import atexit
@@ -23,7 +26,14 @@ from typing import Any, BinaryIO
 
 from agentcli import errors
 from agentcli.environments.engines import frames
-from agentcli.environments.protocol import Closable, Engine, Forkable, Observation, Solvable, World
+from agentcli.environments.protocol import (
+    Closable,
+    Engine,
+    Forkable,
+    Observation,
+    Solvable,
+    World,
+)
 from agentcli.environments.registry import make_engine, make_world
 
 
@@ -39,11 +49,15 @@ class Slot:
         self.at: int | None = None
         """The state the engine is in now."""
         self.snapshots: dict[int, tuple[Any, Observation]] = {}
-        """States this engine can be put into, with what was observed there. None: no snapshot, but it is there now."""
+        """States this engine can be put into, with what was observed there. None: no
+        snapshot, but it is there now.
+        """
 
 
 class Host:
-    """The engines of this process, at most `limit`. The least recently used one is taken over when all are in use."""
+    """The engines of this process, at most `limit`. The least recently used one is
+    taken over when all are in use.
+    """
 
     def __init__(self, world: World, name: str, limit: int) -> None:
         self._world = world
@@ -63,9 +77,11 @@ class Host:
         return isinstance(self._free[0], Solvable)
 
     def serve(self, request: frames.Request) -> bytes | None:
-        """The frame that answers `request`; an engine that raises is discarded and reported as Failed.
+        """The frame that answers `request`; an engine that raises is discarded and
+        reported as Failed.
 
-        Raises MemoryError, which ends the process: what its engines share may be half changed.
+        Raises MemoryError, which ends the process: what its engines share may be half
+        changed.
         """
         began = time.perf_counter()
         self._busy, self._replayed = None, 0
@@ -97,7 +113,9 @@ class Host:
             case frames.Open(task, state):
                 slot = self._acquire(task.id)
                 start = slot.engine.start(task)
-                return frames.Opened(start, self._settle(slot, state, start.observation))
+                return frames.Opened(
+                    start, self._settle(slot, state, start.observation)
+                )
             case frames.Plan(_, state, history):
                 reached = self._reach(state, history)
                 if reached is None:
@@ -107,7 +125,9 @@ class Host:
                 self._release(released)
                 return None
             case _:
-                raise errors.EngineError(f"{type(request).__name__}: only the first message sets up")
+                raise errors.EngineError(
+                    f"{type(request).__name__}: only the first message sets up"
+                )
 
     def _step(self, request: frames.Step) -> frames.Reply:
         slot = self._reach(request.state, request.history)
@@ -116,16 +136,24 @@ class Host:
         observation = slot.engine.step(request.action)
         if slot.snapshots[request.state][0] is None:
             del slot.snapshots[request.state], self._slot_of[request.state]
-        return frames.Stepped(observation, self._settle(slot, request.result, observation), self._replayed)
+        return frames.Stepped(
+            observation, self._settle(slot, request.result, observation), self._replayed
+        )
 
     def _plan(self, engine: Engine) -> list[str]:
-        """Raises UsageError for an engine that cannot plan: no task of this world would fare better."""
+        """Raises UsageError for an engine that cannot plan: no task of this world would
+        fare better.
+        """
         if not isinstance(engine, Solvable):
-            raise errors.UsageError(f"{self._name} has no expert: its engine cannot plan; choose another --policy")
+            raise errors.UsageError(
+                f"{self._name} has no expert: its engine cannot plan; choose another "
+                "--policy"
+            )
         return list(engine.plan())
 
     def _reach(self, state: int, history: frames.History | None) -> Slot | None:
-        """A slot whose engine is in `state`; None when the state is lost and there is no history to rebuild it from.
+        """A slot whose engine is in `state`; None when the state is lost and there is
+        no history to rebuild it from.
 
         Raises ReplayMismatchError when the restored copy is not what was observed.
         """
@@ -135,14 +163,18 @@ class Host:
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:
-            assert slot.forkable is not None, "a state without a snapshot is only known while its engine is there"
+            assert slot.forkable is not None, (
+                "a state without a snapshot is only known while its engine is there"
+            )
             snapshot, observed = slot.snapshots[state]
             _check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
     def _rebuild(self, state: int, history: frames.History) -> Slot:
-        """Play a prefix again in another engine. Raises ReplayMismatchError when any observation differs."""
+        """Play a prefix again in another engine. Raises ReplayMismatchError when any
+        observation differs.
+        """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
         _check_text(history, 0, observation.text)
@@ -152,7 +184,8 @@ class Host:
             self._replayed += 1
         if observation.state != history.key:
             raise errors.ReplayMismatchError(
-                f"replayed state key is {observation.state!r}, recorded was {history.key!r}"
+                f"replayed state key is {observation.state!r}, recorded was "
+                f"{history.key!r}"
             )
         self._settle(slot, state, observation)
         return slot
@@ -190,7 +223,9 @@ class Host:
 
 
 def failure(error: Exception) -> frames.Failed:
-    """An exception as a message; what is not one of agentcli's own errors keeps its class name in the text."""
+    """An exception as a message; what is not one of agentcli's own errors keeps its
+    class name in the text.
+    """
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
         return frames.Failed(kind, str(error))
@@ -203,25 +238,32 @@ def _check_copy(now: Observation, then: Observation) -> None:
     for name in Observation.__struct_fields__:
         shown, recorded = getattr(now, name), getattr(then, name)
         if shown != recorded:
-            raise errors.ReplayMismatchError(f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}")
+            raise errors.ReplayMismatchError(
+                f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}"
+            )
 
 
 def _check_text(history: frames.History, index: int, text: str) -> None:
     if text != history.observations[index]:
         raise errors.ReplayMismatchError(
-            f"replayed observation {index} is {text!r}, recorded was {history.observations[index]!r}"
+            f"replayed observation {index} is {text!r}, recorded was "
+            f"{history.observations[index]!r}"
         )
 
 
 def _close(engine: Engine) -> None:
-    """Lets go of an engine that is thrown away. Whatever it raises changes nothing for the caller."""
+    """Lets go of an engine that is thrown away. Whatever it raises changes nothing for
+    the caller.
+    """
     if isinstance(engine, Closable):
         with contextlib.suppress(Exception):
             engine.close()
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Buffered copies of stdin and stdout that no engine library and no child process sees."""
+    """Buffered copies of stdin and stdout that no engine library and no child process
+    sees.
+    """
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -236,8 +278,10 @@ def _read_frames(stream: BinaryIO) -> Iterator[bytes]:
 
 
 def _hang_on(lifeline: int) -> None:
-    """Let the kernel kill this process and what its engines run as soon as the other end of `lifeline` closes, which is never
-    written to (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). A process that is stuck in C code, or stopped, could not do it itself."""
+    """Let the kernel kill this process and what its engines run as soon as the other
+    end of `lifeline` closes, which is never written to (fcntl(2): F_SETOWN, F_SETSIG,
+    O_ASYNC). A process that is stuck in C code, or stopped, could not do it itself.
+    """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
@@ -248,7 +292,9 @@ def _hang_on(lifeline: int) -> None:
 
 
 def _end_group() -> None:
-    """Kill what the engines run in processes of their own, and this process with it: no parent may be left to do so."""
+    """Kill what the engines run in processes of their own, and this process with it: no
+    parent may be left to do so.
+    """
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 
@@ -256,7 +302,9 @@ def _end_group() -> None:
 def main() -> int:
     """Serve requests until stdin closes. Exit status 1 when the world cannot be set up."""
     _hang_on(int(sys.argv[1]))
-    atexit.register(_end_group)  # first in, last out: what libraries clean up at the end is clean by then
+    atexit.register(
+        _end_group
+    )  # first in, last out: what libraries clean up at the end is clean by then
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)

@@ -1,4 +1,5 @@
-"""Samples of imitation as batches: their order over a whole training, and the tensors of a microbatch.
+"""Samples of imitation as batches: their order over a whole training, and the tensors
+of a microbatch.
 
 Shape suffixes: B samples, T padded length.
 """
@@ -19,23 +20,35 @@ IGNORED = -100
 
 
 def sample_order(samples: int, places: int, seed: int) -> list[int]:
-    """Which sample stands at which place of a whole training: pass after pass over all samples, each shuffled with a seed of its
-    own; an update may take the end of one pass and the beginning of the next."""
+    """Which sample stands at which place of a whole training: pass after pass over all
+    samples, each shuffled with a seed of its own; an update may take the end of one
+    pass and the beginning of the next.
+    """
     order: list[int] = []
     while len(order) < places:
         number = len(order) // samples
-        order += np.random.default_rng(derive_seed("sft samples", seed, number)).permutation(samples).tolist()
+        order += (
+            np.random.default_rng(derive_seed("sft samples", seed, number))
+            .permutation(samples)
+            .tolist()
+        )
     return order[:places]
 
 
-def microbatches(order: Sequence[int], size: int, processes: Processes) -> list[list[int]]:
-    """The microbatches of this rank: every `processes.size`-th of those that `order` is cut into."""
+def microbatches(
+    order: Sequence[int], size: int, processes: Processes
+) -> list[list[int]]:
+    """The microbatches of this rank: every `processes.size`-th of those that `order` is
+    cut into.
+    """
     starts = range(processes.rank * size, len(order), size * processes.size)
     return [list(order[start : start + size]) for start in starts]
 
 
 def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
-    """Right-padded input_ids, labels and attention_mask, all (B, T). Prompt and padding have the label IGNORED."""
+    """Right-padded input_ids, labels and attention_mask, all (B, T). Prompt and padding
+    have the label IGNORED.
+    """
     lengths = [len(sample.prompt) + len(sample.response) for sample in samples]
     shape = (len(samples), max(lengths))
     ids_BT = torch.full(shape, pad)
@@ -51,7 +64,9 @@ def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
 class SampleMicrobatches(Dataset[dict[str, Tensor]]):
     """Microbatches of samples, each made when it is asked for."""
 
-    def __init__(self, samples: Sequence[Sample], parts: Sequence[Sequence[int]], pad: int) -> None:
+    def __init__(
+        self, samples: Sequence[Sample], parts: Sequence[Sequence[int]], pad: int
+    ) -> None:
         self._samples = samples
         self._parts = parts
         self._pad = pad
@@ -60,4 +75,6 @@ class SampleMicrobatches(Dataset[dict[str, Tensor]]):
         return len(self._parts)
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        return collate([self._samples[number] for number in self._parts[index]], self._pad)
+        return collate(
+            [self._samples[number] for number in self._parts[index]], self._pad
+        )

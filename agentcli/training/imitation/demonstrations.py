@@ -1,8 +1,11 @@
-"""From demonstration trees to samples for imitation: the user message of a step, and the response that is worth imitating.
+"""From demonstration trees to samples for imitation: the user message of a step, and
+the response that is worth imitating.
 
-Not imitated, and counted: steps with a `mask` (noise put in on purpose), steps whose response was malformed or inadmissible, and
-empty responses. Both sides are tokenised by the chat template, so that a sample is exactly what the policy will be asked and
-should answer; the end-of-turn token is part of the response, or the policy never learns to stop.
+Not imitated, and counted: steps with a `mask` (noise put in on purpose), steps whose
+response was malformed or inadmissible, and empty responses. Both sides are tokenised by
+the chat template, so that a sample is exactly what the policy will be asked and should
+answer; the end-of-turn token is part of the response, or the policy never learns to
+stop.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,7 +21,9 @@ from agentcli.records.types import Step, Tree, Validity
 
 
 class Sample(NamedTuple):
-    """Token ids of one prompt (generation prompt included) and one response (end-of-turn token included)."""
+    """Token ids of one prompt (generation prompt included) and one response
+    (end-of-turn token included).
+    """
 
     prompt: list[int]
     response: list[int]
@@ -35,7 +40,9 @@ class SampleCounts(msgspec.Struct, kw_only=True):
     empty: int = 0
 
 
-def read_steps(trees: Iterable[Path], counts: SampleCounts | None = None) -> Iterator[tuple[str, Step]]:
+def read_steps(
+    trees: Iterable[Path], counts: SampleCounts | None = None
+) -> Iterator[tuple[str, Step]]:
     """Stream (place, step) of all steps worth imitating, counting what is left out."""
     counts = counts or SampleCounts()
     for path in trees:
@@ -54,7 +61,9 @@ def read_steps(trees: Iterable[Path], counts: SampleCounts | None = None) -> Ite
 
 
 def read_texts(trees: Iterable[Path]) -> Iterator[str]:
-    """Stream prompt and response of all steps, imitated or not: what a tokenizer made from demonstrations must know."""
+    """Stream prompt and response of all steps, imitated or not: what a tokenizer made
+    from demonstrations must know.
+    """
     for path in trees:
         for tree in read_records(path, Tree):
             for step in tree.steps:
@@ -63,10 +72,14 @@ def read_texts(trees: Iterable[Path]) -> Iterator[str]:
 
 
 def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
-    """One sample. Raises DataError for one that is too long and UsageError for a chat template that cannot be learned from."""
+    """One sample. Raises DataError for one that is too long and UsageError for a chat
+    template that cannot be learned from.
+    """
     prompt = prompt_ids(tokenizer, step.prompt)
     conversation = messages(tokenizer, step.prompt, step.response)
-    whole = tokenizer.apply_chat_template(conversation, tokenize=True, return_dict=False)
+    whole = tokenizer.apply_chat_template(
+        conversation, tokenize=True, return_dict=False
+    )
     response = whole[len(prompt) :]
     if whole[: len(prompt)] != prompt or tokenizer.eos_token_id not in response:
         begins = whole[: len(prompt)] == prompt
@@ -76,12 +89,14 @@ def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
             else "begin the assistant's turn as it prompts for one"
         )
         raise UsageError(
-            f"{tokenizer.name_or_path}: its chat template does not {fault}; change chat_template.jinja or use another model"
+            f"{tokenizer.name_or_path}: its chat template does not {fault}; change "
+            "chat_template.jinja or use another model"
         )
     response = response[: response.index(tokenizer.eos_token_id) + 1]
     if len(prompt) + len(response) > max_length:
         raise DataError(
-            f"{place}: prompt and response are {len(prompt) + len(response)} tokens, sft.max_length is {max_length}; set "
-            "sft.max_length higher or prompt.history lower"
+            f"{place}: prompt and response are {len(prompt) + len(response)} tokens, "
+            f"sft.max_length is {max_length}; set sft.max_length higher or "
+            "prompt.history lower"
         )
     return Sample(prompt, response)

@@ -1,7 +1,9 @@
-"""`sft`: imitation of demonstrations, one sample per step, loss on the response only; TRL's SFTTrainer does the training.
+"""`sft`: imitation of demonstrations, one sample per step, loss on the response only;
+TRL's SFTTrainer does the training.
 
-Samples are tokenised before (`demonstrations.py`), and there is no packing. `model: tiny` makes a tokenizer from the
-demonstrations and a small model from settings; anything else is a model directory or hub id.
+Samples are tokenised before (`demonstrations.py`), and there is no packing. `model:
+tiny` makes a tokenizer from the demonstrations and a small model from settings;
+anything else is a model directory or hub id.
 """
 
 import math
@@ -19,14 +21,26 @@ from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import SftSettings
 from agentcli.training.imitation.batches import microbatches, sample_order
-from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, read_texts, tokenise
+from agentcli.training.imitation.demonstrations import (
+    Sample,
+    SampleCounts,
+    read_steps,
+    read_texts,
+    tokenise,
+)
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.trainer import ImitationTrainer
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, keeping_cache, run, save, start
-from agentcli.training.loop.snapshots import Facts, Trained, digest, model_fact, settings_fact
+from agentcli.training.loop.snapshots import (
+    Facts,
+    Trained,
+    digest,
+    model_fact,
+    settings_fact,
+)
 
 TINY = "tiny"
 SCHEDULES = (
@@ -41,21 +55,27 @@ SCHEDULES = (
 """Schedules of transformers that need neither evaluations nor further settings."""
 
 
-def run_sft(job: Job[SftSettings], trees: Sequence[Path], entities: list[str]) -> dict[str, Any]:
-    """Fine-tune the job's model on the imitable steps of `trees` and write a checkpoint (or adapter) directory.
+def run_sft(
+    job: Job[SftSettings], trees: Sequence[Path], entities: list[str]
+) -> dict[str, Any]:
+    """Fine-tune the job's model on the imitable steps of `trees` and write a checkpoint
+    (or adapter) directory.
 
-    `entities` are names that a tiny tokenizer holds as whole tokens; other models ignore them. About a hundred metrics lines are
-    written.
+    `entities` are names that a tiny tokenizer holds as whole tokens; other models
+    ignore them. About a hundred metrics lines are written.
 
-    Returns the statistics of the manifest. Raises DataError when nothing can be imitated or a sample is longer than
-    settings.max_length, UsageError for settings that cannot take effect, MissingError for a tracker that is not installed.
+    Returns the statistics of the manifest. Raises DataError when nothing can be
+    imitated or a sample is longer than settings.max_length, UsageError for settings
+    that cannot take effect, MissingError for a tracker that is not installed.
     """
     settings = job.settings
     processes = start(job)
     _check(settings, processes)
     tokenizer, model = _model(job, trees, entities)
     samples, counts = _samples(trees, tokenizer, settings)
-    updates = settings.updates or max(1, round(settings.epochs * len(samples) / settings.samples_per_update))
+    updates = settings.updates or max(
+        1, round(settings.epochs * len(samples) / settings.samples_per_update)
+    )
     order = sample_order(len(samples), updates * settings.samples_per_update, job.seed)
     facts: Facts = {
         "updates": updates,
@@ -85,36 +105,56 @@ def _check(settings: SftSettings, processes: Processes) -> None:
     """Raises UsageError for settings that cannot take effect."""
     for name in ("samples_per_update", "samples_per_microbatch"):
         if getattr(settings, name) < 1:
-            raise UsageError(f"sft.{name}: {getattr(settings, name)}, must be at least 1")
+            raise UsageError(
+                f"sft.{name}: {getattr(settings, name)}, must be at least 1"
+            )
     per_pass = settings.samples_per_microbatch * processes.size
     if settings.samples_per_update % per_pass:
         raise UsageError(
-            f"sft.samples_per_update: {settings.samples_per_update} is not a multiple of sft.samples_per_microbatch x processes "
-            f"({per_pass})"
+            f"sft.samples_per_update: {settings.samples_per_update} is not a multiple "
+            f"of sft.samples_per_microbatch x processes ({per_pass})"
         )
     if settings.schedule not in SCHEDULES:
-        raise UsageError(f"sft.schedule: no schedule {settings.schedule!r}; use one of {', '.join(SCHEDULES)}")
+        raise UsageError(
+            f"sft.schedule: no schedule {settings.schedule!r}; use one of "
+            f"{', '.join(SCHEDULES)}"
+        )
     if settings.updates is not None and settings.updates < 1:
         raise UsageError(f"sft.updates: {settings.updates}, must be at least 1")
 
 
-def _model(job: Job[SftSettings], trees: Sequence[Path], entities: list[str]) -> tuple[Any, Any]:
+def _model(
+    job: Job[SftSettings], trees: Sequence[Path], entities: list[str]
+) -> tuple[Any, Any]:
     """The tokenizer and the model to train: loaded, or tiny ones made here."""
     settings = job.settings
     if job.model != TINY:
-        return load_tokenizer(job.model), load_trainable(job.model, settings.lora, "cpu")
+        return load_tokenizer(job.model), load_trainable(
+            job.model, settings.lora, "cpu"
+        )
     if settings.lora.rank > 0:
-        raise UsageError("sft.lora.rank: a tiny model has no pretrained weights to adapt; set sft.lora.rank=0")
+        raise UsageError(
+            "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "
+            "sft.lora.rank=0"
+        )
     tokenizer = make_tokenizer(read_texts(trees), entities)
-    return tokenizer, make_model(settings.tiny, tokenizer, derive_seed("tiny model", job.seed))
+    return tokenizer, make_model(
+        settings.tiny, tokenizer, derive_seed("tiny model", job.seed)
+    )
 
 
-def _samples(trees: Sequence[Path], tokenizer: Any, settings: SftSettings) -> tuple[list[Sample], SampleCounts]:
+def _samples(
+    trees: Sequence[Path], tokenizer: Any, settings: SftSettings
+) -> tuple[list[Sample], SampleCounts]:
     counts = SampleCounts()
-    samples = [tokenise(tokenizer, step, place, settings.max_length) for place, step in read_steps(trees, counts)]
+    samples = [
+        tokenise(tokenizer, step, place, settings.max_length)
+        for place, step in read_steps(trees, counts)
+    ]
     if not samples:
         raise DataError(
-            f"{', '.join(map(str, trees))}: no step to imitate ({counts.masked} masked, {counts.invalid} invalid)"
+            f"{', '.join(map(str, trees))}: no step to imitate ({counts.masked} "
+            f"masked, {counts.invalid} invalid)"
         )
     return samples, counts
 
@@ -126,7 +166,8 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
         job.seed,
         processes,
         per_device_train_batch_size=settings.samples_per_microbatch,
-        gradient_accumulation_steps=settings.samples_per_update // (settings.samples_per_microbatch * processes.size),
+        gradient_accumulation_steps=settings.samples_per_update
+        // (settings.samples_per_microbatch * processes.size),
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         warmup_steps=math.ceil(settings.warmup_ratio * updates),
@@ -138,7 +179,9 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
 
 
 def _trained(trainer: ImitationTrainer, model: Any, updates: int) -> Trained:
-    """Make the Trainer's usual optimiser and schedule. The schedule is over all updates, also those that are done."""
+    """Make the Trainer's usual optimiser and schedule. The schedule is over all
+    updates, also those that are done.
+    """
     optimizer = trainer.create_optimizer()
     arguments = trainer.args
     scheduler = get_scheduler(

@@ -1,7 +1,8 @@
 """TRL's SFTTrainer on planned samples: metrics lines, and a cheaper head on the CPU.
 
-TRL's fused language-model head scores every position of a row where there is no Triton, a quarter of the time of a tiny policy.
-On the CPU the same loss is therefore computed on the response's columns only; a test holds the two equal.
+TRL's fused language-model head scores every position of a row where there is no Triton,
+a quarter of the time of a tiny policy. On the CPU the same loss is therefore computed
+on the response's columns only; a test holds the two equal.
 """
 
 from collections.abc import Sequence
@@ -26,18 +27,29 @@ LINES = 100
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):
-    """Runs `parts`, this rank's microbatches of the whole training as indices of `samples`."""
+    """Runs `parts`, this rank's microbatches of the whole training as indices of
+    `samples`.
+    """
 
     recorder: Recorder[SftMetrics]
     remedy = "lower sft.learning_rate"
     normalised = False
 
     def __init__(
-        self, model: Any, args: SFTConfig, tokenizer: Any, samples: Sequence[Sample], parts: Sequence[Sequence[int]]
+        self,
+        model: Any,
+        args: SFTConfig,
+        tokenizer: Any,
+        samples: Sequence[Sample],
+        parts: Sequence[Sequence[int]],
     ) -> None:
         self._samples = samples
         self._parts = parts
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self._pad = (
+            tokenizer.pad_token_id
+            if tokenizer.pad_token_id is not None
+            else tokenizer.eos_token_id
+        )
         self._tokens = 0
         super().__init__(
             model=model,
@@ -52,7 +64,11 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return SampleMicrobatches(self._samples, self._parts[first:], self._pad)
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
     ) -> Any:
         """Negative log-likelihood per response token over the whole update."""
         labels_BT = inputs["labels"]
@@ -64,18 +80,29 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         logits_NV = target_logits(model, inputs["input_ids"], target_BT)
         targets_N = labels_BT[target_BT]
         correct = (logits_NV.detach().argmax(-1) == targets_N).sum()
-        counts = self.accelerator.reduce(torch.stack([correct, torch.tensor(len(targets_N))]), reduction="sum")
-        self._metrics["train"]["mean_token_accuracy"].append((counts[0] / counts[1]).item())
+        counts = self.accelerator.reduce(
+            torch.stack([correct, torch.tensor(len(targets_N))]), reduction="sum"
+        )
+        self._metrics["train"]["mean_token_accuracy"].append(
+            (counts[0] / counts[1]).item()
+        )
         loss: Tensor = -token_logprobs(logits_NV, targets_N).sum()
         if num_items_in_batch is None:
             return loss / targets_N.numel()
         return loss / num_items_in_batch * self.accelerator.num_processes
 
-    def report(self, update: int, gradient_norm: float, learning_rate: float, loss: float) -> Report:
-        """A line about a hundred times in a training, its means over the updates since the line before."""
+    def report(
+        self, update: int, gradient_norm: float, learning_rate: float, loss: float
+    ) -> Report:
+        """A line about a hundred times in a training, its means over the updates since
+        the line before.
+        """
         finite = {"loss": loss, "gradient norm": gradient_norm}
         sums = self._sums(loss)
-        if update % max(1, self.recorder.total // LINES) and update != self.recorder.total:
+        if (
+            update % max(1, self.recorder.total // LINES)
+            and update != self.recorder.total
+        ):
             return Report(None, finite, {}, sums)
         line = SftMetrics(
             update=update,
@@ -90,10 +117,22 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return Report(line, finite, figures, {"tokens": sums["tokens"]})
 
     def _sums(self, loss: float) -> dict[str, float]:
-        """The sums since the last line, and the tokens since the first update, with this update in them."""
+        """The sums since the last line, and the tokens since the first update, with
+        this update in them.
+        """
         accuracies = self._metrics["train"].pop("mean_token_accuracy")
         self._metrics["train"].clear()
-        tokens = self.accelerator.reduce(torch.tensor(self._tokens, device=self.args.device), reduction="sum")
+        tokens = self.accelerator.reduce(
+            torch.tensor(self._tokens, device=self.args.device), reduction="sum"
+        )
         self._tokens = 0
-        added = {"loss": loss, "token_accuracy": fmean(accuracies), "updates": 1.0, "tokens": float(tokens)}
-        return {name: self.recorder.counters.get(name, 0.0) + value for name, value in added.items()}
+        added = {
+            "loss": loss,
+            "token_accuracy": fmean(accuracies),
+            "updates": 1.0,
+            "tokens": float(tokens),
+        }
+        return {
+            name: self.recorder.counters.get(name, 0.0) + value
+            for name, value in added.items()
+        }

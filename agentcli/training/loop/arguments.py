@@ -1,7 +1,9 @@
-"""The TrainingArguments of every trainer: transformers.Trainer runs the loop, and nothing else.
+"""The TrainingArguments of every trainer: transformers.Trainer runs the loop, and
+nothing else.
 
-It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights are float32. A CUDA device computes in
-bfloat16 under autocast and recomputes activations in the backward pass; the CPU does neither.
+It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
+are float32. A CUDA device computes in bfloat16 under autocast and recomputes
+activations in the backward pass; the CPU does neither.
 """
 
 import tempfile
@@ -17,15 +19,20 @@ from agentcli.training.loop.distributed import Processes, check_processes
 Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
-def trainer_arguments(kind: type[Arguments], seed: int, processes: Processes, **more: Any) -> Arguments:
-    """Make the arguments of one trainer; `more` holds what only this one needs. Starts the process group, where there is one.
+def trainer_arguments(
+    kind: type[Arguments], seed: int, processes: Processes, **more: Any
+) -> Arguments:
+    """Make the arguments of one trainer; `more` holds what only this one needs. Starts
+    the process group, where there is one.
 
-    A Trainer makes its output folder if it is missing. The folder for temporary files is there already, so that a training that
-    is killed leaves none behind. Raises UsageError when the launcher started other processes than it announced.
+    A Trainer makes its output folder if it is missing. The folder for temporary files
+    is there already, so that a training that is killed leaves none behind. Raises
+    UsageError when the launcher started other processes than it announced.
     """
     cuda = torch.cuda.is_available()
     with warnings.catch_warnings():
-        # gradient_checkpointing has a new name since transformers 5.23, and 5.17 knows only this one.
+        # gradient_checkpointing has a new name since transformers 5.23, and 5.17 knows
+        # only this one.
         warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
             output_dir=tempfile.gettempdir(),

@@ -1,8 +1,10 @@
-"""A model as it is trained (policies.load loads it), and saving it as a plain Hugging Face directory or a PEFT adapter.
+"""A model as it is trained (policies.load loads it), and saving it as a plain Hugging
+Face directory or a PEFT adapter.
 
-Weights are trained in float32 whatever the checkpoint holds: at the papers' learning rate of 1e-6 an AdamW update vanishes
-in bfloat16 rounding. A checkpoint appears under its name only when it is complete. An adapter directory has no tokenizer of its
-own: its base model's is used.
+Weights are trained in float32 whatever the checkpoint holds: at the papers' learning
+rate of 1e-6 an AdamW update vanishes in bfloat16 rounding. A checkpoint appears under
+its name only when it is complete. An adapter directory has no tokenizer of its own: its
+base model's is used.
 """
 
 import os
@@ -22,26 +24,35 @@ def load_frozen(model: str, device: str) -> Any:
 
 
 def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
-    """A float32 model whose trained parameters require a gradient: all of them, or those of a LoRA adapter.
+    """A float32 model whose trained parameters require a gradient: all of them, or
+    those of a LoRA adapter.
 
-    With lora.rank 0 `model` must be a full checkpoint. With a rank, an adapter directory is continued (its shape must be the one
-    asked for) and a full checkpoint gets a new adapter, drawn from torch's global random state.
-    Raises MissingError when it cannot be loaded and UsageError when it does not fit `lora`.
+    With lora.rank 0 `model` must be a full checkpoint. With a rank, an adapter
+    directory is continued (its shape must be the one asked for) and a full checkpoint
+    gets a new adapter, drawn from torch's global random state. Raises MissingError when
+    it cannot be loaded and UsageError when it does not fit `lora`.
     """
     if is_adapter(model):
-        return continue_adapter(load_model(model, device=device, dtype="float32"), model, lora)
-    local = str(Path(model).resolve()) if Path(model).is_dir() else model  # an adapter remembers this as its base
+        return continue_adapter(
+            load_model(model, device=device, dtype="float32"), model, lora
+        )
+    local = (
+        str(Path(model).resolve()) if Path(model).is_dir() else model
+    )  # an adapter remembers this as its base
     loaded = load_model(local, device=device, dtype="float32")
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 
 
 def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write model and tokenizer, or an adapter, to a temporary sibling of `out`, then put it in the place of `out`.
+    """Write model and tokenizer, or an adapter, to a temporary sibling of `out`, then
+    put it in the place of `out`.
 
-    One writer at a time: the siblings' names are fixed, so that the next call also clears away what a killed one left. Raises
-    WriteError when it cannot be written.
+    One writer at a time: the siblings' names are fixed, so that the next call also
+    clears away what a killed one left. Raises WriteError when it cannot be written.
     """
-    temporary, old = (out.with_name(f".{out.name}.{suffix}") for suffix in ("part", "old"))
+    temporary, old = (
+        out.with_name(f".{out.name}.{suffix}") for suffix in ("part", "old")
+    )
     try:
         with writing_tensors(out):
             for left in (temporary, old):

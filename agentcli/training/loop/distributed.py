@@ -1,6 +1,7 @@
 """The processes of one training, and the one way several are started: torchrun.
 
-`accelerate launch` on CPUs says that it starts several processes and starts one; that must not go unnoticed.
+`accelerate launch` on CPUs says that it starts several processes and starts one; that
+must not go unnoticed.
 """
 
 import os
@@ -25,17 +26,21 @@ class Processes:
 
 
 def announced_processes() -> Processes:
-    """The processes that the launcher announced. Raises UsageError for a launcher that announced more than it started."""
+    """The processes that the launcher announced. Raises UsageError for a launcher that
+    announced more than it started.
+    """
     size = os.environ.get("WORLD_SIZE")
     if size is None and "MASTER_ADDR" in os.environ:
         raise UsageError(
-            "MASTER_ADDR is set but WORLD_SIZE is not: the launcher started one process only; use "
-            "`torchrun --nproc-per-node N -m agentcli ...`, or unset MASTER_ADDR for one process"
+            "MASTER_ADDR is set but WORLD_SIZE is not: the launcher started one "
+            "process only; use `torchrun --nproc-per-node N -m agentcli ...`, or "
+            "unset MASTER_ADDR for one process"
         )
     if int(size or 1) == 1 and torch.cuda.device_count() > 1:
         raise UsageError(
-            f"{torch.cuda.device_count()} GPUs are visible to one process; use `torchrun --nproc-per-node N -m agentcli ...`, "
-            "or make one visible with CUDA_VISIBLE_DEVICES=0"
+            f"{torch.cuda.device_count()} GPUs are visible to one process; use "
+            "`torchrun --nproc-per-node N -m agentcli ...`, or make one visible with "
+            "CUDA_VISIBLE_DEVICES=0"
         )
     return Processes(rank=int(os.environ.get("RANK", 0)), size=int(size or 1))
 
@@ -44,8 +49,9 @@ def check_processes(processes: Processes, started: int) -> None:
     """Raises UsageError unless as many processes were started as were announced."""
     if started != processes.size:
         raise UsageError(
-            f"the launcher announced {processes.size} processes, the trainer found {started}; use `torchrun --nproc-per-node "
-            f"{processes.size} -m agentcli ...`"
+            f"the launcher announced {processes.size} processes, the trainer found "
+            f"{started}; use `torchrun --nproc-per-node {processes.size} -m agentcli "
+            "...`"
         )
 
 
@@ -63,8 +69,12 @@ def max_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
     return values
 
 
-def gather_from_ranks(values: torch.Tensor, processes: Processes, device: torch.device) -> torch.Tensor:
-    """Every rank's tensor, all of one shape, stacked in the order of ranks, on every rank, on the CPU."""
+def gather_from_ranks(
+    values: torch.Tensor, processes: Processes, device: torch.device
+) -> torch.Tensor:
+    """Every rank's tensor, all of one shape, stacked in the order of ranks, on every
+    rank, on the CPU.
+    """
     if processes.size == 1:
         return values.cpu()[None]
     local = values.to(device)

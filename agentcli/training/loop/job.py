@@ -1,6 +1,8 @@
-"""One training from its settings to its files: what imitation and every objective of `train` share.
+"""One training from its settings to its files: what imitation and every objective of
+`train` share.
 
-A kind of training brings its data, their plan and a trainer. `start`, `adamw` and `run` here do the rest.
+A kind of training brings its data, their plan and a trainer. `start`, `adamw` and `run`
+here do the rest.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,7 +18,11 @@ from transformers import set_seed
 from agentcli.records.settings import Section, TrackingSettings, TrainSettings
 from agentcli.training.loop.arguments import trainer_seed
 from agentcli.training.loop.checkpoints import save_checkpoint
-from agentcli.training.loop.distributed import Processes, announced_processes, wait_for_all
+from agentcli.training.loop.distributed import (
+    Processes,
+    announced_processes,
+    wait_for_all,
+)
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
 from agentcli.training.loop.recorder import OnUpdate, Recorder
@@ -32,8 +38,9 @@ Line = TypeVar("Line", bound=MetricsLine)
 class Job(Generic[S]):
     """Where a training starts, and where what it writes goes.
 
-    The same job on the same data leaves the same bits on one machine with one thread count, stopped and continued or not. Under
-    torchrun every process has the job, and the first one writes.
+    The same job on the same data leaves the same bits on one machine with one thread
+    count, stopped and continued or not. Under torchrun every process has the job, and
+    the first one writes.
     """
 
     model: str
@@ -55,8 +62,9 @@ class Job(Generic[S]):
     ready: Callable[[], None] | None = None
     """Called when all is read and checked, before anything is written."""
     snapshot: Path | None = None
-    """Folder of the snapshot: written every settings.save_every_updates updates, resumed from where there is one. The caller
-    deletes it in the end."""
+    """Folder of the snapshot: written every settings.save_every_updates updates,
+    resumed from where there is one. The caller deletes it in the end.
+    """
     tracking: TrackingSettings | None = None
     run_name: str | None = None
     tracking_dir: Path | None = None
@@ -66,7 +74,8 @@ class Job(Generic[S]):
 def start(job: Job[Any]) -> Processes:
     """Check what can be checked before any work, and seed all global generators.
 
-    Raises UsageError for a launcher that started one process of several, MissingError for a tracker that is not installed.
+    Raises UsageError for a launcher that started one process of several, MissingError
+    for a tracker that is not installed.
     """
     check_trackers(job.tracking)
     processes = announced_processes()
@@ -76,28 +85,52 @@ def start(job: Job[Any]) -> Processes:
 
 @contextmanager
 def keeping_cache(model: Any) -> Iterator[None]:
-    """Restore the model's use_cache after the block: Trainer turns it off, and the checkpoint is there to generate."""
+    """Restore the model's use_cache after the block: Trainer turns it off, and the
+    checkpoint is there to generate.
+    """
     use_cache = model.config.use_cache
     yield
     model.config.use_cache = use_cache
 
 
-def adamw(job: Job[TrainSettings], trainer: PlannedTrainer, model: torch.nn.Module) -> Trained:
-    """Give the trainer AdamW without decay on norms and biases, its moments restored from job.optimizer_in.
+def adamw(
+    job: Job[TrainSettings], trainer: PlannedTrainer, model: torch.nn.Module
+) -> Trained:
+    """Give the trainer AdamW without decay on norms and biases, its moments restored
+    from job.optimizer_in.
 
-    The learning rate is constant after a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
+    The learning rate is constant after a linear warm-up over the first `warmup_updates`
+    updates of the optimiser's life.
     """
     settings = job.settings
     decayed = set(trainer.get_decay_parameter_names(model))
-    named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for name, p in named if name in decayed], "weight_decay": settings.weight_decay},
-        {"params": [p for name, p in named if name not in decayed], "weight_decay": 0.0},
+    named = [
+        (name, parameter)
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
     ]
-    optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=settings.adam_betas, fused=True)
-    before = load_optimizer(optimizer, model, job.optimizer_in) if job.optimizer_in is not None else 0
+    groups = [
+        {
+            "params": [p for name, p in named if name in decayed],
+            "weight_decay": settings.weight_decay,
+        },
+        {
+            "params": [p for name, p in named if name not in decayed],
+            "weight_decay": 0.0,
+        },
+    ]
+    optimizer = torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=settings.adam_betas, fused=True
+    )
+    before = (
+        load_optimizer(optimizer, model, job.optimizer_in)
+        if job.optimizer_in is not None
+        else 0
+    )
     warmup = max(1, settings.warmup_updates)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: min(1.0, (before + update + 1) / warmup))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda update: min(1.0, (before + update + 1) / warmup)
+    )
     trainer.optimizer = optimizer
     trainer.lr_scheduler = scheduler
     return Trained(model, optimizer, scheduler, trainer.args.device, before)
@@ -112,19 +145,27 @@ def run(
     updates: int,
     processes: Processes,
 ) -> list[Line]:
-    """Make the updates that are not done, each with its line of `kind`, and give all lines.
+    """Make the updates that are not done, each with its line of `kind`, and give all
+    lines.
 
     `facts` must be those of the snapshot that is resumed.
     """
-    snapshots = Snapshots(job.snapshot, job.settings.save_every_updates, facts, trained, processes)
+    snapshots = Snapshots(
+        job.snapshot, job.settings.save_every_updates, facts, trained, processes
+    )
     trainer.add_callback(snapshots)
-    recorder = Recorder(job.metrics, kind, updates, snapshots, processes.main, job.progress)
+    recorder = Recorder(
+        job.metrics, kind, updates, snapshots, processes.main, job.progress
+    )
     trainer.recorder = recorder
     if job.ready is not None and processes.main:
         job.ready()
     recorder.begin()
     tracked = _tracked(job) if processes.main else None
-    with recorder, open_trackers(tracked, trained.updates_before, recorder.done) as recorder.track:
+    with (
+        recorder,
+        open_trackers(tracked, trained.updates_before, recorder.done) as recorder.track,
+    ):
         if recorder.done < updates:
             trainer.train()
     return recorder.lines
@@ -135,11 +176,15 @@ def _tracked(job: Job[Any]) -> Tracked | None:
     if job.tracking is None or not job.tracking.to:
         return None
     folder = job.tracking_dir or job.metrics.with_name("tracking")
-    return Tracked(job.tracking, job.run_name, folder, job.stage, msgspec.to_builtins(job.settings))
+    return Tracked(
+        job.tracking, job.run_name, folder, job.stage, msgspec.to_builtins(job.settings)
+    )
 
 
 def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) -> None:
-    """Write the checkpoint, and the optimiser state where the job names a file; returns when all processes are here."""
+    """Write the checkpoint, and the optimiser state where the job names a file; returns
+    when all processes are here.
+    """
     if processes.main:
         save_checkpoint(trained.model, tokenizer, job.out)
         if job.optimizer_out is not None:

@@ -1,4 +1,6 @@
-"""A line of metrics.jsonl, whatever is trained. Each kind of training declares its own beside its trainer."""
+"""A line of metrics.jsonl, whatever is trained. Each kind of training declares its own
+beside its trainer.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -12,5 +14,6 @@ class MetricsLine(Record, kw_only=True):
     update: int
     """1-based."""
     if TYPE_CHECKING:
-        # Every class declares it as its last field: fields are written in the order of their declaration.
+        # Every class declares it as its last field: fields are written in the order of
+        # their declaration.
         seconds: float

@@ -1,11 +1,15 @@
-"""The snapshot from which a killed training resumes: trained weights, optimiser, scheduler, random states and position.
+"""The snapshot from which a killed training resumes: trained weights, optimiser,
+scheduler, random states and position.
 
-`snapshot`/state.safetensors holds weights/<parameter> and AdamW's moments by parameter name, and random/<generator> with one
-line per process; its header holds a JSON text with everything that is no tensor. One file, replaced at once: a kill at any moment
-leaves the old snapshot or the new one. Trained parameters in float32, three times: 12 bytes per parameter.
+`snapshot`/state.safetensors holds weights/<parameter> and AdamW's moments by parameter
+name, and random/<generator> with one line per process; its header holds a JSON text
+with everything that is no tensor. One file, replaced at once: a kill at any moment
+leaves the old snapshot or the new one. Trained parameters in float32, three times: 12
+bytes per parameter.
 
-What is planned beforehand (order, weights, old and reference log-probabilities) is not kept: it is computed again from the
-starting model, and `facts` say whether it came out the same. The metrics lines so far stay in metrics.jsonl.
+What is planned beforehand (order, weights, old and reference log-probabilities) is not
+kept: it is computed again from the starting model, and `facts` say whether it came out
+the same. The metrics lines so far stay in metrics.jsonl.
 """
 
 import hashlib
@@ -25,7 +29,10 @@ from transformers import TrainerCallback
 
 from agentcli.errors import DataError
 from agentcli.training.loop.distributed import Processes, gather_from_ranks
-from agentcli.training.loop.optimizer_state import optimizer_tensors, put_optimizer_tensors
+from agentcli.training.loop.optimizer_state import (
+    optimizer_tensors,
+    put_optimizer_tensors,
+)
 from agentcli.training.loop.random_state import random_state, restore_random_state
 from agentcli.training.loop.tensor_files import write_tensors
 
@@ -63,7 +70,11 @@ class Trained:
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by their names in the file."""
         named = self.model.named_parameters()
-        weights = {f"weights/{name}": parameter for name, parameter in named if parameter.requires_grad}
+        weights = {
+            f"weights/{name}": parameter
+            for name, parameter in named
+            if parameter.requires_grad
+        }
         return weights | optimizer_tensors(self.optimizer, self.model)
 
 
@@ -73,7 +84,9 @@ def digest(*values: Any) -> str:
 
 
 def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
-    """A hash of all settings that a result depends on. How often snapshots are written is not among them."""
+    """A hash of all settings that a result depends on. How often snapshots are written
+    is not among them.
+    """
     values: dict[str, Any] = msgspec.to_builtins(settings)
     for name in (*without, "save_every_updates"):
         del values[name]
@@ -81,7 +94,9 @@ def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
 
 
 def model_fact(model: torch.nn.Module) -> str:
-    """A hash of every parameter's name, shape and first 64 values: cheap, and another checkpoint has another."""
+    """A hash of every parameter's name, shape and first 64 values: cheap, and another
+    checkpoint has another.
+    """
     beginnings = []
     for name, parameter in model.named_parameters():
         values = parameter.detach().flatten()[:64].cpu().tolist()
@@ -90,16 +105,27 @@ def model_fact(model: torch.nn.Module) -> str:
 
 
 class Snapshots(TrainerCallback):
-    """Writes a snapshot to `folder` after every `every`-th update; resumes from the one that is there already.
+    """Writes a snapshot to `folder` after every `every`-th update; resumes from the one
+    that is there already.
 
-    `facts` (numbers, and hashes of settings, data and starting model) say what the training is: only a snapshot with the
-    same is taken. Creating this puts the snapshot's weights, moments and scheduler in place; add it to the Trainer as a
-    callback, which puts the random states in place when the first update begins. With `folder` None it does nothing.
+    `facts` (numbers, and hashes of settings, data and starting model) say what the
+    training is: only a snapshot with the same is taken. Creating this puts the
+    snapshot's weights, moments and scheduler in place; add it to the Trainer as a
+    callback, which puts the random states in place when the first update begins. With
+    `folder` None it does nothing.
 
-    Raises DataError, saying --overwrite, for a snapshot that is damaged or of another training.
+    Raises DataError, saying --overwrite, for a snapshot that is damaged or of another
+    training.
     """
 
-    def __init__(self, folder: Path | None, every: int, facts: Facts, trained: Trained, processes: Processes) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        every: int,
+        facts: Facts,
+        trained: Trained,
+        processes: Processes,
+    ) -> None:
         self.path = folder / FILE if folder is not None else None
         self.resumed: SnapshotHeader | None = None
         self._every = every
@@ -116,19 +142,25 @@ class Snapshots(TrainerCallback):
         return self.resumed.update if self.resumed else 0
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Random states are put in place once, after whatever the Trainer draws while it prepares."""
+        """Random states are put in place once, after whatever the Trainer draws while
+        it prepares.
+        """
         if self._random:
             restore_random_state(self._random, self._trained.device)
             self._random = {}
 
     def save(self, update: int, lines: int, counters: dict[str, float]) -> None:
-        """Write a snapshot if one is due. Called by every process, between updates. Raises WriteError."""
+        """Write a snapshot if one is due. Called by every process, between updates.
+        Raises WriteError.
+        """
         if self.path is None or update % self._every:
             return
         trained = self._trained
         random_states: dict[str, Tensor] = {}
         for name, state in random_state(trained.device).items():
-            random_states[f"random/{name}"] = gather_from_ranks(state, self._processes, trained.device)
+            random_states[f"random/{name}"] = gather_from_ranks(
+                state, self._processes, trained.device
+            )
         if not self._processes.main:
             return
         header = {
@@ -139,11 +171,17 @@ class Snapshots(TrainerCallback):
             "rates": [float(group["lr"]) for group in trained.optimizer.param_groups],
             "scheduler": trained.scheduler.state_dict(),
         }
-        write_tensors(self.path, {**trained.tensors(), **random_states}, {"snapshot": json.dumps(header)})
+        write_tensors(
+            self.path,
+            {**trained.tensors(), **random_states},
+            {"snapshot": json.dumps(header)},
+        )
 
     def _restore(self, path: Path) -> None:
         with _naming_damage(path), safe_open(path, "pt") as file:
-            header = msgspec.convert(json.loads((file.metadata() or {}).get("snapshot", "")), SnapshotHeader)
+            header = msgspec.convert(
+                json.loads((file.metadata() or {}).get("snapshot", "")), SnapshotHeader
+            )
         self._check(path, header)
         with _naming_damage(path), safe_open(path, "pt") as file:
             self._put(file, header)
@@ -154,8 +192,15 @@ class Snapshots(TrainerCallback):
             then = header.facts.get(name)
             if then != now:
                 # A text is a hash, which tells a reader nothing.
-                difference = f"other {name}" if isinstance(now, str) else f"{name}: {then}, now {now}"
-                raise DataError(f"{path}: the snapshot is of another training ({difference}); {AGAIN}")
+                difference = (
+                    f"other {name}"
+                    if isinstance(now, str)
+                    else f"{name}: {then}, now {now}"
+                )
+                raise DataError(
+                    f"{path}: the snapshot is of another training ({difference}); "
+                    f"{AGAIN}"
+                )
 
     def _put(self, file: Any, header: SnapshotHeader) -> None:
         trained = self._trained
@@ -170,7 +215,9 @@ class Snapshots(TrainerCallback):
                 random_states[name] = file.get_tensor(key)
             else:
                 moments[key] = file.get_tensor(key)
-        parameters = {name: p for name, p in trained.model.named_parameters() if p.requires_grad}
+        parameters = {
+            name: p for name, p in trained.model.named_parameters() if p.requires_grad
+        }
         shapes = {name: value.shape for name, value in weights.items()}
         if shapes != {name: parameter.shape for name, parameter in parameters.items()}:
             raise DataError("its weights are not the model's")
@@ -179,9 +226,14 @@ class Snapshots(TrainerCallback):
             for name, parameter in parameters.items():
                 parameter.copy_(weights[name])
         trained.scheduler.load_state_dict(header.scheduler)
-        for group, rate in zip(trained.optimizer.param_groups, header.rates, strict=True):
+        for group, rate in zip(
+            trained.optimizer.param_groups, header.rates, strict=True
+        ):
             group["lr"] = rate
-        self._random = {name: random_states[name][self._processes.rank] for name in random_state(trained.device)}
+        self._random = {
+            name: random_states[name][self._processes.rank]
+            for name in random_state(trained.device)
+        }
 
 
 @contextmanager
@@ -191,4 +243,6 @@ def _naming_damage(path: Path) -> Iterator[None]:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:
         reason = str(error).partition("\n")[0]
-        raise DataError(f"{path}: the snapshot is damaged ({reason}); {AGAIN}") from error
+        raise DataError(
+            f"{path}: the snapshot is damaged ({reason}); {AGAIN}"
+        ) from error

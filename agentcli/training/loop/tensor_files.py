@@ -1,4 +1,6 @@
-"""Whole safetensors files or none: what a killed process leaves under a name is always complete."""
+"""Whole safetensors files or none: what a killed process leaves under a name is always
+complete.
+"""
 
 import os
 from collections.abc import Iterator
@@ -20,20 +22,33 @@ def writing_tensors(path: Path) -> Iterator[None]:
         with writing(path):
             yield
     except SafetensorError as error:  # its own word for an OSError, without the number
-        raise WriteError(f"{path}: cannot be written ({error}); free some and go on with --resume") from error
+        raise WriteError(
+            f"{path}: cannot be written ({error}); free some and go on with --resume"
+        ) from error
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write `tensors`, from whatever device, to a temporary sibling, sync it, and put it in the place of `path`.
+def write_tensors(
+    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
+    """Write `tensors`, from whatever device, to a temporary sibling, sync it, and put
+    it in the place of `path`.
 
-    One writer at a time: the sibling's name is fixed, so that a later write also replaces what a killed one left. Raises
-    WriteError when it cannot be written; `path` is then as it was.
+    One writer at a time: the sibling's name is fixed, so that a later write also
+    replaces what a killed one left. Raises WriteError when it cannot be written; `path`
+    is then as it was.
     """
     temporary = path.with_name(f".{path.name}.part")
     with writing_tensors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary, metadata)
+            save_file(
+                {
+                    name: value.detach().cpu().contiguous()
+                    for name, value in tensors.items()
+                },
+                temporary,
+                metadata,
+            )
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -1,11 +1,15 @@
-"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio, through the clients that these publish.
+"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio,
+through the clients that these publish.
 
-Only figures and settings are sent. Not transformers' callbacks: they number updates from the Trainer's state, which starts at 0
-in every call, and upload models, watch gradients or publish a Space when an environment variable says so. Nothing is imported
-unless it is asked for. What would keep a tracker from opening is told beforehand where that needs no service (`check_trackers`).
+Only figures and settings are sent. Not transformers' callbacks: they number updates
+from the Trainer's state, which starts at 0 in every call, and upload models, watch
+gradients or publish a Space when an environment variable says so. Nothing is imported
+unless it is asked for. What would keep a tracker from opening is told beforehand where
+that needs no service (`check_trackers`).
 
-The step of a figure is the number of updates that the optimiser has seen, so the iterations of a loop that share a `folder` are
-one curve. The folder remembers the run; where it is deleted, the next training is a new run.
+The step of a figure is the number of updates that the optimiser has seen, so the
+iterations of a loop that share a `folder` are one curve. The folder remembers the run;
+where it is deleted, the next training is a new run.
 """
 
 import os
@@ -28,27 +32,39 @@ Log = Callable[[dict[str, float], int], None]
 NO_FIGURES = ("schema_version", "update")
 
 
-def check_trackers(tracking: TrackingSettings | None, folder: Path | None = None) -> None:
-    """Check what can be known of tracking.to before any work. Asks no service and writes nothing. `folder` is where trackers write.
+def check_trackers(
+    tracking: TrackingSettings | None, folder: Path | None = None
+) -> None:
+    """Check what can be known of tracking.to before any work. Asks no service and
+    writes nothing. `folder` is where trackers write.
 
-    Raises MissingError for a tracker that is not installed and for W&B without an API key, unless it is offline; UsageError for a
-    place where nothing can be written.
+    Raises MissingError for a tracker that is not installed and for W&B without an API
+    key, unless it is offline; UsageError for a place where nothing can be written.
     """
     for name in tracking.to if tracking else ():
         try:
-            metadata.version(name)  # importing would find any folder called wandb, and W&B makes one
+            metadata.version(
+                name
+            )  # importing would find any folder called wandb, and W&B makes one
         except metadata.PackageNotFoundError as error:
             raise MissingError(
-                f"tracking.to: {name} is not installed; get it with: pip install 'agentcli[trackers]'"
+                f"tracking.to: {name} is not installed; get it with: pip install "
+                "'agentcli[trackers]'"
             ) from error
         if name == "wandb":
             _check_key()
         if name == "trackio":
             from trackio.utils import TRACKIO_DIR
 
-            _check_writable(TRACKIO_DIR, "trackio", "name another place for it with: export TRACKIO_DIR=DIR")
+            _check_writable(
+                TRACKIO_DIR,
+                "trackio",
+                "name another place for it with: export TRACKIO_DIR=DIR",
+            )
         if folder is not None:
-            _check_writable(folder, name, "move that away, or write elsewhere with -o DIR")
+            _check_writable(
+                folder, name, "move that away, or write elsewhere with -o DIR"
+            )
 
 
 def _check_key() -> None:
@@ -58,17 +74,29 @@ def _check_key() -> None:
     from wandb.sdk import wandb_setup
 
     settings = wandb_setup.singleton().settings
-    if settings.mode in ("offline", "dryrun", "disabled") or settings.identity_token_file:
+    if (
+        settings.mode in ("offline", "dryrun", "disabled")
+        or settings.identity_token_file
+    ):
         return
     if not wandb.api.api_key:
-        raise MissingError("tracking.to: wandb has no API key; type: wandb login, or: export WANDB_MODE=offline")
+        raise MissingError(
+            "tracking.to: wandb has no API key; type: wandb login, or: export "
+            "WANDB_MODE=offline"
+        )
 
 
 def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
-    place = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.lexists(path))
+    place = next(
+        path
+        for path in (folder.absolute(), *folder.absolute().parents)
+        if os.path.lexists(path)
+    )
     if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
         what = "cannot be written" if place.is_dir() else "is no folder"
-        raise UsageError(f"tracking.to: {tracker} writes to {folder}, but {place} {what}; {remedy}")
+        raise UsageError(
+            f"tracking.to: {tracker} writes to {folder}, but {place} {what}; {remedy}"
+        )
 
 
 @dataclass(frozen=True)
@@ -86,21 +114,32 @@ class Tracked:
 
 
 @contextmanager
-def open_trackers(what: Tracked | None, before: int, done: int) -> Iterator[Callable[[msgspec.Struct], None] | None]:
-    """A function that sends a metrics line to every tracker of tracking.to, its fields as `kind`/<field>; None without any.
+def open_trackers(
+    what: Tracked | None, before: int, done: int
+) -> Iterator[Callable[[msgspec.Struct], None] | None]:
+    """A function that sends a metrics line to every tracker of tracking.to, its fields
+    as `kind`/<field>; None without any.
 
-    `before` is the number of updates that the optimiser had seen before this training, `done` how many of this one are behind
-    where it goes on. Raises AgentCliError when a tracker does not open.
+    `before` is the number of updates that the optimiser had seen before this training,
+    `done` how many of this one are behind where it goes on. Raises AgentCliError when a
+    tracker does not open.
     """
     if what is None:
         yield None
         return
     with ExitStack() as stack:
-        logs = [_open(stack, tracker, what, before + done + 1) for tracker in what.tracking.to]
+        logs = [
+            _open(stack, tracker, what, before + done + 1)
+            for tracker in what.tracking.to
+        ]
 
         def send(line: msgspec.Struct) -> None:
             fields = msgspec.structs.asdict(line)
-            figures = {f"{what.kind}/{key}": value for key, value in fields.items() if key not in NO_FIGURES}
+            figures = {
+                f"{what.kind}/{key}": value
+                for key, value in fields.items()
+                if key not in NO_FIGURES
+            }
             for log in logs:
                 log(figures, before + fields["update"])
 
@@ -110,14 +149,20 @@ def open_trackers(what: Tracked | None, before: int, done: int) -> Iterator[Call
 def _open(stack: ExitStack, tracker: str, what: Tracked, first: int) -> Log:
     try:
         return stack.enter_context(OPENERS[tracker](what, first))
-    except Exception as error:  # whatever a client raises that cannot reach its service or may not use it
+    except Exception as error:
+        # Whatever a client raises that cannot reach its service, or may not use it.
         reason = " ".join(str(error).split())
-        raise AgentCliError(f"tracking.to: {tracker} does not open ({reason}); leave it out of tracking.to") from error
+        raise AgentCliError(
+            f"tracking.to: {tracker} does not open ({reason}); leave it out of "
+            "tracking.to"
+        ) from error
 
 
 @contextmanager
 def _tensorboard(what: Tracked, first: int) -> Iterator[Log]:
-    """Event files in the folder; what a killed training wrote beyond the update it goes on from is hidden when read."""
+    """Event files in the folder; what a killed training wrote beyond the update it goes
+    on from is hidden when read.
+    """
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(str(what.folder), purge_step=first) as writer:
@@ -132,8 +177,9 @@ def _tensorboard(what: Tracked, first: int) -> Iterator[Log]:
 
 @contextmanager
 def _wandb(what: Tracked, first: int) -> Iterator[Log]:
-    """One W&B run; steps it has already are dropped by W&B itself. Console, code, git state, packages, the machine's
-    name and load, and crash reports stay here."""
+    """One W&B run; steps it has already are dropped by W&B itself. Console, code, git
+    state, packages, the machine's name and load, and crash reports stay here.
+    """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
@@ -156,7 +202,9 @@ def _wandb(what: Tracked, first: int) -> Iterator[Log]:
         config=what.settings,
         settings=quiet,
     )
-    failed = True  # as a context manager the run would print the traceback of an error that is told in one line
+    # As a context manager the run would print the traceback of an error that is
+    # reported in one line.
+    failed = True
     try:
         yield lambda figures, step: run.log(figures, step=step)
         failed = False
@@ -174,7 +222,9 @@ def _trackio(what: Tracked, first: int) -> Iterator[Log]:
     with redirect_stdout(sys.stderr):
         trackio.init(
             project=what.tracking.project,
-            name=_remembered(kept, what.tracking.name or what.name or secrets.token_hex(4)),
+            name=_remembered(
+                kept, what.tracking.name or what.name or secrets.token_hex(4)
+            ),
             config=what.settings,
             resume="allow" if known else "never",
             embed=False,

@@ -1,6 +1,8 @@
-"""The part that is the same in every trainer: planned microbatches in, one report per update out.
+"""The part that is the same in every trainer: planned microbatches in, one report per
+update out.
 
-The Trainers of transformers and TRL compute the loss and make the updates. This mixin stands before them in a class's bases.
+The Trainers of transformers and TRL compute the loss and make the updates. This mixin
+stands before them in a class's bases.
 """
 
 import math
@@ -29,20 +31,25 @@ class Report(NamedTuple):
     figures: dict[str, float]
     """For the progress bar."""
     counters: dict[str, float]
-    """Running sums, which the recorder keeps until the next update, also over a kill."""
+    """Running sums, which the recorder keeps until the next update, also over a kill.
+    """
 
 
 class PlannedTrainer(Trainer, ABC):
-    """A Trainer that runs the microbatches of a plan, all but those that `recorder` says are done.
+    """A Trainer that runs the microbatches of a plan, all but those that `recorder`
+    says are done.
 
-    A subclass brings `microbatches` and `report`. `recorder` is set before training begins.
+    A subclass brings `microbatches` and `report`. `recorder` is set before training
+    begins.
     """
 
     recorder: Recorder[Any]
     remedy: ClassVar[str]
     """What helps when numbers are no longer finite."""
     normalised: ClassVar[bool] = True
-    """Whether compute_loss normalises over the whole update by itself, so that Trainer has nothing to divide by."""
+    """Whether compute_loss normalises over the whole update by itself, so that Trainer
+    has nothing to divide by.
+    """
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -55,36 +62,54 @@ class PlannedTrainer(Trainer, ABC):
         """This rank's microbatches of all updates but the first `done`, in their order."""
 
     @abstractmethod
-    def report(self, update: int, gradient_norm: float, learning_rate: float, loss: float) -> Report:
-        """What the 1-based `update`, just made, has to say; begins the sums of the next. `loss` is the Trainer's own figure."""
+    def report(
+        self, update: int, gradient_norm: float, learning_rate: float, loss: float
+    ) -> Report:
+        """What the 1-based `update`, just made, has to say; begins the sums of the
+        next. `loss` is the Trainer's own figure.
+        """
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
-        """The microbatches as they are: shuffled, padded and dealt to this rank already."""
+        """The microbatches as they are: shuffled, padded and dealt to this rank
+        already.
+        """
         return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
 
     def get_batch_samples(self, *given: Any, **named: Any) -> tuple[list[Any], Any]:
-        """The microbatches of one update, and the number that the loss is to be divided by: 1 where it is normalised."""
+        """The microbatches of one update, and the number that the loss is to be divided
+        by: 1 where it is normalised.
+        """
         batches, items = super().get_batch_samples(*given, **named)
         return batches, 1 if self.normalised else items
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Called by Trainer after every update, and once at the end with a summary that is not ours.
+        """Called by Trainer after every update, and once at the end with a summary that
+        is not ours.
 
         Raises AgentCliError when a number is no longer finite.
         """
         if "grad_norm" not in logs:
             return
         update = self.recorder.done + self.state.global_step
-        report = self.report(update, float(logs["grad_norm"]), float(logs["learning_rate"]), float(logs["loss"]))
+        report = self.report(
+            update,
+            float(logs["grad_norm"]),
+            float(logs["learning_rate"]),
+            float(logs["loss"]),
+        )
         _refuse_infinite(update, report.finite, self.remedy)
         self.recorder.record(update, report.line, report.figures, report.counters)
 
 
 class RunningFigures:
-    """Numbers of an update, put together over its microbatches and then over all ranks, in float64 on the device."""
+    """Numbers of an update, put together over its microbatches and then over all ranks,
+    in float64 on the device.
+    """
 
     def __init__(self, device: torch.device, *, maximum: bool = False) -> None:
-        """With `maximum` the largest value is kept instead of the sum; values are then never negative."""
+        """With `maximum` the largest value is kept instead of the sum; values are then
+        never negative.
+        """
         self._device = device
         self._maximum = maximum
         self._names: tuple[str, ...] = ()
@@ -95,13 +120,21 @@ class RunningFigures:
         stacked = torch.stack(list(values.values()))
         if not self._names:
             self._names = tuple(values)
-            self._values = torch.zeros(len(values), dtype=torch.float64, device=self._device)
-        self._values = torch.maximum(self._values, stacked) if self._maximum else self._values + stacked
+            self._values = torch.zeros(
+                len(values), dtype=torch.float64, device=self._device
+            )
+        self._values = (
+            torch.maximum(self._values, stacked)
+            if self._maximum
+            else self._values + stacked
+        )
 
     def take(self, processes: Processes) -> dict[str, float]:
         """The figures of all ranks by name; the next update starts at 0."""
         combine = max_over_ranks if self._maximum else sum_over_ranks
-        figures = dict(zip(self._names, combine(self._values, processes).tolist(), strict=True))
+        figures = dict(
+            zip(self._names, combine(self._values, processes).tolist(), strict=True)
+        )
         self._names = ()
         return figures
 
@@ -110,4 +143,6 @@ def _refuse_infinite(update: int, numbers: Mapping[str, float], remedy: str) -> 
     if all(math.isfinite(value) for value in numbers.values()):
         return
     shown = ", ".join(f"{name} {value}" for name, value in numbers.items())
-    raise AgentCliError(f"update {update}: {shown}: not finite; nothing was saved; {remedy}")
+    raise AgentCliError(
+        f"update {update}: {shown}: not finite; nothing was saved; {remedy}"
+    )

@@ -1,11 +1,14 @@
-"""The policy-gradient loss as pure functions of tensors, so that it can be read, tested and compared without a trainer.
+"""The policy-gradient loss as pure functions of tensors, so that it can be read, tested
+and compared without a trainer.
 
-Every aggregation is a weight per token: the loss of an update is sum(weight * token loss) and the weights of an update
-(all microbatches, all ranks, rows that are skipped because they cannot have a gradient included) are normalised
-together, before any of them is run. Accumulation therefore changes nothing but the order of a float sum.
+Every aggregation is a weight per token: the loss of an update is sum(weight * token
+loss) and the weights of an update (all microbatches, all ranks, rows that are skipped
+because they cannot have a gradient included) are normalised together, before any of
+them is run. Accumulation therefore changes nothing but the order of a float sum.
 
-Probabilities are those of the sampled distribution: the ratio of 002 eq. 10 is taken to the behaviour policy, which at
-temperature T is softmax(logits / T). Entropy and KL are of the same distribution.
+Probabilities are those of the sampled distribution: the ratio of 002 eq. 10 is taken to
+the behaviour policy, which at temperature T is softmax(logits / T). Entropy and KL are
+of the same distribution.
 
 Shape suffixes: N response tokens of a microbatch, R rows of an update, V vocabulary.
 """
@@ -36,40 +39,61 @@ class TokenLosses(NamedTuple):
 
 @torch.no_grad()
 def token_entropies(logits_NV: Tensor, temperatures_N: Tensor | None = None) -> Tensor:
-    """Entropies (N,) of softmax(logits / temperature) in nats, in float32, without a gradient. None: at temperature 1."""
+    """Entropies (N,) of softmax(logits / temperature) in nats, in float32, without a
+    gradient. None: at temperature 1.
+    """
     logprobs_NV = torch.log_softmax(tempered(logits_NV, temperatures_N), dim=-1)
     return -(logprobs_NV.exp() * logprobs_NV).sum(-1)
 
 
 def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
-    """Per-token estimate of KL(pi || ref) from samples of pi: r - 1 - log r with r = ref / pi. Never negative, unbiased."""
+    """Per-token estimate of KL(pi || ref) from samples of pi: r - 1 - log r with r =
+    ref / pi. Never negative, unbiased.
+    """
     difference_N = reference_N - logprobs_N
     return torch.expm1(difference_N) - difference_N
 
 
 def token_losses(
-    logprobs_N: Tensor, old_N: Tensor, advantages_N: Tensor, clip: float, reference_N: Tensor | None, beta: float
+    logprobs_N: Tensor,
+    old_N: Tensor,
+    advantages_N: Tensor,
+    clip: float,
+    reference_N: Tensor | None,
+    beta: float,
 ) -> TokenLosses:
-    """The clipped surrogate with the ratio per token against the stored sampling log-probabilities, and the KL penalty.
+    """The clipped surrogate with the ratio per token against the stored sampling
+    log-probabilities, and the KL penalty.
 
     `reference_N` may be None only if beta is 0.
     """
     ratio_N = torch.exp(logprobs_N - old_N)
-    surrogate_N = torch.minimum(ratio_N * advantages_N, ratio_N.clamp(1 - clip, 1 + clip) * advantages_N)
-    clipped_N = ((advantages_N > 0) & (ratio_N > 1 + clip)) | ((advantages_N < 0) & (ratio_N < 1 - clip))
-    kl_N = torch.zeros_like(logprobs_N) if reference_N is None else k3(logprobs_N, reference_N)
+    surrogate_N = torch.minimum(
+        ratio_N * advantages_N, ratio_N.clamp(1 - clip, 1 + clip) * advantages_N
+    )
+    clipped_N = ((advantages_N > 0) & (ratio_N > 1 + clip)) | (
+        (advantages_N < 0) & (ratio_N < 1 - clip)
+    )
+    kl_N = (
+        torch.zeros_like(logprobs_N)
+        if reference_N is None
+        else k3(logprobs_N, reference_N)
+    )
     loss_N = -surrogate_N if beta == 0 else -surrogate_N + beta * kl_N
     return TokenLosses(loss_N, surrogate_N, kl_N, ratio_N, clipped_N)
 
 
-def token_weights(aggregate: Aggregate, lengths_R: Tensor, weights_R: Tensor, shares_R: Tensor) -> Tensor:
-    """The weight that each token of a row has in its update, float64 (R,); weight * length sums to 1 over the update.
+def token_weights(
+    aggregate: Aggregate, lengths_R: Tensor, weights_R: Tensor, shares_R: Tensor
+) -> Tensor:
+    """The weight that each token of a row has in its update, float64 (R,); weight *
+    length sums to 1 over the update.
 
-    step: proportional to weight * share / length, where a row's share is what its step counts for in the trajectories it
-    belongs to (`rows.py`): mean over trajectories of mean over steps of mean over tokens (RewardFlow, eq. 11).
-    token: proportional to weight: mean over all tokens.
-    sequence: proportional to weight / length: mean over rows of mean over tokens.
-    All zeros when nothing in the update has weight.
+    step: proportional to weight * share / length, where a row's share is what its step
+    counts for in the trajectories it belongs to (`rows.py`): mean over trajectories of
+    mean over steps of mean over tokens (RewardFlow, eq. 11). token: proportional to
+    weight: mean over all tokens. sequence: proportional to weight / length: mean over
+    rows of mean over tokens. All zeros when nothing in the update has weight.
     """
     lengths_R, weights_R = lengths_R.double(), weights_R.double()
     if aggregate == "step":
@@ -83,9 +107,11 @@ def token_weights(aggregate: Aggregate, lengths_R: Tensor, weights_R: Tensor, sh
 
 
 def logprob_gap(trainer_N: Tensor, sampler_N: Tensor) -> dict[str, float]:
-    """How far the trainer's log-probabilities lie from the sampler's, before anything was trained.
+    """How far the trainer's log-probabilities lie from the sampler's, before anything
+    was trained.
 
-    mean, p99 and max of |difference| in nats, and k3, the estimate of KL(sampler || trainer).
+    mean, p99 and max of |difference| in nats, and k3, the estimate of KL(sampler ||
+    trainer).
     """
     difference_N = trainer_N.double() - sampler_N.double()
     absolute_N = difference_N.abs()

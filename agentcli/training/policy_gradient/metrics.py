@@ -4,7 +4,9 @@ from agentcli.training.loop.metrics import MetricsLine
 
 
 class TrainMetrics(MetricsLine, kw_only=True):
-    """One update of the policy gradient. Means are over the tokens that were trained on, unless said otherwise."""
+    """One update of the policy gradient. Means are over the tokens that were trained
+    on, unless said otherwise.
+    """
 
     epoch: int
     """0-based."""
@@ -14,14 +16,18 @@ class TrainMetrics(MetricsLine, kw_only=True):
     kl: float
     """k3 against the reference, weighted as the loss; 0 without one."""
     entropy: float
-    """Nats per token. Log-probabilities, kl and entropy are of softmax(logits / T), T the temperature that a row was sampled at."""
+    """Nats per token. Log-probabilities, kl and entropy are of softmax(logits / T), T
+    the temperature that a row was sampled at.
+    """
     clip_fraction: float
     ratio_mean: float
     ratio_max: float
     gap_mean: float
-    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, the trainer's from this update's own forward pass,
-    both at the temperature of the sampler's:
-    before the first update it is what sampler and trainer disagree by, later it also holds what was learned."""
+    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, the
+    trainer's from this update's own forward pass, both at the temperature of the
+    sampler's: before the first update it is what sampler and trainer disagree by, later
+    it also holds what was learned.
+    """
     gap_max: float
     gap_k3: float
     """Estimate of KL(sampler || trainer)."""
@@ -30,7 +36,9 @@ class TrainMetrics(MetricsLine, kw_only=True):
     learning_rate: float
     rows: int
     rows_skipped: int
-    """Rows of this update that cannot have a gradient (advantage 0 and beta 0, or weight 0)."""
+    """Rows of this update that cannot have a gradient (advantage 0 and beta 0, or
+    weight 0).
+    """
     skipped_share: float
     """rows_skipped of all rows of the update."""
     tokens: int
@@ -41,4 +49,6 @@ class TrainMetrics(MetricsLine, kw_only=True):
     advantage_min: float
     advantage_max: float
     seconds: float
-    """Spent training so far; what a killed training spent after its last snapshot is not counted."""
+    """Spent training so far; what a killed training spent after its last snapshot is
+    not counted.
+    """

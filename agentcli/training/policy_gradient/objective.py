@@ -1,4 +1,6 @@
-"""The objective `policy-gradient`: the clipped surrogate of every credited step, with a KL penalty."""
+"""The objective `policy-gradient`: the clipped surrogate of every credited step, with a
+KL penalty.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,17 @@ class PolicyGradient(Objective):
     name = "policy-gradient"
     metrics = TrainMetrics
 
-    def train(self, job: Job[TrainSettings], trees: Path, credit: Path | None) -> dict[str, Any]:
+    def train(
+        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+    ) -> dict[str, Any]:
         """Train on the credited rows."""
         from agentcli.training.policy_gradient.train import train_policy
 
         if credit is None:
-            raise UsageError("train.objective policy-gradient: reads credit; write some with: agentcli assign-credit")
+            raise UsageError(
+                "train.objective policy-gradient: reads credit; write some with: "
+                "agentcli assign-credit"
+            )
         return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}
 
     def anchored(self, settings: TrainSettings) -> bool:

@@ -1,7 +1,8 @@
 """`train`: one clipped policy-gradient pass over the rows of a rollout.
 
-The trainer knows no method: rows and their advantages come from files (`rows.py`), which of them are run when and with which
-weight is planned beforehand (`batches.py`), the loss is a pure function (`losses.py`), and the loop is transformers.Trainer's
+The trainer knows no method: rows and their advantages come from files (`rows.py`),
+which of them are run when and with which weight is planned beforehand (`batches.py`),
+the loss is a pure function (`losses.py`), and the loop is transformers.Trainer's
 (`trainer.py`). The checkpoint and the optimiser state are written last.
 """
 
@@ -27,53 +28,80 @@ from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
 
 NOT_READ = ("credit", "reference", "carry_optimizer", "objective", "dpo")
-"""Settings that say how the caller chose what it hands over, or are of another objective."""
+"""Settings that say how the caller chose what it hands over, or are of another
+objective.
+"""
 
 
 def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
     """Train on the credited rows of `trees`.
 
-    The job's `reference` is only loaded if settings.beta is not 0. None means the model that training starts from, for LoRA the
-    base model without its adapter.
+    The job's `reference` is only loaded if settings.beta is not 0. None means the model
+    that training starts from, for LoRA the base model without its adapter.
 
-    Returns the statistics of the manifest. Raises DataError for files that do not fit together or hold nothing to train on,
-    UsageError for settings that cannot take effect, MissingError for a missing tracker, AgentCliError for a loss not finite.
+    Returns the statistics of the manifest. Raises DataError for files that do not fit
+    together or hold nothing to train on, UsageError for settings that cannot take
+    effect, MissingError for a missing tracker, AgentCliError for a loss not finite.
     """
     settings = job.settings
     processes = start(job)
     rows, counts = _rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
-    tokens = tokenise_rows(rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model)
+    tokens = tokenise_rows(
+        rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model
+    )
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     facts = _facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
     arguments = _arguments(job, plan, processes)
-    gap = prepare_logprobs(model.to(arguments.device), plan, settings, job.reference, pad, arguments.device)
+    gap = prepare_logprobs(
+        model.to(arguments.device), plan, settings, job.reference, pad, arguments.device
+    )
     with keeping_cache(model):
         trainer = PolicyTrainer(model, arguments, plan, pad, settings)
         trained = adamw(job, trainer, model)
         facts["updates before"] = trained.updates_before
-        lines = run(job, trainer, trained, TrainMetrics, facts, len(plan.updates), processes)
+        lines = run(
+            job, trainer, trained, TrainMetrics, facts, len(plan.updates), processes
+        )
     save(job, tokenizer, trained, processes)
-    return {**_statistics(plan, counts, lines), "updates_before": trained.updates_before, "logprob_gap": gap}
+    return {
+        **_statistics(plan, counts, lines),
+        "updates_before": trained.updates_before,
+        "logprob_gap": gap,
+    }
 
 
-def _rows(trees: Path, credit: Path, settings: TrainSettings) -> tuple[list[Row], RowCounts]:
+def _rows(
+    trees: Path, credit: Path, settings: TrainSettings
+) -> tuple[list[Row], RowCounts]:
     for name in ("epochs", "rows_per_update", "rows_per_microbatch"):
         if getattr(settings, name) < 1:
-            raise UsageError(f"train.{name}: {getattr(settings, name)}, must be at least 1")
+            raise UsageError(
+                f"train.{name}: {getattr(settings, name)}, must be at least 1"
+            )
     for name in ("clip", "beta", "learning_rate", "warmup_updates"):
         if not getattr(settings, name) >= 0:
-            raise UsageError(f"train.{name}: {getattr(settings, name)}, must not be negative")
-    rows, counts = read_rows(trees, credit, settings.update, settings.recompute_logprobs)
+            raise UsageError(
+                f"train.{name}: {getattr(settings, name)}, must not be negative"
+            )
+    rows, counts = read_rows(
+        trees, credit, settings.update, settings.recompute_logprobs
+    )
     if not rows:
-        left = f"{counts.unassigned} unassigned, {counts.not_critical} without a sibling"
-        raise DataError(f"{credit}: no step has both an advantage and sampled tokens ({left})")
+        left = (
+            f"{counts.unassigned} unassigned, {counts.not_critical} without a sibling"
+        )
+        raise DataError(
+            f"{credit}: no step has both an advantage and sampled tokens ({left})"
+        )
     return rows, counts
 
 
-def _arguments(job: Job[TrainSettings], plan: UpdatePlan, processes: Processes) -> TrainingArguments:
+def _arguments(
+    job: Job[TrainSettings], plan: UpdatePlan, processes: Processes
+) -> TrainingArguments:
     return trainer_arguments(
         TrainingArguments,
         job.seed,
@@ -86,18 +114,33 @@ def _arguments(job: Job[TrainSettings], plan: UpdatePlan, processes: Processes) 
 
 def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
     tokens = plan.tokens
-    numbers = [(row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature) for row in plan.rows]
+    numbers = [
+        (row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature)
+        for row in plan.rows
+    ]
     order = [(update.rows, update.microbatches) for update in plan.updates]
     return {
         "updates": len(plan.updates),
         "settings": settings_fact(settings, NOT_READ),
-        "rows": digest(tokens.prompts, tokens.responses, tokens.old.tolist(), numbers, order),
+        "rows": digest(
+            tokens.prompts, tokens.responses, tokens.old.tolist(), numbers, order
+        ),
         "starting model": model_fact(model),
     }
 
 
-def _statistics(plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]) -> dict[str, Any]:
-    averaged = ("loss", "surrogate", "kl", "entropy", "clip_fraction", "ratio_mean", "grad_norm")
+def _statistics(
+    plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]
+) -> dict[str, Any]:
+    averaged = (
+        "loss",
+        "surrogate",
+        "kl",
+        "entropy",
+        "clip_fraction",
+        "ratio_mean",
+        "grad_norm",
+    )
     run_rows = {row for update in plan.updates for row in update.weights}
     return {
         "trees": counts.trees,
@@ -112,6 +155,10 @@ def _statistics(plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]) 
         "updates_skipped": plan.skipped,
         "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "means": {name: fmean(getattr(line, name) for line in lines) for name in averaged} if lines else {},
+        "means": {
+            name: fmean(getattr(line, name) for line in lines) for name in averaged
+        }
+        if lines
+        else {},
         "ratio_max": max((line.ratio_max for line in lines), default=1.0),
     }

@@ -12,18 +12,33 @@ from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, Report, RunningFigures
 from agentcli.training.policy_gradient.batches import Microbatches, UpdatePlan
-from agentcli.training.policy_gradient.losses import TokenLosses, k3, token_entropies, token_losses
+from agentcli.training.policy_gradient.losses import (
+    TokenLosses,
+    k3,
+    token_entropies,
+    token_losses,
+)
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 
 class PolicyTrainer(PlannedTrainer):
-    """Runs a plan. Its weights already hold every normalisation, so nothing here divides by a count."""
+    """Runs a plan. Its weights already hold every normalisation, so nothing here
+    divides by a count.
+    """
 
     recorder: Recorder[TrainMetrics]
-    remedy = "lower train.learning_rate, or set train.recompute_logprobs=true if the sampler's are wrong"
+    remedy = (
+        "lower train.learning_rate, or set train.recompute_logprobs=true if the "
+        "sampler's are wrong"
+    )
 
     def __init__(
-        self, model: Any, args: TrainingArguments, plan: UpdatePlan, pad: int, settings: TrainSettings
+        self,
+        model: Any,
+        args: TrainingArguments,
+        plan: UpdatePlan,
+        pad: int,
+        settings: TrainSettings,
     ) -> None:
         super().__init__(model=model, args=args, train_dataset=Microbatches(plan, pad))
         self._plan = plan
@@ -41,9 +56,15 @@ class PolicyTrainer(PlannedTrainer):
         return 0
 
     def compute_loss(
-        self, model: Any, inputs: dict[str, Tensor], return_outputs: bool = False, num_items_in_batch: Any = None
+        self,
+        model: Any,
+        inputs: dict[str, Tensor],
+        return_outputs: bool = False,
+        num_items_in_batch: Any = None,
     ) -> Any:
-        """This microbatch's part of the update's loss, times the number of processes because DDP averages gradients."""
+        """This microbatch's part of the update's loss, times the number of processes
+        because DDP averages gradients.
+        """
         ids_BT = inputs["ids_BT"]
         response_BT = inputs["response_BT"]
         targets_N = ids_BT[response_BT]
@@ -52,22 +73,37 @@ class PolicyTrainer(PlannedTrainer):
         logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
         settings = self._settings
         losses = token_losses(
-            logprobs_N, inputs["old_N"], inputs["advantages_N"], settings.clip, inputs.get("reference_N"), settings.beta
+            logprobs_N,
+            inputs["old_N"],
+            inputs["advantages_N"],
+            settings.clip,
+            inputs.get("reference_N"),
+            settings.beta,
         )
         loss = (inputs["weights_N"] * losses.loss_N).sum()
         detached_NV = logits_NV.detach()
         as_sampled_N = logprobs_N.detach()
         if "sampled_temperature_N" in inputs:
-            as_sampled_N = token_logprobs(detached_NV, targets_N, inputs["sampled_temperature_N"])
-        self._record(losses, as_sampled_N, token_entropies(detached_NV, temperatures_N), inputs)
+            as_sampled_N = token_logprobs(
+                detached_NV, targets_N, inputs["sampled_temperature_N"]
+            )
+        self._record(
+            losses, as_sampled_N, token_entropies(detached_NV, temperatures_N), inputs
+        )
         scaled = loss * self._plan.processes.size
         return (scaled, {"logits": logits_NV}) if return_outputs else scaled
 
     @torch.no_grad()
     def _record(
-        self, losses: TokenLosses, as_sampled_N: Tensor, entropies_N: Tensor, inputs: dict[str, Tensor]
+        self,
+        losses: TokenLosses,
+        as_sampled_N: Tensor,
+        entropies_N: Tensor,
+        inputs: dict[str, Tensor],
     ) -> None:
-        """Add a microbatch to the figures. `as_sampled_N`: log-probabilities of the distribution that the sampler's are of."""
+        """Add a microbatch to the figures. `as_sampled_N`: log-probabilities of the
+        distribution that the sampler's are of.
+        """
         weights_N = inputs["weights_N"].double()
         counted_N = inputs["counted_N"].double()
         sampled_N = inputs.get("sampled_N", inputs["old_N"])
@@ -87,7 +123,9 @@ class PolicyTrainer(PlannedTrainer):
         )
         self._maxima.add(ratio=ratio_N.max(), gap=gap_N.max())
 
-    def report(self, update: int, gradient_norm: float, learning_rate: float, loss: float) -> Report:
+    def report(
+        self, update: int, gradient_norm: float, learning_rate: float, loss: float
+    ) -> Report:
         """The metrics line of every update."""
         planned = self._plan.updates[update - 1]
         sums = self._sums.take(self._plan.processes)
@@ -120,6 +158,14 @@ class PolicyTrainer(PlannedTrainer):
             advantage_max=max(advantages),
             seconds=self.recorder.seconds(),
         )
-        finite = {"loss": line.loss, "gradient norm": line.grad_norm, "largest ratio": line.ratio_max}
-        figures = {"loss": line.loss, "entropy": line.entropy, "clip_fraction": line.clip_fraction}
+        finite = {
+            "loss": line.loss,
+            "gradient norm": line.grad_norm,
+            "largest ratio": line.ratio_max,
+        }
+        figures = {
+            "loss": line.loss,
+            "entropy": line.entropy,
+            "clip_fraction": line.clip_fraction,
+        }
         return Report(line, finite, figures, {})

@@ -1,10 +1,14 @@
-"""A pair of trajectories as one batch for DPO, and which pairs make up which update on which rank.
+"""A pair of trajectories as one batch for DPO, and which pairs make up which update on
+which rank.
 
-A trajectory is one row: its steps one behind the other, each the prompt it was really sampled on and the response that was really
-sampled. Position ids start again at every step and no step sees another, so a response's log-probability is the policy's own in
-that step, and their sum is log pi(trajectory). Only response tokens are scored; prompts, and with them every observation,
-are masked. (ETO's agents answer in one growing conversation. Ours are asked anew in every step, with the history inside the
-prompt: a conversation made of their steps would be a text that no policy here is ever asked to continue.)
+A trajectory is one row: its steps one behind the other, each the prompt it was really
+sampled on and the response that was really sampled. Position ids start again at every
+step and no step sees another, so a response's log-probability is the policy's own in
+that step, and their sum is log pi(trajectory). Only response tokens are scored;
+prompts, and with them every observation, are masked. (ETO's agents answer in one
+growing conversation. Ours are asked anew in every step, with the history inside the
+prompt: a conversation made of their steps would be a text that no policy here is ever
+asked to continue.)
 
 Shape suffixes: T padded length. The two rows of a batch are chosen, rejected.
 """
@@ -40,12 +44,18 @@ class TokenPair(NamedTuple):
     @property
     def length(self) -> int:
         """Tokens of the longer trajectory, prompts included."""
-        return max(sum(len(prompt) + len(response) for prompt, response in steps) for steps in self)
+        return max(
+            sum(len(prompt) + len(response) for prompt, response in steps)
+            for steps in self
+        )
 
 
-def tokenise_pairs(pairs: Iterable[Pair], tokenizer: Any, vocabulary: int, model: str) -> list[TokenPair]:
-    """Prompts through the chat template, each once; responses as they were sampled. Raises DataError for a token that `model` does
-    not have."""
+def tokenise_pairs(
+    pairs: Iterable[Pair], tokenizer: Any, vocabulary: int, model: str
+) -> list[TokenPair]:
+    """Prompts through the chat template, each once; responses as they were sampled.
+    Raises DataError for a token that `model` does not have.
+    """
     prompts: dict[str, list[int]] = {}
 
     def tokens(pair: Pair, steps: list[Step]) -> Trajectory:
@@ -54,18 +64,24 @@ def tokenise_pairs(pairs: Iterable[Pair], tokenizer: Any, vocabulary: int, model
                 prompts[step.prompt] = prompt_ids(tokenizer, step.prompt)
             if not 0 <= min(step.token_ids) <= max(step.token_ids) < vocabulary:
                 raise DataError(
-                    f"{pair.place}: steps[{step.id}].token_ids: {max(step.token_ids)} is no token of {model} ({vocabulary} "
-                    "tokens); these trees were sampled from another model"
+                    f"{pair.place}: steps[{step.id}].token_ids: {max(step.token_ids)} "
+                    f"is no token of {model} ({vocabulary} tokens); these trees were "
+                    "sampled from another model"
                 )
         return [(prompts[step.prompt], step.token_ids) for step in steps]
 
-    return [TokenPair(tokens(pair, pair.chosen), tokens(pair, pair.rejected)) for pair in pairs]
+    return [
+        TokenPair(tokens(pair, pair.chosen), tokens(pair, pair.rejected))
+        for pair in pairs
+    ]
 
 
 def batch_of(pair: TokenPair, pad: int) -> dict[str, Tensor]:
-    """input_ids, position_ids, completion_mask and attention_mask, all (2, T), padded on the right.
+    """input_ids, position_ids, completion_mask and attention_mask, all (2, T), padded
+    on the right.
 
-    completion_mask marks the response tokens. Padding has position 0 everywhere: each of it is a step of its own.
+    completion_mask marks the response tokens. Padding has position 0 everywhere: each
+    of it is a step of its own.
     """
     batch = {
         "input_ids": torch.full((2, pair.length), pad),
@@ -94,7 +110,9 @@ class PairUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class PairPlan:
-    """Everything that will be run, in order. Microbatch m of rank r is the (m * ranks + r)-th pair of the update."""
+    """Everything that will be run, in order. Microbatch m of rank r is the (m * ranks +
+    r)-th pair of the update.
+    """
 
     pairs: list[TokenPair]
     updates: list[PairUpdate]
@@ -105,29 +123,49 @@ class PairPlan:
     """Log-probabilities (pairs, 2) of chosen and rejected under the reference."""
 
 
-def plan_pairs(pairs: list[TokenPair], settings: TrainSettings, seed: int, processes: Processes) -> PairPlan:
-    """All updates of all epochs: every epoch shuffles all pairs with a seed of its own and cuts them into updates of
-    `rows_per_update`; the last may be smaller."""
+def plan_pairs(
+    pairs: list[TokenPair], settings: TrainSettings, seed: int, processes: Processes
+) -> PairPlan:
+    """All updates of all epochs: every epoch shuffles all pairs with a seed of its own
+    and cuts them into updates of `rows_per_update`; the last may be smaller.
+    """
     size = settings.rows_per_update
     updates = []
     for epoch in range(settings.epochs):
-        order = np.random.default_rng(derive_seed("train pairs", seed, epoch)).permutation(len(pairs)).tolist()
-        updates += [PairUpdate(epoch, order[start : start + size]) for start in range(0, len(order), size)]
-    return PairPlan(pairs, updates, processes, math.ceil(min(size, len(pairs)) / processes.size))
+        order = (
+            np.random.default_rng(derive_seed("train pairs", seed, epoch))
+            .permutation(len(pairs))
+            .tolist()
+        )
+        updates += [
+            PairUpdate(epoch, order[start : start + size])
+            for start in range(0, len(order), size)
+        ]
+    return PairPlan(
+        pairs, updates, processes, math.ceil(min(size, len(pairs)) / processes.size)
+    )
 
 
 class PairMicrobatches(Dataset[dict[str, Tensor]]):
-    """This rank's pairs of all updates but the first `done`, one a microbatch, made when asked for.
+    """This rank's pairs of all updates but the first `done`, one a microbatch, made
+    when asked for.
 
-    An item is `batch_of` the pair with ref_chosen_logps and ref_rejected_logps (1,), and share_1: 1 / pairs of the update. Where an
-    update has fewer pairs than microbatches an item is a filler of two tokens a side, with share 0.
+    An item is `batch_of` the pair with ref_chosen_logps and ref_rejected_logps (1,),
+    and share_1: 1 / pairs of the update. Where an update has fewer pairs than
+    microbatches an item is a filler of two tokens a side, with share 0.
     """
 
     def __init__(self, plan: PairPlan, pad: int, done: int = 0) -> None:
         self._plan, self._pad = plan, pad
-        processes, slots = plan.processes, plan.microbatches_per_update * plan.processes.size
+        processes, slots = (
+            plan.processes,
+            plan.microbatches_per_update * plan.processes.size,
+        )
         self._items = [
-            (update.pairs[slot] if slot < len(update.pairs) else None, 1 / len(update.pairs))
+            (
+                update.pairs[slot] if slot < len(update.pairs) else None,
+                1 / len(update.pairs),
+            )
             for update in plan.updates[done:]
             for slot in range(processes.rank, slots, processes.size)
         ]
@@ -139,8 +177,15 @@ class PairMicrobatches(Dataset[dict[str, Tensor]]):
         pair, share = self._items[index]
         if pair is None:
             nothing = [([self._pad], [self._pad])]
-            batch, reference, share = batch_of(TokenPair(nothing, nothing), self._pad), torch.zeros(2), 0.0
+            batch, reference, share = (
+                batch_of(TokenPair(nothing, nothing), self._pad),
+                torch.zeros(2),
+                0.0,
+            )
         else:
-            batch, reference = batch_of(self._plan.pairs[pair], self._pad), self._plan.reference[pair]
+            batch, reference = (
+                batch_of(self._plan.pairs[pair], self._pad),
+                self._plan.reference[pair],
+            )
         named = {"ref_chosen_logps": reference[:1], "ref_rejected_logps": reference[1:]}
         return {**batch, **named, "share_1": torch.tensor([share])}

@@ -11,11 +11,14 @@ class DpoMetrics(MetricsLine, kw_only=True):
     loss: float
     """-log sigmoid(margin); ln 2 where policy and reference are the same."""
     accuracy: float
-    """Share of pairs with a margin above 0; 0 where policy and reference are the same."""
+    """Share of pairs with a margin above 0; 0 where policy and reference are the same.
+    """
     margin: float
     """chosen_reward - rejected_reward."""
     chosen_reward: float
-    """beta * (log pi - log ref) of the trajectory that succeeded, without the steps that both begin with."""
+    """beta * (log pi - log ref) of the trajectory that succeeded, without the steps
+    that both begin with.
+    """
     rejected_reward: float
     """The same of the one that did not."""
     grad_norm: float
@@ -25,4 +28,6 @@ class DpoMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Response tokens trained on, both sides."""
     seconds: float
-    """Spent training so far; what a killed training spent after its last snapshot is not counted."""
+    """Spent training so far; what a killed training spent after its last snapshot is
+    not counted.
+    """

@@ -1,4 +1,6 @@
-"""The objective `dpo`: pairs of a success and a failure of one task (ETO, Song et al. 2024)."""
+"""The objective `dpo`: pairs of a success and a failure of one task (ETO, Song et al.
+2024).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,19 @@ class DirectPreference(Objective):
     metrics = DpoMetrics
     reads_credit = False
     takes_ratios = False
-    unread = ("credit", "update", "clip", "beta", "aggregate", "rows_per_microbatch", "recompute_logprobs")
+    unread = (
+        "credit",
+        "update",
+        "clip",
+        "beta",
+        "aggregate",
+        "rows_per_microbatch",
+        "recompute_logprobs",
+    )
 
-    def train(self, job: Job[TrainSettings], trees: Path, credit: Path | None) -> dict[str, Any]:
+    def train(
+        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+    ) -> dict[str, Any]:
         """Train on the preference pairs."""
         from agentcli.training.preference.train import train_dpo
 

@@ -1,9 +1,12 @@
-"""`train` with objective dpo: preference pairs of a rollout through TRL's DPOTrainer (ETO, Song et al. 2024).
+"""`train` with objective dpo: preference pairs of a rollout through TRL's DPOTrainer
+(ETO, Song et al. 2024).
 
-Loss: mean over pairs of -log sigmoid(beta * ((log pi - log ref)(success) - (log pi - log ref)(failure))), where the log-probability
-of a trajectory is the sum over its response tokens, at temperature 1 whatever it was sampled at: DPO takes no ratio to the policy
-that sampled, and ETO has no temperature in its loss. No credit is needed: outcomes decide. Pairs come from `pairs.py`, batches
-and their order from `batches.py`, the loop from `trainer.py`. The checkpoint and the optimiser state are written last.
+Loss: mean over pairs of -log sigmoid(beta * ((log pi - log ref)(success) - (log pi -
+log ref)(failure))), where the log-probability of a trajectory is the sum over its
+response tokens, at temperature 1 whatever it was sampled at: DPO takes no ratio to the
+policy that sampled, and ETO has no temperature in its loss. No credit is needed:
+outcomes decide. Pairs come from `pairs.py`, batches and their order from `batches.py`,
+the loop from `trainer.py`. The checkpoint and the optimiser state are written last.
 """
 
 from pathlib import Path
@@ -22,7 +25,12 @@ from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
-from agentcli.training.preference.batches import PairPlan, TokenPair, plan_pairs, tokenise_pairs
+from agentcli.training.preference.batches import (
+    PairPlan,
+    TokenPair,
+    plan_pairs,
+    tokenise_pairs,
+)
 from agentcli.training.preference.metrics import DpoMetrics
 from agentcli.training.preference.pairs import PairCounts, read_pairs
 from agentcli.training.preference.trainer import PreferenceTrainer
@@ -31,18 +39,22 @@ NOT_READ = (
     *("credit", "reference", "carry_optimizer", "objective"),
     *("clip", "beta", "aggregate", "rows_per_microbatch", "recompute_logprobs"),
 )
-"""Settings that say how the caller chose what it hands over, or are the policy gradient's."""
+"""Settings that say how the caller chose what it hands over, or are the policy
+gradient's.
+"""
 
 
 def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     """Train on the preference pairs of `trees`.
 
-    settings.rows_per_update is the number of pairs of an update; they are run one at a time. `reference` None means the model
-    that training starts from, its adapter included. A pair with a trajectory beyond settings.dpo.max_length is left out
-    and counted.
+    settings.rows_per_update is the number of pairs of an update; they are run one at a
+    time. `reference` None means the model that training starts from, its adapter
+    included. A pair with a trajectory beyond settings.dpo.max_length is left out and
+    counted.
 
-    Returns the statistics of the manifest. Raises DataError for a file that is no trees file or gives no pair, MissingError for a
-    tracker that is not installed, AgentCliError when the loss stops being finite.
+    Returns the statistics of the manifest. Raises DataError for a file that is no trees
+    file or gives no pair, MissingError for a tracker that is not installed,
+    AgentCliError when the loss stops being finite.
     """
     settings = job.settings
     processes = start(job)
@@ -53,34 +65,48 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     facts = _facts(plan, settings, model)
     arguments = _arguments(job, plan, processes)
     with keeping_cache(model):
-        trainer = PreferenceTrainer(model, _reference(job.reference), arguments, tokenizer, plan)
+        trainer = PreferenceTrainer(
+            model, _reference(job.reference), arguments, tokenizer, plan
+        )
         trained = adamw(job, trainer, model)
         facts["updates before"] = trained.updates_before
-        lines = run(job, trainer, trained, DpoMetrics, facts, len(plan.updates), processes)
+        lines = run(
+            job, trainer, trained, DpoMetrics, facts, len(plan.updates), processes
+        )
     save(job, tokenizer, trained, processes)
     return {**counts, "updates_before": trained.updates_before, **_statistics(lines)}
 
 
-def _pairs(job: Job[TrainSettings], trees: Path, tokenizer: Any, model: Any) -> tuple[list[TokenPair], dict[str, int]]:
+def _pairs(
+    job: Job[TrainSettings], trees: Path, tokenizer: Any, model: Any
+) -> tuple[list[TokenPair], dict[str, int]]:
     """The pairs that are short enough, and what became of all trees and pairs."""
     settings = job.settings.dpo
     counts = PairCounts()
     chosen = read_pairs(trees, settings.pairs_per_task, job.seed, counts)
-    pairs = tokenise_pairs(chosen, tokenizer, model.get_input_embeddings().num_embeddings, job.model)
+    pairs = tokenise_pairs(
+        chosen, tokenizer, model.get_input_embeddings().num_embeddings, job.model
+    )
     if not pairs:
         raise DataError(
-            f"{trees}: no preference pair: no task has both a success and a failure ({counts.trees} trees, {counts.successes} "
-            f"successes, {counts.failures} failures); roll out more tasks, more leaves (rollout.leaves) or warmer "
+            f"{trees}: no preference pair: no task has both a success and a failure "
+            f"({counts.trees} trees, {counts.successes} successes, {counts.failures} "
+            "failures); roll out more tasks, more leaves (rollout.leaves) or warmer "
             "(policy.temperature)"
         )
     short = [pair for pair in pairs if pair.length <= settings.max_length]
     if not short:
         raise DataError(
-            f"{trees}: all {len(pairs)} pairs have a trajectory of more than train.dpo.max_length ({settings.max_length}) tokens, "
-            f"the shortest {min(pair.length for pair in pairs)}; set train.dpo.max_length higher or prompt.history lower"
+            f"{trees}: all {len(pairs)} pairs have a trajectory of more than "
+            f"train.dpo.max_length ({settings.max_length}) tokens, the shortest "
+            f"{min(pair.length for pair in pairs)}; set train.dpo.max_length higher "
+            "or prompt.history lower"
         )
     counts.pairs = len(short)
-    return short, {**msgspec.structs.asdict(counts), "pairs_too_long": len(pairs) - len(short)}
+    return short, {
+        **msgspec.structs.asdict(counts),
+        "pairs_too_long": len(pairs) - len(short),
+    }
 
 
 def _reference(directory: str | None) -> Any | None:
@@ -91,7 +117,9 @@ def _reference(directory: str | None) -> Any | None:
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 
-def _arguments(job: Job[TrainSettings], plan: PairPlan, processes: Processes) -> DPOConfig:
+def _arguments(
+    job: Job[TrainSettings], plan: PairPlan, processes: Processes
+) -> DPOConfig:
     return trainer_arguments(
         DPOConfig,
         job.seed,
@@ -116,11 +144,20 @@ def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> F
 
 
 def _statistics(lines: list[DpoMetrics]) -> dict[str, Any]:
-    averaged = ("loss", "accuracy", "margin", "chosen_reward", "rejected_reward", "grad_norm")
+    averaged = (
+        "loss",
+        "accuracy",
+        "margin",
+        "chosen_reward",
+        "rejected_reward",
+        "grad_norm",
+    )
     return {
         "updates": len(lines),
         "tokens": sum(line.tokens for line in lines),
-        "means": {name: fmean(getattr(line, name) for line in lines) for name in averaged},
+        "means": {
+            name: fmean(getattr(line, name) for line in lines) for name in averaged
+        },
         "final_margin": lines[-1].margin,
         "final_accuracy": lines[-1].accuracy,
     }

@@ -1,8 +1,10 @@
-"""TRL's DPOTrainer on planned pairs: the loss is TRL's, the batches, the metrics lines and the snapshots are ours.
+"""TRL's DPOTrainer on planned pairs: the loss is TRL's, the batches, the metrics lines
+and the snapshots are ours.
 
-DPOTrainer would score every token behind the first prompt, the observations of later turns included, and let each step see the ones
-before it. Here the batch says what is scored, and the steps of a row are kept apart by their position ids: transformers
-does that for a model that is given no attention mask.
+DPOTrainer would score every token behind the first prompt, the observations of later
+turns included, and let each step see the ones before it. Here the batch says what is
+scored, and the steps of a row are kept apart by their position ids: transformers does
+that for a model that is given no attention mask.
 """
 
 from typing import Any
@@ -30,11 +32,24 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
     recorder: Recorder[DpoMetrics]
     remedy = "lower train.learning_rate"
-    loss_is_scaled_for_ga = True  # how transformers says it from 5.19; before, model_accepts_loss_kwargs
+    loss_is_scaled_for_ga = (
+        True  # how transformers says it from 5.19; before, model_accepts_loss_kwargs
+    )
 
-    def __init__(self, model: Any, reference: Any | None, args: DPOConfig, tokenizer: Any, plan: PairPlan) -> None:
+    def __init__(
+        self,
+        model: Any,
+        reference: Any | None,
+        args: DPOConfig,
+        tokenizer: Any,
+        plan: PairPlan,
+    ) -> None:
         self._plan = plan
-        self._pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+        self._pad = (
+            tokenizer.pad_token_id
+            if tokenizer.pad_token_id is not None
+            else tokenizer.eos_token_id
+        )
         self._sums = RunningFigures(args.device)
         super().__init__(
             model=model,
@@ -44,7 +59,9 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             processing_class=tokenizer,
         )
         if "ref" in getattr(model, "peft_config", {}):
-            model.delete_adapter("ref")  # DPOTrainer's copy of the adapter; its log-probabilities are known already
+            model.delete_adapter(
+                "ref"
+            )  # DPOTrainer's copy of the adapter; its log-probabilities are known already
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         """Nothing to tokenise."""
@@ -52,7 +69,9 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
     @torch.no_grad()
     def _precompute_ref_logps(self, dataset: Dataset, *_: Any) -> Dataset:
-        """Called once, at the end of DPOTrainer's own preparation: the reference's log-probabilities of all pairs, dropout off."""
+        """Called once, at the end of DPOTrainer's own preparation: the reference's
+        log-probabilities of all pairs, dropout off.
+        """
         plan = self._plan
         device = self.args.device
         scorer: Any = self.ref_model if self.ref_model is not None else self.model
@@ -60,10 +79,17 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         scorer.eval()
         logps = torch.zeros(len(plan.pairs), 2, device=device)
         for index in range(plan.processes.rank, len(plan.pairs), plan.processes.size):
-            batch = {name: value.to(device) for name, value in batch_of(plan.pairs[index], self._pad).items()}
-            labels = batch["input_ids"].masked_fill(batch.pop("completion_mask") == 0, IGNORED)
+            batch = {
+                name: value.to(device)
+                for name, value in batch_of(plan.pairs[index], self._pad).items()
+            }
+            labels = batch["input_ids"].masked_fill(
+                batch.pop("completion_mask") == 0, IGNORED
+            )
             with self.accelerator.autocast():
-                outputs = _StepsApart(scorer)(**batch, labels=labels, use_cache=False, fused_lm_head=True)
+                outputs = _StepsApart(scorer)(
+                    **batch, labels=labels, use_cache=False, fused_lm_head=True
+                )
             logps[index] = outputs.log_probs.sum(1)
         plan.reference = sum_over_ranks(logps, plan.processes).cpu()
         scorer.train(training)
@@ -74,8 +100,12 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         """The planned pairs of this rank that are not done."""
         return PairMicrobatches(self._plan, self._pad, done)
 
-    def compute_loss(self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any) -> Tensor:
-        """This pair's part of the update's loss, times the number of processes because DDP averages gradients."""
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
+    ) -> Tensor:
+        """This pair's part of the update's loss, times the number of processes because
+        DDP averages gradients.
+        """
         share = inputs.pop("share_1")[0]
         apart = _StepsApart(model)
         trl: Any = super()
@@ -84,9 +114,13 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         return loss * share * self._plan.processes.size
 
     @torch.no_grad()
-    def _record(self, loss: Tensor, logps_2: Tensor, inputs: dict[str, Tensor], share: Tensor) -> None:
+    def _record(
+        self, loss: Tensor, logps_2: Tensor, inputs: dict[str, Tensor], share: Tensor
+    ) -> None:
         """Add a pair to the figures; a filler has share 0."""
-        reference_2 = torch.cat([inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]])
+        reference_2 = torch.cat(
+            [inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]]
+        )
         chosen, rejected = (self.beta * (logps_2 - reference_2)).double()
         counted = (share > 0).double()
         self._sums.add(
@@ -98,7 +132,9 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             tokens=counted * inputs["completion_mask"].sum(),
         )
 
-    def report(self, update: int, gradient_norm: float, learning_rate: float, loss: float) -> Report:
+    def report(
+        self, update: int, gradient_norm: float, learning_rate: float, loss: float
+    ) -> Report:
         """The metrics line of every update."""
         self._metrics["train"].clear()  # TRL's own
         sums = self._sums.take(self._plan.processes)
@@ -116,13 +152,19 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),
         )
-        finite = {"loss": line.loss, "margin": line.margin, "gradient norm": line.grad_norm}
+        finite = {
+            "loss": line.loss,
+            "margin": line.margin,
+            "gradient norm": line.grad_norm,
+        }
         figures = {"loss": line.loss, "accuracy": line.accuracy, "margin": line.margin}
         return Report(line, finite, figures, {})
 
 
 class _StepsApart:
-    """A model that is called without the attention mask, and remembers the log-probabilities (2,) of its rows."""
+    """A model that is called without the attention mask, and remembers the
+    log-probabilities (2,) of its rows.
+    """
 
     def __init__(self, model: Any) -> None:
         self._model = model

@@ -5,10 +5,6 @@ import json
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tiny_rollout import WORDS, write
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
@@ -22,6 +18,9 @@ from agentcli.training.imitation.trainer import ImitationTrainer
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job
+from safetensors.torch import load_file
+from tiny_rollout import WORDS, write
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 TINY = TinySettings(hidden=32, layers=2, heads=2, kv_heads=1, intermediate=48)
 

@@ -8,11 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
-from stopping import left, sft, stopped, train
-from tiny_rollout import write
-
 from agentcli.errors import DataError
 from agentcli.records.settings import LoraSettings, TrainSettings
 from agentcli.training.loop import tensor_files
@@ -20,6 +15,10 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.random_state import random_state, restore_random_state
 from agentcli.training.loop.snapshots import FILE
 from agentcli.training.policy_gradient.train import train_policy
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from stopping import left, sft, stopped, train
+from tiny_rollout import write
 
 DROPOUT = LoraSettings(rank=4, alpha=8, dropout=0.3)
 

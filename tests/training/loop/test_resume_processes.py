@@ -5,9 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from stopping import left
-
 from agentcli.training.loop.snapshots import FILE
+from stopping import left
 
 
 def test_two_processes_go_on(rollout, tmp_path):

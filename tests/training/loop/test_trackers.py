@@ -8,8 +8,6 @@ from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
-from stopping import SFT, TRAIN, Stopped, stop_after
-
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.settings import SftSettings, TrackingSettings, TrainSettings
@@ -19,6 +17,7 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.trackers import check_trackers
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
+from stopping import SFT, TRAIN, Stopped, stop_after
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import random
 
 import pytest
 import torch
-
 from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.policy_gradient.batches import Microbatches, Tokens, plan_updates

@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from agentcli.training.loop.forward import token_logprobs
 from agentcli.training.policy_gradient.losses import k3, logprob_gap, token_entropies, token_losses, token_weights
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def by_hand(logprob, old, advantage, clip, reference, beta):

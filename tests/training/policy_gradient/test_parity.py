@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from agentcli.records.settings import LoraSettings
+from agentcli.training.loop.checkpoints import load_trainable
 from pair_trees import FORKED, GROUP, pair_tree
 from parity_worker import CASES, COMMON, COOL, RANK, run_cases
 from safetensors.torch import load_file
 from tiny_rollout import at_temperatures, write
 from transformers import AutoModelForCausalLM
-
-from agentcli.records.settings import LoraSettings
-from agentcli.training.loop.checkpoints import load_trainable
 
 NAMES = [f"{aggregate} {kind}" for aggregate, kind in CASES]
 UPDATES = 6

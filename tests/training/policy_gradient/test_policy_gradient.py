@@ -7,10 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
-from tiny_rollout import credit_of, logprobs_alone, write
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
 from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
@@ -19,6 +15,9 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
+from safetensors.torch import load_file, save_file
+from tiny_rollout import credit_of, logprobs_alone, write
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 FAST = {"aggregate": "step", "learning_rate": 1e-3, "beta": 0.0, "rows_per_update": 16, "adam_betas": (0.9, 0.98)}
 

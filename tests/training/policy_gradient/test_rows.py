@@ -3,12 +3,11 @@
 import copy
 
 import pytest
-from tiny_rollout import credit_of, write
-
 from agentcli.credit import carl
 from agentcli.errors import DataError
 from agentcli.records.types import Outcome, StepCredit, Validity
 from agentcli.training.policy_gradient.rows import read_rows
+from tiny_rollout import credit_of, write
 
 
 def read(tmp_path, trees, credits, update="assigned"):

@@ -8,10 +8,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
-from tiny_rollout import SHAPES, at_temperatures, credit_of, logprobs_alone, write
-from transformers import AutoModelForCausalLM
-
 from agentcli.environments.protocol import Context
 from agentcli.errors import DataError
 from agentcli.policies.chat import prompt_ids
@@ -27,6 +23,9 @@ from agentcli.training.policy_gradient.losses import token_entropies, token_loss
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.rows import read_rows
 from agentcli.training.policy_gradient.train import train_policy
+from safetensors.torch import load_file
+from tiny_rollout import SHAPES, at_temperatures, credit_of, logprobs_alone, write
+from transformers import AutoModelForCausalLM
 
 COOL = 0.4
 MIXED = [COOL, 1.0, 2.5]

@@ -5,11 +5,6 @@ import math
 import msgspec
 import pytest
 import torch
-from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
-from safetensors.torch import load_file
-from tiny_rollout import logprobs_alone, write
-from transformers import AutoModelForCausalLM
-
 from agentcli.errors import AgentCliError, DataError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
@@ -21,6 +16,10 @@ from agentcli.training.preference.batches import batch_of, tokenise_pairs
 from agentcli.training.preference.metrics import DpoMetrics
 from agentcli.training.preference.pairs import read_pairs
 from agentcli.training.preference.train import train_dpo
+from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
+from safetensors.torch import load_file
+from tiny_rollout import logprobs_alone, write
+from transformers import AutoModelForCausalLM
 
 BETA = 0.5
 FAST = {"learning_rate": 2e-3, "rows_per_update": 3, "adam_betas": (0.9, 0.98), "max_grad_norm": 100.0}

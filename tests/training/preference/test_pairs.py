@@ -5,15 +5,14 @@ from itertools import product
 
 import msgspec
 import pytest
+from agentcli.errors import DataError
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+from agentcli.training.preference.pairs import PairCounts, read_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from pair_trees import FORKED, GROUP, HOPELESS, SOLVED, pair_tree
 from tiny_rollout import write
 from transformers import AutoModelForCausalLM
-
-from agentcli.errors import DataError
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
-from agentcli.training.preference.pairs import PairCounts, read_pairs
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,9 @@ Snapshot = tuple[State, Observation]
 
 
 class FastBackend:
-    """The fast engine behind AlfworldEngine; games are shared with the other players of this process."""
+    """The fast engine behind AlfworldEngine; games are shared with the other players of
+    this process.
+    """
 
     def __init__(self, cache: Path | None) -> None:
         self._cache = Cache(cache)
@@ -24,7 +26,9 @@ class FastBackend:
         self._observation: Observation | None = None
         """The one that led there."""
         self._release: Callable[[], object] | None = None
-        """Ends this player's use of the game; runs by itself where close() was forgotten."""
+        """Ends this player's use of the game; runs by itself where close() was
+        forgotten.
+        """
 
     def load(self, path: Path) -> None:
         """Opens a game file. Raises DataError naming the file."""
@@ -46,7 +50,9 @@ class FastBackend:
         return self._observation
 
     def snapshot(self) -> Snapshot:
-        """The current state itself, for states never change, and the observation that led there."""
+        """The current state itself, for states never change, and the observation that
+        led there.
+        """
         state = self._current()
         assert self._observation is not None
         return state, self._observation
@@ -55,7 +61,10 @@ class FastBackend:
         """Raises EngineError for a snapshot of another game."""
         state, observation = snapshot
         if state.game is not self._game:
-            raise EngineError("this snapshot belongs to another game; restore it in the engine and task it came from")
+            raise EngineError(
+                "this snapshot belongs to another game; restore it in the engine and "
+                "task it came from"
+            )
         self._state = state
         self._observation = observation
         return state.game.look_again(state, observation)

@@ -1,7 +1,9 @@
-"""What is slow to compute and depends on nothing but its input, kept on disk under the hash of that input.
+"""What is slow to compute and depends on nothing but its input, kept on disk under the
+hash of that input.
 
-One compressed MessagePack file per entry, written under another name and renamed, so that several processes can share
-a folder. A file that does not decode (torn, flipped, another version) is computed again and replaced.
+One compressed MessagePack file per entry, written under another name and renamed, so
+that several processes can share a folder. A file that does not decode (torn, flipped,
+another version) is computed again and replaced.
 """
 
 import hashlib
@@ -25,7 +27,9 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=1)
 def _salt() -> bytes:
-    return f"{FORMAT} {version('textworld')} {version('fast_downward_textworld')}".encode()
+    return (
+        f"{FORMAT} {version('textworld')} {version('fast_downward_textworld')}".encode()
+    )
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,9 @@ class Cache:
     folder: Path | None
 
     def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
-        """The value built from `parts`: read where it was built before, else built and kept. Raises WriteError."""
+        """The value built from `parts`: read where it was built before, else built and
+        kept. Raises WriteError.
+        """
         if self.folder is None:
             return build()
         path = _path(self.folder, kind, parts)
@@ -43,7 +49,9 @@ class Cache:
             value = _read(path, kind)
         if value is None:
             value = build()
-            packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(msgspec.msgpack.encode(value))
+            packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(
+                msgspec.msgpack.encode(value)
+            )
             with keeping(self.folder, CACHE):
                 write_atomic(path, packed)
         return value

@@ -1,8 +1,10 @@
-"""A set of facts is one integer: bit k says that atom k is a fact, bit N + k that its `not_` form is (N atoms).
+"""A set of facts is one integer: bit k says that atom k is a fact, bit N + k that its
+`not_` form is (N atoms).
 
-TextWorld's facts are a set of propositions that actions add to and remove from; queries walk through the sorted facts
-of a predicate. As bits, an action is two masks, a copy is free, and two sets are compared as numbers. Atoms are
-numbered in TextWorld's order, so walking through the set bits from below enumerates facts as TextWorld does.
+TextWorld's facts are a set of propositions that actions add to and remove from; queries
+walk through the sorted facts of a predicate. As bits, an action is two masks, a copy is
+free, and two sets are compared as numbers. Atoms are numbered in TextWorld's order, so
+walking through the set bits from below enumerates facts as TextWorld does.
 """
 
 from bisect import bisect_right
@@ -26,10 +28,13 @@ class Group:
     def __init__(self) -> None:
         self.mask = 0
         self.new: dict[int, Entities] = {}
-        """Bit length of an atom's bit -> values of the arguments that are still free."""
+        """Bit length of an atom's bit -> values of the arguments that are still free.
+        """
 
     def among(self, facts: int) -> list[Entities]:
-        """The free arguments' values for every atom of the group that is a fact, in order."""
+        """The free arguments' values for every atom of the group that is a fact, in
+        order.
+        """
         hits = facts & self.mask
         found = []
         while hits:
@@ -40,16 +45,26 @@ class Group:
 
 
 class Pattern:
-    """One conjunct of a query, compiled: which arguments are known by then, and which it finds."""
+    """One conjunct of a query, compiled: which arguments are known by then, and which
+    it finds.
+    """
 
     __slots__ = ("key", "known")
 
-    def __init__(self, predicate: str, types: tuple[str, ...], names: list[int], scope: int) -> None:
-        """`names` are placeholders as positions in the scope; those from `scope` on are found here."""
+    def __init__(
+        self, predicate: str, types: tuple[str, ...], names: list[int], scope: int
+    ) -> None:
+        """`names` are placeholders as positions in the scope; those from `scope` on are
+        found here.
+        """
         bound = tuple(place for place, name in enumerate(names) if name < scope)
-        free = tuple((place, name - scope) for place, name in enumerate(names) if name >= scope)
+        free = tuple(
+            (place, name - scope) for place, name in enumerate(names) if name >= scope
+        )
         self.key: PatternKey = (predicate, types, bound, free)
-        self.known: Callable[[Entities], Entities] = _picker([names[place] for place in bound])
+        self.known: Callable[[Entities], Entities] = _picker(
+            [names[place] for place in bound]
+        )
         """known(entities in scope): what the bound arguments must be."""
 
 
@@ -63,7 +78,9 @@ def _picker(slots: list[int]) -> Callable[[Entities], Entities]:
 
 
 class FactTable:
-    """The atoms of one game and the indices that queries need, built when first asked for."""
+    """The atoms of one game and the indices that queries need, built when first asked
+    for.
+    """
 
     def __init__(self, translation: Translation, sentence: str) -> None:
         self.names = translation.displays
@@ -87,7 +104,9 @@ class FactTable:
         self._indices: dict[PatternKey, list[dict[Entities, Group]]] = {}
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
-        """(bits to keep, bits to add) of an action whose effects the planner names a<k> and n<k>, in that order."""
+        """(bits to keep, bits to add) of an action whose effects the planner names a<k>
+        and n<k>, in that order.
+        """
         removed = added = 0
         for effect in effects:
             true = 1 << int(effect[1:])
@@ -97,26 +116,40 @@ class FactTable:
             added = added & ~lost | gained
         return ~removed, added
 
-    def index(self, pattern: Pattern, hierarchy: "Hierarchy") -> list[dict[Entities, Group]]:
-        """For each signature that the pattern covers and this game has: bound arguments -> atoms."""
+    def index(
+        self, pattern: Pattern, hierarchy: "Hierarchy"
+    ) -> list[dict[Entities, Group]]:
+        """For each signature that the pattern covers and this game has: bound arguments
+        -> atoms.
+        """
         found = self._indices.get(pattern.key)
         if found is None:
-            found = self._indices[pattern.key] = list(self._build(pattern.key, hierarchy))
+            found = self._indices[pattern.key] = list(
+                self._build(pattern.key, hierarchy)
+            )
         return found
 
-    def _build(self, key: PatternKey, hierarchy: "Hierarchy") -> Iterator[dict[Entities, Group]]:
+    def _build(
+        self, key: PatternKey, hierarchy: "Hierarchy"
+    ) -> Iterator[dict[Entities, Group]]:
         predicate, kinds, bound, free = key
         shift = 0
         if predicate.startswith("not_"):
             predicate, shift = predicate.removeprefix("not_"), self.count
         roles = [role for _, role in free]
-        places = [place for place, role in free if roles.index(role) == free.index((place, role))]
+        places = [
+            place
+            for place, role in free
+            if roles.index(role) == free.index((place, role))
+        ]
         for types in hierarchy.below(kinds):
             position = self._position.get((predicate, types))
             if position is None:
                 continue
             groups: dict[Entities, Group] = {}
-            for number, arguments in enumerate(self._arguments(position), self._starts[position] + shift):
+            for number, arguments in enumerate(
+                self._arguments(position), self._starts[position] + shift
+            ):
                 new = tuple([arguments[place] for place in places])
                 if len(free) > 1 and not _distinct(arguments, free, new):
                     continue
@@ -154,11 +187,16 @@ class FactTable:
         """The fact that a bit stands for."""
         found = self._facts.get(number)
         if found is None:
-            prefix, atom = ("not_", number - self.count) if number >= self.count else ("", number)
+            prefix, atom = (
+                ("not_", number - self.count) if number >= self.count else ("", number)
+            )
             position = bisect_right(self._starts, atom) - 1
             arguments = self._arguments(position)[atom - self._starts[position]]
             words = [self.names[thing] for thing in arguments]
-            found = self._facts[number] = (prefix + self.signatures[position].predicate, *words)
+            found = self._facts[number] = (
+                prefix + self.signatures[position].predicate,
+                *words,
+            )
         return found
 
     def mark(self, facts: int) -> int:
@@ -179,8 +217,12 @@ class FactTable:
         return atoms
 
 
-def _distinct(arguments: Entities, free: tuple[tuple[int, int], ...], new: Entities) -> bool:
-    """Whether an atom gives one entity to each free placeholder, and another one to each."""
+def _distinct(
+    arguments: Entities, free: tuple[tuple[int, int], ...], new: Entities
+) -> bool:
+    """Whether an atom gives one entity to each free placeholder, and another one to
+    each.
+    """
     values = {(role, arguments[place]) for place, role in free}
     return len(values) == len(new) == len(set(new))
 

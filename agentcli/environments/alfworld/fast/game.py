@@ -1,11 +1,13 @@
-"""One game as a graph of visited states, shared by everyone who plays it in this process.
+"""One game as a graph of visited states, shared by everyone who plays it in this
+process.
 
-A state is what the planner knows (a number from its library) together with the facts (an integer): facts depend on the
-past, so neither says the other. What is admissible, whether it is won, what an action leads to and what is read on
-arriving there are worked out when first asked for and kept. A snapshot is a reference to a state.
+A state is what the planner knows (a number from its library) together with the facts
+(an integer): facts depend on the past, so neither says the other. What is admissible,
+whether it is won, what an action leads to and what is read on arriving there are worked
+out when first asked for and kept. A snapshot is a reference to a state.
 
-Games nobody plays are kept for a while, because a task is often opened again soon; the oldest lends its copy of the
-library to the next game.
+Games nobody plays are kept for a while, because a task is often opened again soon; the
+oldest lends its copy of the library to the next game.
 """
 
 from collections import OrderedDict
@@ -30,7 +32,9 @@ from agentcli.errors import DataError
 IDLE_GAMES = 4
 """Games kept that nobody plays."""
 MOST_STATES = 10_000
-"""States kept per game; beyond that all are forgotten, and found again when they are met."""
+"""States kept per game; beyond that all are forgotten, and found again when they are
+met.
+"""
 
 
 class Operation:
@@ -75,16 +79,22 @@ class State:
         """Exact state key; what the canonical state adds to the observation."""
         self.won = game.planner.won()
         self.commands, self.actions = game.menu(tuple(game.planner.operators()), facts)
-        """What can be typed -> operator (the first where several are typed alike); what is worth listing."""
+        """What can be typed -> operator (the first where several are typed alike); what
+        is worth listing.
+        """
         self.edges: dict[str, tuple[State, Observation]] = {}
         self.stuck: Observation | None = None
         """What is read after anything that cannot be done here."""
 
 
 class Game:
-    """One loaded game: a copy of the planner, the tables of its task, the states visited."""
+    """One loaded game: a copy of the planner, the tables of its task, the states
+    visited.
+    """
 
-    def __init__(self, translation: Translation, renderer: Renderer, sentence: str) -> None:
+    def __init__(
+        self, translation: Translation, renderer: Renderer, sentence: str
+    ) -> None:
         self.users = 0
         self.table = FactTable(translation, sentence)
         self._schemas = translation.actions
@@ -104,10 +114,14 @@ class Game:
         initial = self.table.initial
         mark = reduce(xor, [translation.marks.get(name, 0) for name in names], 0)
         self.root = self._state(initial, mark)
-        self.opening = _observe(self.root, renderer.rules("intro", ())(self.table, initial, ()))
+        self.opening = _observe(
+            self.root, renderer.rules("intro", ())(self.table, initial, ())
+        )
 
     def step(self, state: State, action: str) -> tuple[State, Observation]:
-        """Where an action leads and what is read there; exactly TextWorld's answer, also to nonsense."""
+        """Where an action leads and what is read there; exactly TextWorld's answer,
+        also to nonsense.
+        """
         command = action.strip()
         known = state.edges.get(command)
         if known is not None:
@@ -123,12 +137,16 @@ class Game:
         after = self._state(facts, state.mark ^ self.table.mark(changed))
         text = operation.feedback(self.table, facts, operation.entities)
         accepted = is_accepted(command, state.actions, text)
-        observation = _observe(after, text, accepted=accepted, looked=accepted and only_looks(command))
+        observation = _observe(
+            after, text, accepted=accepted, looked=accepted and only_looks(command)
+        )
         state.edges[command] = after, observation
         return after, observation
 
     def look_again(self, state: State, observation: Observation) -> Observation:
-        """The observation that led to a state, with what the planner says of that state now."""
+        """The observation that led to a state, with what the planner says of that state
+        now.
+        """
         self.planner.go(state.number)
         won = self.planner.won()
         _, actions = self.menu(tuple(self.planner.operators()), state.facts)
@@ -146,12 +164,18 @@ class Game:
         return sorted(self.table.listed(state.facts))
 
     def describe(self, facts: int, mark: int) -> tuple[str, str]:
-        """The exact key of a state, and what its canonical state adds to the observation."""
+        """The exact key of a state, and what its canonical state adds to the
+        observation.
+        """
         shown = self.table.listed(facts & self._readable)
         return statekey.describe(shown, mark), statekey.inventory(shown)
 
-    def menu(self, operators: tuple[int, ...], facts: int) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Commands of the applicable operators, and those worth listing. Most states share theirs with others."""
+    def menu(
+        self, operators: tuple[int, ...], facts: int
+    ) -> tuple[dict[str, int], tuple[str, ...]]:
+        """Commands of the applicable operators, and those worth listing. Most states
+        share theirs with others.
+        """
         key: object = (operators, facts) if self._varying else operators
         found = self._menus.get(key)
         if found is None:
@@ -162,11 +186,16 @@ class Game:
                 if name not in seen:
                     seen.add(name)
                     commands.setdefault(self._command(operator, facts), operator)
-            found = self._menus[key] = commands, tuple(sorted(commands.keys() - {"help"}))
+            found = self._menus[key] = (
+                commands,
+                tuple(sorted(commands.keys() - {"help"})),
+            )
         return found
 
     def close(self) -> None:
-        """Hands the copy of the planner on; no state of this game can be used afterwards."""
+        """Hands the copy of the planner on; no state of this game can be used
+        afterwards.
+        """
         library.give_back(self.planner)
 
     def _apply(self, state: State, operator: int, operation: Operation) -> int:
@@ -198,27 +227,39 @@ class Game:
         if operation.words is not None:
             return operation.words
         schema = self._schemas[int(self._operators[operator].split()[0])]
-        render, _, _ = self._renderer.action(schema.action, schema.parameters[: len(operation.entities)])
+        render, _, _ = self._renderer.action(
+            schema.action, schema.parameters[: len(operation.entities)]
+        )
         return render(self.table, facts, operation.entities)
 
     def _operation(self, operator: int) -> Operation:
-        """Compiled when first met: a game has thousands of operators, an episode meets dozens."""
+        """Compiled when first met: a game has thousands of operators, an episode meets
+        dozens.
+        """
         operation = self._operations[operator]
         if operation is None:
             position, *things = map(int, self._operators[operator].split())
             schema, entities = self._schemas[position], tuple(things)
-            command, feedback, used = self._renderer.action(schema.action, schema.parameters[: len(entities)])
+            command, feedback, used = self._renderer.action(
+                schema.action, schema.parameters[: len(entities)]
+            )
             words = None
             if schema.action not in self._varying:
                 key = (position, *[entities[place] for place in used])
                 words = self._words.get(key)
                 if words is None:
-                    words = self._words[key] = command(self.table, self.table.initial, entities)
-            operation = self._operations[operator] = Operation(entities, words, feedback)
+                    words = self._words[key] = command(
+                        self.table, self.table.initial, entities
+                    )
+            operation = self._operations[operator] = Operation(
+                entities, words, feedback
+            )
         return operation
 
 
-def _observe(state: State, text: str, *, accepted: bool = True, looked: bool = False) -> Observation:
+def _observe(
+    state: State, text: str, *, accepted: bool = True, looked: bool = False
+) -> Observation:
     return Observation(
         text=text,
         actions=state.actions,
@@ -246,7 +287,9 @@ _games: OrderedDict[Identity, Game] = OrderedDict()
 
 
 def identify(path: Path) -> Identity:
-    """What tells whether a game file is still the one that was loaded. Raises DataError."""
+    """What tells whether a game file is still the one that was loaded. Raises
+    DataError.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -255,7 +298,9 @@ def identify(path: Path) -> Identity:
 
 
 def open_game(path: Path, cache: Cache) -> Game:
-    """The game in a file, loaded where this process does not have it; to be released once. Raises DataError."""
+    """The game in a file, loaded where this process does not have it; to be released
+    once. Raises DataError.
+    """
     identity = identify(path)
     game = _games.get(identity)
     if game is None:
@@ -288,11 +333,15 @@ def _load(path: Path, cache: Cache) -> Game:
         file = msgspec.json.decode(content, type=_File)
         text, sentence = split_sentence(file.grammar)
         translation = load_translation(file.pddl_domain, file.pddl_problem, cache)
-        return Game(translation, _renderer(text, tuple(translation.hierarchy), cache), sentence)
+        return Game(
+            translation, _renderer(text, tuple(translation.hierarchy), cache), sentence
+        )
     except (msgspec.MsgspecError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
 
 
 @lru_cache(maxsize=8)
-def _renderer(grammar: str, hierarchy: tuple[tuple[str, tuple[str, ...]], ...], cache: Cache) -> Renderer:
+def _renderer(
+    grammar: str, hierarchy: tuple[tuple[str, tuple[str, ...]], ...], cache: Cache
+) -> Renderer:
     return Renderer(load_grammar(grammar, cache), Hierarchy(hierarchy))

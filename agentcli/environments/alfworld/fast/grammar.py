@@ -1,8 +1,9 @@
 """The text grammar of a game as plain data: rules, command templates, feedback.
 
-TextWorld parses the grammar; this file copies the result into structs that can be kept on disk, because parsing takes
-longer than playing a hundred episodes. Games differ only in their task sentence, so it is taken out before parsing and
-put back when a text is rendered: one parse serves a whole data set.
+TextWorld parses the grammar; this file copies the result into structs that can be kept
+on disk, because parsing takes longer than playing a hundred episodes. Games differ only
+in their task sentence, so it is taken out before parsing and put back when a text is
+rendered: one parse serves a whole data set.
 """
 
 import json
@@ -33,7 +34,9 @@ class Rules(msgspec.Struct, tag=True, frozen=True):
 
 
 class Value(msgspec.Struct, tag=True, frozen=True):
-    """A Python expression over the entities in scope, such as o.indefinite + ' ' + o.name."""
+    """A Python expression over the entities in scope, such as o.indefinite + ' ' +
+    o.name.
+    """
 
     expression: str
 
@@ -77,7 +80,11 @@ class Grammar(msgspec.Struct, frozen=True):
     def queries(self) -> list[tuple[Atom, ...]]:
         """Every query that a text can depend on."""
         found = []
-        bodies = [symbol for action in self.actions.values() for symbol in (*action.command, *action.feedback)]
+        bodies = [
+            symbol
+            for action in self.actions.values()
+            for symbol in (*action.command, *action.feedback)
+        ]
         for rule in (rule for rules in self.rules.values() for rule in rules):
             found.append(rule.condition)
             bodies.extend(rule.body)
@@ -89,8 +96,9 @@ class Grammar(msgspec.Struct, frozen=True):
 
 
 def split_sentence(grammar: str) -> tuple[str, str]:
-    """(grammar text with SENTENCE in place of the task sentence, the sentence); the text as it is and '' where it has
-    no plain one."""
+    """(grammar text with SENTENCE in place of the task sentence, the sentence); the
+    text as it is and '' where it has no plain one.
+    """
     found = _TASK.findall(grammar)
     if len(found) != 1:
         return grammar, ""
@@ -98,7 +106,9 @@ def split_sentence(grammar: str) -> tuple[str, str]:
 
 
 def load_grammar(text: str, cache: Cache) -> Grammar:
-    """The grammar of a game as data; parsed by TextWorld where the cache does not have it."""
+    """The grammar of a game as data; parsed by TextWorld where the cache does not have
+    it.
+    """
 
     def parse() -> Grammar:
         from textworld.envs.pddl.logic import GameLogic
@@ -115,7 +125,8 @@ def read_logic(logic: "GameLogic") -> Grammar:  # type: ignore[name-defined]  # 
         for name, found in logic.grammar._rules.items()
     }
     actions = {
-        name: Action(_parse(action.template), _parse(action.feedback_rule)) for name, action in logic.actions.items()
+        name: Action(_parse(action.template), _parse(action.feedback_rule))
+        for name, action in logic.actions.items()
     }
     return Grammar(rules, actions)
 
@@ -156,4 +167,7 @@ def _query(text: str | None) -> tuple[Atom, ...]:
     from textworld.logic import Rule as LogicRule
 
     parsed = LogicRule.parse_conjunctive_query(text).preconditions
-    return tuple((atom.name, tuple((ph.name, ph.type) for ph in atom.parameters)) for atom in parsed)
+    return tuple(
+        (atom.name, tuple((ph.name, ph.type) for ph in atom.parameters))
+        for atom in parsed
+    )

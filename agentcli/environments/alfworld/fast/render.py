@@ -1,15 +1,22 @@
-"""The text grammar compiled into closures: text = render(table, facts, entities in scope).
+"""The text grammar compiled into closures: text = render(table, facts, entities in
+scope).
 
-TextWorld derives a text by copying and re-parsing symbols; here each rule is compiled once per scope (the placeholders
-that are bound when it is reached) and serves all games with that grammar. What a scope binds is known beforehand,
-so an entity is a position in a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
+TextWorld derives a text by copying and re-parsing symbols; here each rule is compiled
+once per scope (the placeholders that are bound when it is reached) and serves all games
+with that grammar. What a scope binds is known beforehand, so an entity is a position in
+a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
 """
 
 import ast
 from collections.abc import Callable, Iterable
 from functools import reduce
 
-from agentcli.environments.alfworld.fast.facts import Entities, FactTable, Hierarchy, Pattern
+from agentcli.environments.alfworld.fast.facts import (
+    Entities,
+    FactTable,
+    Hierarchy,
+    Pattern,
+)
 from agentcli.environments.alfworld.fast.grammar import (
     SENTENCE,
     Atom,
@@ -38,35 +45,57 @@ class Renderer:
         self.grammar = grammar
         self.hierarchy = hierarchy
         self.queries = grammar.queries()
-        self._asks = {name: self._asked(action.command) for name, action in grammar.actions.items()}
+        self._asks = {
+            name: self._asked(action.command)
+            for name, action in grammar.actions.items()
+        }
         self._rules: dict[tuple[str, Scope], Render] = {}
-        self._actions: dict[tuple[str, Scope], tuple[Render, Render, tuple[int, ...]]] = {}
+        self._actions: dict[
+            tuple[str, Scope], tuple[Render, Render, tuple[int, ...]]
+        ] = {}
 
     def action(self, name: str, scope: Scope) -> tuple[Render, Render, tuple[int, ...]]:
-        """(command, feedback, places of the parameters that the command depends on) of an action."""
+        """(command, feedback, places of the parameters that the command depends on) of
+        an action.
+        """
         found = self._actions.get((name, scope))
         if found is None:
             action = self.grammar.actions[name]
-            command, feedback = self.text(action.command, scope), self.text(action.feedback, scope)
-            found = self._actions[name, scope] = command, feedback, self._uses(action.command, scope)
+            command, feedback = (
+                self.text(action.command, scope),
+                self.text(action.feedback, scope),
+            )
+            found = self._actions[name, scope] = (
+                command,
+                feedback,
+                self._uses(action.command, scope),
+            )
         return found
 
     def varying(self, changed: Iterable[str]) -> set[str]:
-        """Actions whose command asks for predicates that `changed` names, so that its text may change."""
+        """Actions whose command asks for predicates that `changed` names, so that its
+        text may change.
+        """
         touched = {form for name in changed for form in (name, f"not_{name}")}
-        return {name for name, asks in self._asks.items() if not touched.isdisjoint(asks)}
+        return {
+            name for name, asks in self._asks.items() if not touched.isdisjoint(asks)
+        }
 
     def text(self, symbols: tuple[Symbol, ...], scope: Scope) -> Render:
         """A sequence of symbols."""
         parts = [self._symbol(symbol, scope) for symbol in symbols]
         if len(parts) == 1:
             return parts[0]
-        return lambda table, facts, entities: "".join([part(table, facts, entities) for part in parts])
+        return lambda table, facts, entities: "".join(
+            [part(table, facts, entities) for part in parts]
+        )
 
     def rules(self, name: str, scope: Scope) -> Render:
-        """The first applicable rule of `name`; compiled when first rendered, for rules may refer to themselves.
+        """The first applicable rule of `name`; compiled when first rendered, for rules
+        may refer to themselves.
 
-        Raises EngineError where TextWorld stops too: no such rule, or none that applies.
+        Raises EngineError where TextWorld stops too: no such rule, or none that
+        applies.
         """
         compiled = self._rules.get((name, scope))
         if compiled is None:
@@ -98,20 +127,32 @@ class Renderer:
         return found
 
     def _uses(self, symbols: tuple[Symbol, ...], scope: Scope) -> tuple[int, ...]:
-        """Positions in the scope that a text can depend on; all of them where it goes through rules."""
+        """Positions in the scope that a text can depend on; all of them where it goes
+        through rules.
+        """
         names: set[str] = set()
         for symbol in symbols:
-            if isinstance(symbol, Enumeration) and not all(map(self._constant, _LIST_RULES)):
+            if isinstance(symbol, Enumeration) and not all(
+                map(self._constant, _LIST_RULES)
+            ):
                 return tuple(range(len(scope)))
             each = symbol.each if isinstance(symbol, Enumeration) else symbol
             value = each.body if isinstance(each, Each) else each
             if isinstance(value, Rules):
                 return tuple(range(len(scope)))
             if isinstance(each, Each):
-                names.update(name for _, placeholders in each.query for name, _ in placeholders)
+                names.update(
+                    name for _, placeholders in each.query for name, _ in placeholders
+                )
             if isinstance(value, Value):
-                names.update(node.id for node in ast.walk(_parsed(value.expression)) if isinstance(node, ast.Name))
-        return tuple(position for position, (name, _) in enumerate(scope) if name in names)
+                names.update(
+                    node.id
+                    for node in ast.walk(_parsed(value.expression))
+                    if isinstance(node, ast.Name)
+                )
+        return tuple(
+            position for position, (name, _) in enumerate(scope) if name in names
+        )
 
     def _constant(self, name: str) -> bool:
         rules = self.grammar.rules.get(name, ())
@@ -121,7 +162,10 @@ class Renderer:
         rules = self.grammar.rules.get(name)
         if not rules:
             raise EngineError(f"the game's grammar has no rule {name!r}")
-        options = [(self._search(rule.condition, scope)[0], self.text(rule.body, scope)) for rule in rules]
+        options = [
+            (self._search(rule.condition, scope)[0], self.text(rule.body, scope))
+            for rule in rules
+        ]
         if not rules[0].condition:
             return options[0][1]
 
@@ -137,7 +181,9 @@ class Renderer:
         if isinstance(symbol, Text):
             words = symbol.words
             if SENTENCE in words:
-                return lambda table, facts, entities: words.replace(SENTENCE, table.sentence)
+                return lambda table, facts, entities: words.replace(
+                    SENTENCE, table.sentence
+                )
             return lambda table, facts, entities: words
         if isinstance(symbol, Rules):
             return self.rules(symbol.name, scope)
@@ -157,7 +203,9 @@ class Renderer:
         empty, between, last = (self.rules(name, scope) for name in _LIST_RULES)
 
         def enumerate_(table: FactTable, facts: int, entities: Entities) -> str:
-            words = [body(table, facts, found) for found in search(table, facts, entities)]
+            words = [
+                body(table, facts, found) for found in search(table, facts, entities)
+            ]
             if len(words) > 1:
                 head = between(table, facts, entities).join(words[:-1])
                 return head + last(table, facts, entities) + words[-1]
@@ -166,13 +214,25 @@ class Renderer:
         return enumerate_
 
     def _search(self, query: tuple[Atom, ...], scope: Scope) -> tuple[Search, Scope]:
-        """A query as a function, and the scope of its answers. Distinct placeholders are distinct entities."""
+        """A query as a function, and the scope of its answers. Distinct placeholders
+        are distinct entities.
+        """
         patterns = []
         for predicate, placeholders in query:
             bound = len(scope)
-            scope += tuple(dict.fromkeys(placeholder for placeholder in placeholders if placeholder not in scope))
+            scope += tuple(
+                dict.fromkeys(
+                    placeholder
+                    for placeholder in placeholders
+                    if placeholder not in scope
+                )
+            )
             names = [scope.index(placeholder) for placeholder in placeholders]
-            patterns.append(Pattern(predicate, tuple(kind for _, kind in placeholders), names, bound))
+            patterns.append(
+                Pattern(
+                    predicate, tuple(kind for _, kind in placeholders), names, bound
+                )
+            )
         hierarchy = self.hierarchy
 
         def search(table: FactTable, facts: int, entities: Entities) -> list[Entities]:
@@ -208,7 +268,9 @@ _ATTRIBUTES: dict[str, Callable[[FactTable, int], str]] = {
 
 
 def _expression(text: str, scope: Scope) -> Render:
-    """Compiles entity names, their attributes, strings, +, `and` and `or`. Raises EngineError for anything else."""
+    """Compiles entity names, their attributes, strings, +, `and` and `or`. Raises
+    EngineError for anything else.
+    """
     slots = {name: position for position, (name, _) in enumerate(scope)}
 
     def build(node: ast.expr) -> Render:
@@ -218,19 +280,34 @@ def _expression(text: str, scope: Scope) -> Render:
         if isinstance(node, ast.Name) and node.id in slots:
             slot = slots[node.id]
             return lambda table, facts, entities: table.names[entities[slot]]
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in slots:
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in slots
+        ):
             place, attribute = slots[node.value.id], _ATTRIBUTES.get(node.attr)
             if attribute:
                 return lambda table, facts, entities: attribute(table, entities[place])
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
             left, right = build(node.left), build(node.right)
-            return lambda table, facts, entities: left(table, facts, entities) + right(table, facts, entities)
+            return lambda table, facts, entities: (
+                left(table, facts, entities) + right(table, facts, entities)
+            )
         if isinstance(node, ast.BoolOp):
             parts = [build(value) for value in node.values]
             if isinstance(node.op, ast.Or):
-                return lambda *scope: reduce(lambda found, part: found or part(*scope), parts[1:], parts[0](*scope))
-            return lambda *scope: reduce(lambda found, part: found and part(*scope), parts[1:], parts[0](*scope))
-        raise EngineError(f"the fast engine cannot compile {text!r} of the game's grammar; set engine: stock")
+                return lambda *scope: reduce(
+                    lambda found, part: found or part(*scope),
+                    parts[1:],
+                    parts[0](*scope),
+                )
+            return lambda *scope: reduce(
+                lambda found, part: found and part(*scope), parts[1:], parts[0](*scope)
+            )
+        raise EngineError(
+            f"the fast engine cannot compile {text!r} of the game's grammar; set "
+            "engine: stock"
+        )
 
     return build(_parsed(text))
 

@@ -1,7 +1,8 @@
-"""One PDDL problem translated for the planner, as plain data that can be kept on disk (see translator).
+"""One PDDL problem translated for the planner, as plain data that can be kept on disk
+(see translator).
 
-The planner needs numbers only, so in what it loads the names of atoms and operators are cut short; they are kept here in
-a form that decodes fast.
+The planner needs numbers only, so in what it loads the names of atoms and operators are
+cut short; they are kept here in a form that decodes fast.
 """
 
 import msgspec
@@ -13,18 +14,26 @@ Scope = tuple[tuple[str, str], ...]
 
 
 class Signature(msgspec.Struct, array_like=True, frozen=True):
-    """All atoms of one predicate over one tuple of types. Atoms are numbered through all signatures."""
+    """All atoms of one predicate over one tuple of types. Atoms are numbered through
+    all signatures.
+    """
 
     predicate: str
     types: tuple[str, ...]
     arguments: bytes
-    """Entity indices of all atoms' arguments as 16-bit integers, atoms sorted (the order of TextWorld's facts)."""
+    """Entity indices of all atoms' arguments as 16-bit integers, atoms sorted (the
+    order of TextWorld's facts).
+    """
     count: int
 
     def atoms(self) -> list[tuple[int, ...]]:
         """Each atom's arguments as entity indices."""
         flat = iter(memoryview(self.arguments).cast("H").tolist())
-        return list(zip(*[flat] * len(self.types), strict=True)) if self.types else [()] * self.count
+        return (
+            list(zip(*[flat] * len(self.types), strict=True))
+            if self.types
+            else [()] * self.count
+        )
 
 
 class Parameters(msgspec.Struct, array_like=True, frozen=True):
@@ -53,10 +62,14 @@ class Translation(msgspec.Struct, array_like=True, frozen=True):
     """Bit per atom: whether it is a fact at the start."""
     actions: list[Parameters]
     operators: str
-    """A line per operator: index into actions, then entity indices. Several operators can share a name."""
+    """A line per operator: index into actions, then entity indices. Several operators
+    can share a name.
+    """
     most_effects: int
     physics: statekey.Physics
     loose: bytes = b""
     """Bit per atom: whether statekey.LOOSE of it can be seen."""
     marks: dict[str, int] = {}
-    """Predicate -> statekey.fingerprint of those of its facts at the start that can change."""
+    """Predicate -> statekey.fingerprint of those of its facts at the start that can
+    change.
+    """

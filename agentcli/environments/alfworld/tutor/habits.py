@@ -1,4 +1,6 @@
-"""What is wrong with the searching expert on purpose. It is imitated: the headroom that reinforcement learning has to close."""
+"""What is wrong with the searching expert on purpose. It is imitated: the headroom that
+reinforcement learning has to close.
+"""
 
 import random
 from functools import lru_cache
@@ -15,11 +17,15 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     """Shares of episodes, or of places. Each is also a field of `demos`."""
 
     forget: Share = 0.0
-    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the second object."""
+    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the
+    second object.
+    """
     overlook: Share = 0.0
     """Share of closed receptacles that are passed by without opening."""
     wander: Share = 1.0
-    """Share of episodes that visit places in an order of their own; the others follow the order of the commands."""
+    """Share of episodes that visit places in an order of their own; the others follow
+    the order of the commands.
+    """
 
 
 @lru_cache(maxsize=65536)

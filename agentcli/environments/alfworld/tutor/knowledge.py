@@ -1,7 +1,9 @@
-"""What an agent knows from its own past: the texts it saw, parsed and folded into one picture of the room.
+"""What an agent knows from its own past: the texts it saw, parsed and folded into one
+picture of the room.
 
-Both the searching expert and the compact prompt read this picture and nothing else of the game. The patterns are those of
-the text grammar alfred.twl2. A single text is parsed once and remembered; folding an episode is a walk over small tuples.
+Both the searching expert and the compact prompt read this picture and nothing else of
+the game. The patterns are those of the text grammar alfred.twl2. A single text is
+parsed once and remembered; folding an episode is a walk over small tuples.
 """
 
 import re
@@ -14,7 +16,8 @@ from agentcli.environments.protocol import Context
 from agentcli.errors import DataError
 
 Event = tuple[str, str, tuple[str, ...]]
-"""(what happened, the receptacle or tool it concerns or "", the objects it concerns)."""
+"""(what happened, the receptacle or tool it concerns or "", the objects it concerns).
+"""
 
 _ENTITY = re.compile(r"[a-z]+ \d+")
 _LISTED = re.compile(r"\ban? ([a-z]+ \d+)")
@@ -25,12 +28,18 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("room", r"Looking quickly around you, you see (?P<list>[^.]*)\."),
         ("facing", r"You are facing the (?P<list>[^.]*)\. Next to it"),
         ("arrive", rf"You arrive at (?P<place>{_THING})\."),
-        ("see", rf"(?:On the |The )(?P<place>{_THING})(?: is open\. In it)?, you see (?P<list>[^.]*)\."),
+        (
+            "see",
+            rf"(?:On the |The )(?P<place>{_THING})(?: is open\. In it)?, you see (?P<list>[^.]*)\.",
+        ),
         ("closed", rf"The (?P<place>{_THING}) is closed\."),
         ("open", rf"You open the (?P<place>{_THING})\."),
         ("close", rf"You close the (?P<place>{_THING})\."),
         ("take", rf"You pick up the (?P<list>{_THING}) from the (?P<place>{_THING})\."),
-        ("put", rf"You (?:move|put) the (?P<list>{_THING}) (?:to|in/on) the (?P<place>{_THING})\."),
+        (
+            "put",
+            rf"You (?:move|put) the (?P<list>{_THING}) (?:to|in/on) the (?P<place>{_THING})\.",
+        ),
         ("clean", rf"You clean the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
         ("heat", rf"You heat the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
         ("cool", rf"You cool the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
@@ -44,7 +53,9 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> tuple[Event, ...]:
-    """The events one observation reports, in the order of the patterns above; empty for a text that says nothing new."""
+    """The events one observation reports, in the order of the patterns above; empty for
+    a text that says nothing new.
+    """
     found: list[Event] = []
     for event, pattern in _PATTERNS:
         match = pattern.search(text)
@@ -52,7 +63,13 @@ def parse(text: str) -> tuple[Event, ...]:
             groups = match.groupdict()
             words = groups.get("list") or ""
             things = (_ENTITY if event == "facing" else _LISTED).findall(words)
-            found.append((event, groups.get("place") or "", tuple(things or _ENTITY.findall(words))))
+            found.append(
+                (
+                    event,
+                    groups.get("place") or "",
+                    tuple(things or _ENTITY.findall(words)),
+                )
+            )
     return tuple(found)
 
 
@@ -73,7 +90,9 @@ class Knowledge(msgspec.Struct):
     done: dict[tuple[str, str], None] = msgspec.field(default_factory=dict)
     """(verb, object) of what was done: clean, heat, cool, use, in order."""
     moved: dict[str, str] = msgspec.field(default_factory=dict)
-    """Object -> receptacle the agent itself put it in last and has not taken it from since."""
+    """Object -> receptacle the agent itself put it in last and has not taken it from
+    since.
+    """
 
     def learn(self, step: int, text: str) -> None:
         """Take in one observation."""
@@ -119,12 +138,17 @@ class Knowledge(msgspec.Struct):
     def holds(self, kind: str) -> list[tuple[str, str]]:
         """(object, receptacle) of every known object of a type, in the order of sight."""
         return [
-            (thing, place) for place, things in self.seen.items() for thing in things if thing.rsplit(" ", 1)[0] == kind
+            (thing, place)
+            for place, things in self.seen.items()
+            for thing in things
+            if thing.rsplit(" ", 1)[0] == kind
         ]
 
 
 def know(context: Context) -> Knowledge:
-    """Everything the agent's own observations tell, plus the places that are admissible to go to."""
+    """Everything the agent's own observations tell, plus the places that are admissible
+    to go to.
+    """
     known = Knowledge()
     for step, text in enumerate(context.observations):
         known.learn(step, text)

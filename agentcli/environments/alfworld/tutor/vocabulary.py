@@ -1,7 +1,9 @@
-"""The entity names that games can show, so that a tiny tokenizer can hold each as one token.
+"""The entity names that games can show, so that a tiny tokenizer can hold each as one
+token.
 
-For generated games the set is closed over the rooms in force: as many receptacles of a type as the fullest room has, and as
-many objects of a type as the generator may place. For a real data set it is read from the games' own problems.
+For generated games the set is closed over the rooms in force: as many receptacles of a
+type as the fullest room has, and as many objects of a type as the generator may place.
+For a real data set it is read from the games' own problems.
 """
 
 import re
@@ -27,18 +29,28 @@ _DECLARED = re.compile(r"^\s*(\w+_bar_\w+) - (?:object|receptacle)\s*$", re.MULT
 
 
 def entities(options: AlfworldOptions, data: Path | None) -> list[str]:
-    """All receptacle and object names with their numbers, sorted. `data` names a real data set to read instead."""
+    """All receptacle and object names with their numbers, sorted. `data` names a real
+    data set to read instead.
+    """
     return list(_of_data(data) if data else _of_rooms(options))
 
 
 def _of_rooms(options: AlfworldOptions) -> tuple[str, ...]:
     most: Counter[str] = Counter()
-    for scene in {scene for split in OFFICIAL_GAMES for scene in scenes(options, split)}:
+    for scene in {
+        scene for split in OFFICIAL_GAMES for scene in scenes(options, split)
+    }:
         here = room(scene)
         most |= Counter(here.types)
         most |= Counter(dict.fromkeys(here.objects, options.distractor_instances + 1))
         most |= Counter({"DeskLamp": int(here.lamp)})
-    return tuple(sorted(f"{kind.lower()} {number}" for kind, count in most.items() for number in range(1, count + 1)))
+    return tuple(
+        sorted(
+            f"{kind.lower()} {number}"
+            for kind, count in most.items()
+            for number in range(1, count + 1)
+        )
+    )
 
 
 @lru_cache(maxsize=4)
@@ -46,6 +58,8 @@ def _of_data(data: Path) -> tuple[str, ...]:
     found: set[str] = set()
     for split in OFFICIAL_GAMES:
         for identifier in dataset.list_games(data, split):
-            problem = _PROBLEM.decode((data / dataset.LAYOUT / identifier / "game.tw-pddl").read_bytes()).pddl_problem
+            problem = _PROBLEM.decode(
+                (data / dataset.LAYOUT / identifier / "game.tw-pddl").read_bytes()
+            ).pddl_problem
             found.update(display_names(_DECLARED.findall(problem)).values())
     return tuple(sorted(found))
