@@ -84,6 +84,15 @@ def shown(text: str) -> str:
     """
     if len(text) > 400:
         text = f"{text[:250]}...{text[-100:]}"
+    return printable(text)
+
+
+def printable(text: str) -> str:
+    """Make `text` harmless to a terminal: control, bidirectional and other invisible
+    characters are written as escapes.
+    """
+    if text.isprintable():
+        return text
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

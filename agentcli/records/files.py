@@ -116,6 +116,21 @@ def read_numbered(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
             yield number, _decode(decoder, line, f"{path}:{number}")
 
 
+def read_line(path: Path, wanted: int, kind: type[T]) -> T | None:
+    """The record of one line, counted from 1; the other lines are not decoded.
+
+    None where the file has no such line, or is torn there. Raises DataError.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    for number, line in enumerate(_lines(path), 1):
+        if number != wanted:
+            continue
+        if line.isspace() or (not line.endswith(b"\n") and is_torn(line, decoder)):
+            return None
+        return _decode(decoder, line, f"{path}:{number}")
+    return None
+
+
 def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
     try:
         record = decoder.decode(data)

@@ -33,6 +33,7 @@ SESSION = [
     ("test-time-branch",),
     ("merge",),
     ("compare",),
+    ("show",),
     ("run",),
     ("validate",),
     ("schema",),

@@ -1,0 +1,112 @@
+"""One trajectory as a chat, and one step with everything that is known of it."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.rule import Rule
+from rich.text import Text
+
+from agentcli.records.types import Step
+from agentcli.reports.show.style import (
+    MARKS,
+    QUIET,
+    action,
+    advantage,
+    lines,
+    one_line,
+)
+from agentcli.reports.show.trees import ShownTree
+
+INDENT = 2
+
+
+def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[RenderableType]:
+    """The observations and responses of a trajectory, in turn.
+
+    steps: from the root to the leaf. number: of the trajectory in its tree, from 1.
+    """
+    yield Text(one_line(shown.tree.instruction), style="bold")
+    yield Text(f"{shown.file}:{shown.line}  trajectory {number}", style=QUIET)
+    for step in steps:
+        yield Rule(_turn(shown, step), style=QUIET, align="left")
+        yield _indented(step.observation, style=QUIET)
+        yield _indented(step.response or "(no response)", style="")
+        yield Padding(action(step), (0, 0, 0, INDENT))
+    last = steps[-1]
+    yield Rule(style=QUIET)
+    yield _indented(last.next_observation, style=QUIET)
+    assert last.outcome is not None
+    mark, style = MARKS[last.outcome]
+    yield Text(f"{mark} {last.outcome} after {len(steps)} steps", style=style)
+
+
+def step_details(shown: ShownTree, step: Step) -> Group:
+    """Everything about one step: prompt, response, numbers, credit, states."""
+    parts: list[RenderableType] = [
+        Text(f"{shown.file}:{shown.line}  step {step.id}", style=QUIET)
+    ]
+    for title, text in (("prompt", step.prompt), ("response", step.response)):
+        parts.append(Rule(title, style=QUIET, align="left"))
+        parts.append(_indented(text or "(none)", style=""))
+    parts.append(Rule("what came of it", style=QUIET, align="left"))
+    parts.append(Padding(action(step), (0, 0, 0, INDENT)))
+    parts.append(_indented(step.next_observation, style=QUIET))
+    parts.append(Rule("numbers", style=QUIET, align="left"))
+    for name, value in _numbers(step):
+        parts.append(Text(f"  {one_line(name):<18}{one_line(value)}"))
+    if shown.credit is not None:
+        parts.append(Rule(f"credit by {shown.credit}", style=QUIET, align="left"))
+        parts += _credit_rows(shown, step)
+    return Group(*parts)
+
+
+def _turn(shown: ShownTree, step: Step) -> Text:
+    """The number of a step, its advantage, and its fork."""
+    text = Text(f"step {step.id}")
+    if shown.credit is not None:
+        text.append_text(advantage(shown.advantage(step.id)))
+    siblings = [other for other in shown.tree.steps if other.parent == step.parent]
+    if len(siblings) > 1:
+        text.append(f"  one of {len(siblings)} tried here", style="cyan")
+    return text
+
+
+def _indented(text: str, *, style: str) -> Padding:
+    return Padding(Text("\n".join(lines(text)), style=style), (0, 0, 0, INDENT))
+
+
+def _numbers(step: Step) -> Iterator[tuple[str, str]]:
+    yield (
+        "parent",
+        "none: the initial state" if step.parent is None else str(step.parent),
+    )
+    yield "validity", step.validity
+    yield "outcome", step.outcome or "none: not a leaf"
+    yield "reward", f"{step.reward:g}"
+    if step.logprobs:
+        surprise = [-value for value in step.logprobs]
+        mean = sum(surprise) / len(surprise)
+        yield "tokens", f"{len(surprise)}, stopped by {step.stop}"
+        yield "-log p a token", f"{mean:.3f}, at most {max(surprise):.3f}"
+        yield "temperature", f"{step.temperature:g}"
+    if step.value is not None:
+        yield "value", f"{step.value:g}"
+    for name, note in step.notes.items():
+        yield name, str(note)
+    yield "state", f"{step.state} -> {step.next_state}"
+    if step.canonical is not None:
+        yield "paper's state", f"{step.canonical} -> {step.next_canonical}"
+    if step.admissible:
+        yield "admissible", ", ".join(step.admissible)
+
+
+def _credit_rows(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
+    for row in shown.rows.get(step.id, []):
+        text = Text("  ").append_text(advantage(row.advantage))
+        if row.masked is not None:
+            text.append(f"  masked: {one_line(row.masked)}")
+        for name, value in row.parts.items():
+            text.append(f"  {one_line(name)} {value:+.4g}", style=QUIET)
+        text.append(f"  weight {row.weight:g}", style=QUIET)
+        yield text

@@ -1,0 +1,129 @@
+"""A tree in the terminal: one branch for each stretch between forks, a line a step."""
+
+from collections.abc import Iterator
+
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree as Drawing
+
+from agentcli.records.types import Outcome, Step
+from agentcli.reports.show.outline import Stretch, count, outline
+from agentcli.reports.show.style import (
+    MARKS,
+    QUIET,
+    action,
+    advantage,
+    one_line,
+    share_style,
+)
+from agentcli.reports.show.trees import ShownTree
+
+MOST_ROWS = 600
+"""Lines of a drawing that is not asked for whole."""
+LONGEST = 40
+"""Lines of a stretch that is shown whole; a longer one shows its HEAD and TAIL."""
+HEAD, TAIL = 25, 10
+DEEPEST = 12
+"""Forks below each other that are drawn: each takes four columns."""
+
+
+def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
+    """The tree as a drawing. Without `whole`, long stretches are shortened, and what is
+    left out is counted.
+    """
+    stretches = outline(shown.tree)
+    drawing = Drawing(_heading(shown), guide_style=QUIET)
+    rows = 0
+    waiting = [(drawing, stretch, 1) for stretch in reversed(stretches)]
+    while waiting:
+        if rows > MOST_ROWS and not whole:
+            drawing.add(_left_out([stretch for _, stretch, _ in waiting]))
+            break
+        parent, stretch, depth = waiting.pop()
+        if depth > DEEPEST and not whole:
+            parent.add(_left_out([stretch]))
+            continue
+        branch = parent.add(_stretch_heading(stretch))
+        for row in _rows(shown, stretch.steps, whole):
+            branch.add(row)
+            rows += 1
+        waiting += [(branch, below, depth + 1) for below in reversed(stretch.branches)]
+    return drawing
+
+
+def side_by_side(left: ShownTree, right: ShownTree, *, whole: bool = False) -> Table:
+    """Two runs' trees of one task."""
+    table = Table.grid(expand=True, padding=(0, 2))
+    for _ in range(2):
+        table.add_column(ratio=1)
+    table.add_row(tree_drawing(left, whole=whole), tree_drawing(right, whole=whole))
+    return table
+
+
+def _heading(shown: ShownTree) -> Text:
+    tree = shown.tree
+    outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
+    success = outcomes.count(Outcome.SUCCESS)
+    text = Text(one_line(tree.instruction), style="bold")
+    text.append(f"\n{shown.file}:{shown.line}  {one_line(tree.task.id)}", style=QUIET)
+    text.append(f"\n{success} of {len(outcomes)} trajectories succeed")
+    text.append(
+        f", {len(tree.steps)} steps, {tree.ledger.forks} forks, method {tree.method}"
+    )
+    if shown.credit is not None:
+        text.append(f", advantages of {shown.credit}")
+    return text
+
+
+def _stretch_heading(stretch: Stretch) -> Text:
+    """How the trajectory ends, or what its branches come to."""
+    if stretch.trajectory is None:
+        words = f"{stretch.success} of {stretch.leaves} succeed, then a fork"
+        return Text(words, style=share_style(stretch.success, stretch.leaves))
+    outcome = stretch.steps[-1].outcome
+    assert outcome is not None
+    mark, style = MARKS[outcome]
+    return Text(f"{mark} trajectory {stretch.trajectory}: {outcome}", style=style)
+
+
+def _rows(shown: ShownTree, steps: list[Step], whole: bool) -> Iterator[Text]:
+    """A line for each step; equal neighbours are folded into one."""
+    folded: list[tuple[int, int, Text]] = []
+    for step in steps:
+        text = step_row(shown, step)
+        if folded and folded[-1][2] == text:
+            first, times, _ = folded[-1]
+            folded[-1] = (first, times + 1, text)
+        else:
+            folded.append((step.id, 1, text))
+    left_out = len(folded) - HEAD - TAIL
+    for place, (first, times, text) in enumerate(folded):
+        if whole or len(folded) <= LONGEST or not HEAD <= place < HEAD + left_out:
+            yield _numbered(first, times, text)
+        elif place == HEAD:
+            yield Text(f"... {left_out} more lines; --all shows them", style=QUIET)
+
+
+def step_row(shown: ShownTree, step: Step) -> Text:
+    """The advantage of a step, its action, and what came back."""
+    row = Text()
+    if shown.credit is not None:
+        row.append_text(advantage(shown.advantage(step.id))).append(" ")
+    row.append_text(action(step))
+    row.append(f"  -> {one_line(step.next_observation)}", style=QUIET)
+    return row
+
+
+def _numbered(first: int, times: int, row: Text) -> Text:
+    text = Text(f"{first:>4} ", style=QUIET, no_wrap=True, overflow="ellipsis")
+    if times > 1:
+        text.append(f"x{times} ", style="bold magenta")
+    return text.append_text(row)
+
+
+def _left_out(stretches: list[Stretch]) -> Text:
+    """What is not drawn, in a line."""
+    trajectories = sum(stretch.leaves for stretch in stretches)
+    steps = count(stretches)
+    words = f"... {steps} more steps in {trajectories} trajectories; --all shows them"
+    return Text(words, style=QUIET)

@@ -1,0 +1,169 @@
+"""The runs of a folder, and what one run holds, as tables."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+
+from rich.text import Text
+
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.reports.blocks import Blocks
+from agentcli.reports.show.runs import (
+    IterationOverview,
+    RunOverview,
+    StageOverview,
+)
+from agentcli.reports.show.style import share_style, sparkline
+from agentcli.reports.show.trees import TreeOverview
+from agentcli.reports.tables import percent, percent_or_none, rate
+
+MOST_TREES = 20
+"""Rows of the table of trees that is not asked for whole."""
+UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
+
+
+def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Blocks:
+    """The runs of a folder, a row each."""
+    table = Blocks(
+        f"runs in {folder}", ("run", "stages", "model", "measured on"), ("%", "ended")
+    )
+    for run in runs:
+        success = run.success
+        stages = [*run.stages, *(f"{name} (not ended)" for name in run.unfinished)]
+        table.add(
+            (
+                run.path,
+                ", ".join(stages),
+                run.model or "-",
+                "-" if success is None else success.measured_on,
+            ),
+            (
+                "-" if success is None else percent(success.rate),
+                "-" if run.finished is None else age(run.finished, now),
+            ),
+        )
+    return table
+
+
+def stages_table(run: str, stages: Sequence[StageOverview], now: datetime) -> Blocks:
+    """The stages of a run, a row each."""
+    table = Blocks(run, ("stage", "method", "model"), ("%", "seconds", "ended"))
+    for stage in stages:
+        table.add(
+            (stage.name, stage.method or "-", stage.model or "-"),
+            (
+                percent_or_none(stage.success),
+                "-" if stage.seconds is None else f"{stage.seconds:.1f}",
+                age(stage.finished, now),
+            ),
+        )
+    return table
+
+
+def course(iterations: Sequence[IterationOverview]) -> Text:
+    """Success over the iterations of a loop, as a sparkline with its ends."""
+    shares = [one.success for one in iterations]
+    text = Text(f"success over {len(shares)} iterations: ")
+    text.append(f"{percent(shares[0])} % ")
+    text.append(sparkline(shares), style="green")
+    return text.append(f" {percent(shares[-1])} %")
+
+
+def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
+    """The evaluations of a run: of which model, at which temperature, on which panel."""
+    table = Blocks(
+        "evaluations",
+        ("label", "model", "panel"),
+        ("T", "samples", "episodes", "success % (95 %)", "steps"),
+    )
+    for one in evaluations:
+        table.add(
+            (
+                one.label,
+                one.model or one.policy,
+                f"{one.panel.name}: {one.panel.tasks}",
+            ),
+            (
+                f"{one.temperature:g}",
+                str(one.samples),
+                str(one.episodes),
+                rate(one.success),
+                f"{one.steps:.1f}",
+            ),
+        )
+    return table
+
+
+def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
+    """Success by task kind."""
+    table = Blocks(
+        "trees by kind", ("kind",), ("trees", "trajectories", "success %", "steps")
+    )
+    for kind in sorted({tree.kind for tree in trees}):
+        group = [tree for tree in trees if tree.kind == kind]
+        trajectories = sum(tree.trajectories for tree in group)
+        success = sum(tree.success for tree in group)
+        table.add(
+            (kind,),
+            (
+                str(len(group)),
+                str(trajectories),
+                percent(success / max(1, trajectories)),
+                str(sum(tree.steps for tree in group)),
+            ),
+        )
+    return table
+
+
+def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks:
+    """The trees, a row each, in their order."""
+    table = Blocks(
+        "trees, failures first",
+        ("line", "kind", "task"),
+        ("succeed", "steps", "forks", "tokens"),
+    )
+    for tree in trees if whole else trees[:MOST_TREES]:
+        table.add(
+            (str(tree.line), tree.kind, tree.instruction),
+            (
+                f"{tree.success} of {tree.trajectories}",
+                str(tree.steps),
+                str(tree.forks),
+                str(tree.tokens),
+            ),
+            style=share_style(tree.success, tree.trajectories),
+        )
+    return table
+
+
+def run_view(
+    run: str,
+    stages: Sequence[StageOverview],
+    iterations: Sequence[IterationOverview],
+    evaluations: Sequence[EvaluationSummary],
+    trees: Sequence[TreeOverview],
+    *,
+    now: datetime,
+    whole: bool,
+) -> Iterator[Blocks | Text]:
+    """Everything about one run that is there, from the whole to its parts."""
+    yield stages_table(run, stages, now)
+    if iterations:
+        yield course(iterations)
+    if evaluations:
+        yield evaluations_table(evaluations)
+    if trees:
+        yield kinds_table(trees)
+        yield trees_table(trees, whole=whole)
+        hidden = 0 if whole else len(trees) - MOST_TREES
+        if hidden > 0:
+            yield Text(f"... {hidden} more trees; --all shows them")
+
+
+def age(finished: str, now: datetime) -> str:
+    """How long ago a UTC time was: "3 hours ago"."""
+    seconds = (now - datetime.fromisoformat(finished).astimezone(UTC)).total_seconds()
+    for name, length in UNITS:
+        number = int(seconds // length)
+        if number >= 1:
+            return f"{number} {name}{'s' if number > 1 else ''} ago"
+    return "just now"

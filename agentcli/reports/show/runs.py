@@ -1,0 +1,209 @@
+"""The runs in a folder, and what one run holds, from their manifests."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.files import read_json
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Manifest, StageRecord
+
+EVALUATIONS = ("evaluation/", "pass-at-k/", "test-time-branch/")
+"""How the stages that evaluate a policy are named in a manifest."""
+
+
+class Success(msgspec.Struct, frozen=True, kw_only=True):
+    """A share of trajectories that succeeded, and which trajectories these are."""
+
+    rate: float
+    measured_on: str
+    """The label of an evaluation, or the stage that sampled them."""
+
+
+class StageOverview(msgspec.Struct, kw_only=True):
+    """One stage of a run."""
+
+    name: str
+    finished: str
+    """UTC time, ISO 8601."""
+    seconds: float | None
+    model: str | None
+    """The model it began with."""
+    method: str | None
+    """Exploration method, credit method or objective: what the stage is named by."""
+    success: float | None
+
+
+class RunOverview(msgspec.Struct, kw_only=True):
+    """One run directory, in a line."""
+
+    path: str
+    stages: list[str]
+    """In the order in which they ended."""
+    unfinished: list[str]
+    """Stages that were begun and have not ended."""
+    model: str | None
+    """The model that the newest stage which asks a policy began with."""
+    success: Success | None
+    """The newest one that was measured."""
+    finished: str | None
+    """When the newest stage ended."""
+
+
+class IterationOverview(msgspec.Struct, kw_only=True):
+    """One iteration of a loop."""
+
+    folder: str
+    trees: int
+    leaves: int
+    success: float
+    steps: int
+    tokens: int
+    trained: bool
+
+
+def runs_below(folder: Path) -> list[RunOverview]:
+    """Every run directory in `folder`, the newest last; `latest` is not named twice."""
+    runs = []
+    for path in sorted(folder.iterdir()):
+        if path.is_symlink() or not is_run(path):
+            continue
+        runs.append(overview(path))
+    return sorted(runs, key=lambda run: run.finished or "9999")
+
+
+def is_run(path: Path) -> bool:
+    """Whether a stage has ended or begun there."""
+    return (path / "manifest.json").is_file() or (path / "settings").is_dir()
+
+
+def overview(path: Path) -> RunOverview:
+    """One run in a line. Raises DataError for a damaged manifest."""
+    directory = RunDirectory(path)
+    stages = by_time(directory.load_manifest())
+    return RunOverview(
+        path=str(path),
+        stages=[name for name, _ in stages],
+        unfinished=unfinished(path, [name for name, _ in stages]),
+        model=newest_model(stages),
+        success=newest_success(path, stages),
+        finished=stages[-1][1].finished if stages else None,
+    )
+
+
+def by_time(manifest: Manifest) -> list[tuple[str, StageRecord]]:
+    """The stages in the order in which they ended."""
+    return sorted(manifest.stages.items(), key=lambda stage: stage[1].finished)
+
+
+def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
+    """Stages that were begun, by the settings they wrote, and have not ended."""
+    known = {name.replace("/", "-") for name in ended}
+    begun = sorted(file.stem for file in (path / "settings").glob("*.json"))
+    return [name for name in begun if name not in known]
+
+
+def stage_overviews(path: Path) -> list[StageOverview]:
+    """Every stage that ended in a run, in that order."""
+    stages = by_time(RunDirectory(path).load_manifest())
+    overviews = []
+    for name, record in stages:
+        overviews.append(
+            StageOverview(
+                name=name,
+                finished=record.finished,
+                seconds=record.seconds.get("wall"),
+                model=None if name.startswith("credit/") else model_of(record),
+                method=method_of(name, record),
+                success=success_of(name, record),
+            )
+        )
+    return overviews
+
+
+def model_of(record: StageRecord) -> str | None:
+    """The model that a stage began with; the kind of policy where there was none."""
+    policy = record.settings.get("policy")
+    if not isinstance(policy, dict):
+        return None
+    model = policy.get("adapter") or policy.get("model") or policy.get("kind")
+    return str(model) if model is not None else None
+
+
+def newest_model(stages: Sequence[tuple[str, StageRecord]]) -> str | None:
+    """The model of the newest stage that asks a policy."""
+    for name, record in reversed(stages):
+        if not name.startswith("credit/"):
+            return model_of(record)
+    return None
+
+
+def method_of(name: str, record: StageRecord) -> str | None:
+    """The method that tells this stage from others of its name."""
+    section, key = {
+        "rollout": ("rollout", "method"),
+        "run": ("rollout", "method"),
+        "train": ("train", "objective"),
+    }.get(name, ("", ""))
+    values = record.settings.get(section)
+    return str(values[key]) if isinstance(values, dict) and key in values else None
+
+
+def success_of(name: str, record: StageRecord) -> float | None:
+    """The share of success of what a stage sampled; None for one that samples nothing.
+
+    For a loop it is that of its last iteration.
+    """
+    if name == "run":
+        course = record.statistics.get("success")
+        return float(course[-1]) if course else None
+    if name.startswith(EVALUATIONS):
+        rate = record.statistics.get("success", {}).get("rate")
+        return None if rate is None else float(rate)
+    leaves = record.counts.get("leaves")
+    if name == "rollout" and leaves:
+        return record.counts.get("success", 0) / leaves
+    return None
+
+
+def newest_success(
+    path: Path, stages: Sequence[tuple[str, StageRecord]]
+) -> Success | None:
+    """What is known last of how well the policy does."""
+    for name, record in reversed(stages):
+        rate = success_of(name, record)
+        if rate is not None:
+            return Success(rate=rate, measured_on=name.rpartition("/")[2])
+    course = [one.success for one in iterations(path)]
+    return Success(rate=course[-1], measured_on="run") if course else None
+
+
+def iterations(path: Path) -> list[IterationOverview]:
+    """The iterations of a loop whose rollout has ended."""
+    return list(_iterations(path))
+
+
+def _iterations(path: Path) -> Iterator[IterationOverview]:
+    for folder in sorted(path.glob("iteration_*")):
+        stages = RunDirectory(folder).load_manifest().stages
+        rollout = stages.get("rollout")
+        if rollout is None or rollout.ledger is None:
+            continue
+        leaves = rollout.counts.get("leaves", 0)
+        yield IterationOverview(
+            folder=str(folder),
+            trees=rollout.counts.get("trees", 0),
+            leaves=leaves,
+            success=rollout.counts.get("success", 0) / max(1, leaves),
+            steps=rollout.ledger.steps,
+            tokens=rollout.ledger.generated_tokens,
+            trained="train" in stages,
+        )
+
+
+def evaluations(path: Path) -> list[EvaluationSummary]:
+    """The summaries of all evaluations of a run, by label."""
+    files = sorted((path / "evaluation").glob("*.json"))
+    return [read_json(file, EvaluationSummary) for file in files]

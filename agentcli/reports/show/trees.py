@@ -1,0 +1,194 @@
+"""The trees of a run as rows, and one of them with its credit."""
+
+from pathlib import Path
+
+import msgspec
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.files import read_line, read_numbered
+from agentcli.records.runs import RunDirectory
+from agentcli.records.trees import validate_credit, validate_tree
+from agentcli.records.types import (
+    Credit,
+    Ledger,
+    Outcome,
+    Position,
+    StepCredit,
+    Task,
+    Tree,
+)
+
+
+class StepHead(msgspec.Struct):
+    """The part of a step that a row of trees is made of. The rest is not decoded."""
+
+    id: Position
+    outcome: Outcome | None = None
+
+
+class TreeHead(msgspec.Struct):
+    """The part of a tree that a row of trees is made of."""
+
+    task: Task
+    instruction: str
+    method: str
+    steps: list[StepHead]
+    ledger: Ledger
+
+
+class CreditHead(msgspec.Struct):
+    """Which task a line of credit is of."""
+
+    task: str
+
+
+class TreeOverview(msgspec.Struct, kw_only=True):
+    """One tree, in a line."""
+
+    line: int
+    """Of the file, from 1."""
+    task: str
+    kind: str
+    instruction: str
+    trajectories: int
+    success: int
+    errored: int
+    steps: int
+    forks: int
+    tokens: int
+
+
+class ShownTree(msgspec.Struct, kw_only=True):
+    """One tree with the credit of its steps."""
+
+    file: str
+    line: int
+    tree: Tree
+    credit: str | None = None
+    """Credit method, None where none is shown."""
+    rows: dict[int, list[StepCredit]] = {}
+    """The rows of credit by step id; a step may have several."""
+
+    def advantage(self, step: int) -> float | None:
+        """The mean advantage of a step's rows; None where none is assigned."""
+        advantages = []
+        for row in self.rows.get(step, ()):
+            if row.advantage is not None:
+                advantages.append(row.advantage)
+        return sum(advantages) / len(advantages) if advantages else None
+
+
+def tree_overviews(
+    run: Path, *, failed: bool = False, kind: str | None = None
+) -> list[TreeOverview]:
+    """A row for every tree, those with the least success first.
+
+    `failed` leaves out trees whose trajectories all succeeded. Raises UsageError for a
+    kind that no tree has.
+    """
+    file = RunDirectory(run).existing_trees()
+    rows = []
+    kinds = set()
+    for line, tree in read_numbered(file, TreeHead):
+        row = _row(line, tree)
+        kinds.add(row.kind)
+        if kind is not None and row.kind != kind:
+            continue
+        if failed and row.success == row.trajectories:
+            continue
+        rows.append(row)
+    if kind is not None and kind not in kinds:
+        raise UsageError(
+            f"--kind {kind}: {file} has none; there are {', '.join(sorted(kinds))}"
+        )
+    return sorted(rows, key=_share_of_success)
+
+
+def _row(line: int, tree: TreeHead) -> TreeOverview:
+    outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
+    return TreeOverview(
+        line=line,
+        task=tree.task.id,
+        kind=tree.task.kind,
+        instruction=tree.instruction,
+        trajectories=len(outcomes),
+        success=outcomes.count(Outcome.SUCCESS),
+        errored=outcomes.count(Outcome.ERRORED),
+        steps=tree.ledger.steps,
+        forks=tree.ledger.forks,
+        tokens=tree.ledger.generated_tokens,
+    )
+
+
+def _share_of_success(row: TreeOverview) -> float:
+    return row.success / max(1, row.trajectories)
+
+
+def find_tree(run: Path, wanted: str, credit: str | None = None) -> ShownTree:
+    """The tree that `wanted` names: a line of the file, a task id, or a part of one.
+
+    With it comes the credit of the method `credit`, or the only credit there is. Raises
+    UsageError where no tree fits, or a part of an id fits several.
+    """
+    directory = RunDirectory(run)
+    file = directory.existing_trees()
+    line = int(wanted) if _is_line(wanted) else _line_of_task(run, file, wanted)
+    tree = read_line(file, line, Tree)
+    if tree is None:
+        raise UsageError(f"{file}: has no line {line}; list them: agentcli show {run}")
+    validate_tree(tree, f"{file}:{line}")
+    shown = ShownTree(file=str(file), line=line, tree=tree)
+    if credit is None and len(credit_names(run)) != 1:
+        return shown
+    credit_file = directory.existing_credit(credit)
+    shown.credit = credit_file.stem
+    shown.rows = _rows_of(credit_file, tree)
+    return shown
+
+
+def credit_names(run: Path) -> list[str]:
+    """The methods whose credit the run holds."""
+    return [file.stem for file in sorted((run / "credit").glob("*.jsonl"))]
+
+
+def _is_line(wanted: str) -> bool:
+    return wanted.isascii() and wanted.isdigit() and len(wanted) < 10
+
+
+def _line_of_task(run: Path, file: Path, wanted: str) -> int:
+    matches: list[int] = []
+    for line, head in read_numbered(file, TreeHead):
+        if head.task.id == wanted:
+            return line
+        if wanted in head.task.id:
+            matches.append(line)
+    if not matches:
+        raise UsageError(
+            f"{file}: has no task {wanted}; list them: agentcli show {run}"
+        )
+    if len(matches) > 1:
+        lines = ", ".join(map(str, matches[:5]))
+        raise UsageError(
+            f"{wanted} is a part of {len(matches)} tasks of {file}; choose by line: "
+            f"{lines}"
+        )
+    return matches[0]
+
+
+def _rows_of(file: Path, tree: Tree) -> dict[int, list[StepCredit]]:
+    """The rows of a tree's credit by step. Raises DataError where the file has none."""
+    for line, head in read_numbered(file, CreditHead):
+        if head.task == tree.task.id:
+            credit = read_line(file, line, Credit)
+            break
+    else:
+        credit = None
+    if credit is None:
+        raise DataError(
+            f"{file}: has no credit of task {tree.task.id}; run assign-credit again"
+        )
+    validate_credit(credit, tree, f"{file}:{line}")
+    rows: dict[int, list[StepCredit]] = {}
+    for row in credit.steps:
+        rows.setdefault(row.step, []).append(row)
+    return rows

@@ -1,0 +1,136 @@
+"""`agentcli show` as a user meets it."""
+
+import contextlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from command_line import agentcli, chained, files_below
+from refusal import refused
+
+SETTINGS = """
+environment: {name: toy_world:ToyWorld, max_steps: 6, options: {tasks: 4}}
+prompt: {style: compact}
+policy: {kind: random}
+rollout: {leaves: 3}
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rollouts, one with credit and an evaluation."""
+    sampling = ("-c", "toy.yaml", "-q")
+    commands = [
+        ("rollout", *sampling, "-o", "runs/a"),
+        ("rollout", *sampling, "--seed", "1", "-o", "runs/b"),
+        ("assign-credit", "runs/a", "--method", "grpo", "-q"),
+        ("eval", "runs/a", *sampling, "--label", "train", "--split", "train"),
+    ]
+    return chained(tmp_path_factory.mktemp("shown") / "folder", SETTINGS, commands)
+
+
+@pytest.fixture(autouse=True)
+def inside(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(made)
+
+
+def test_runs_are_listed() -> None:
+    answer = agentcli("show")
+    assert answer.code == 0
+    assert "runs/a" in answer.stdout
+    assert "runs/b" in answer.stdout
+    assert "latest" not in answer.stdout
+    runs = [json.loads(line) for line in agentcli("show", "--json").stdout.splitlines()]
+    assert {run["path"]: run["stages"] for run in runs} == {
+        "runs/b": ["rollout"],
+        "runs/a": ["rollout", "credit/grpo", "evaluation/train"],
+    }
+    assert all(run["success"]["measured_on"] in ("rollout", "train") for run in runs)
+
+
+def test_a_run_shows_what_it_holds() -> None:
+    answer = agentcli("show", "runs/a")
+    assert answer.code == 0
+    for word in ("rollout", "credit/grpo", "evaluation/train", "random", "of 3"):
+        assert word in answer.stdout
+    held = json.loads(agentcli("show", "runs/a", "--json").stdout)
+    assert [tree["success"] for tree in held["trees"]] == sorted(tree["success"] for tree in held["trees"])
+    assert len(held["trees"]) == 4
+
+
+def test_a_tree_is_drawn_with_its_advantages() -> None:
+    answer = agentcli("show", "runs/a", "2")
+    assert answer.code == 0
+    assert "advantages of grpo" in answer.stdout
+    assert answer.stdout.count("trajectory ") == 3
+    shown = json.loads(agentcli("show", "runs/a", "2", "--json").stdout)
+    assert (shown["line"], shown["credit"]) == (2, "grpo")
+
+
+def test_the_same_task_in_two_runs() -> None:
+    answer = agentcli("show", "runs/a", "1", "--beside", "runs/b")
+    assert answer.code == 0
+    assert "runs/a/trees.jsonl:1" in answer.stdout
+    assert "runs/b/trees.jsonl:1" in answer.stdout
+
+
+def test_a_trajectory_as_a_chat() -> None:
+    answer = agentcli("show", "runs/a", "1", "--trajectory", "2")
+    assert answer.code == 0
+    assert "trajectory 2" in answer.stdout
+    steps = agentcli("show", "runs/a", "1", "--trajectory", "2", "--json").stdout.splitlines()
+    assert json.loads(steps[-1])["outcome"] is not None
+
+
+def test_a_step_with_all_that_is_known_of_it() -> None:
+    answer = agentcli("show", "runs/a", "--step", "2:1")
+    assert answer.code == 0
+    for word in ("step 1", "prompt", "response", "state", "credit by grpo"):
+        assert word in answer.stdout
+    told = json.loads(agentcli("show", "runs/a", "--step", "2:1", "--json").stdout)
+    assert told["step"]["id"] == 1
+    assert [row["step"] for row in told["credit"]] == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "names", "remedy"),
+    [
+        (("nowhere",), 3, "nowhere", "agentcli rollout"),
+        (("runs/a", "9"), 2, "line 9", "agentcli show runs/a"),
+        (("runs/a", "1", "--trajectory", "4"), 2, "--trajectory 4", "1 to 3"),
+        (("runs/a", "1", "--trajectory", "0"), 2, "--trajectory 0", "1 to 3"),
+        (("runs/a", "--trajectory", "1"), 2, "--trajectory", "agentcli show RUN TREE"),
+        (("runs/a", "--beside", "runs/b"), 2, "--beside", "agentcli show RUN TREE"),
+        (("runs/a", "--step", "1"), 2, "--step 1", "--step 1:0"),
+        (("runs/a", "--step", "1:999"), 2, "--step 1:999", "0 to"),
+        (("runs/a", "1", "--kind", "x"), 2, "--kind", "TREE"),
+        (("runs/a", "1", "--failed"), 2, "--failed", "TREE"),
+        (("runs/a", "--kind", "x"), 2, "--kind x", "there are"),
+        (("runs/a", "1", "--credit", "gigpo"), 3, "gigpo", "agentcli assign-credit"),
+        (("--failed",), 2, "run", "agentcli show RUN"),
+    ],
+)
+def test_a_view_that_is_not_there_is_refused(words: tuple[str, ...], code: int, names: str, remedy: str) -> None:
+    refused(agentcli("show", *words), code, names=names, remedy=remedy)
+
+
+def test_without_runs_it_says_how_to_make_one(tmp_path: Path) -> None:
+    with contextlib.chdir(tmp_path):
+        refused(agentcli("show"), names="runs", remedy="agentcli demos")
+
+
+def test_a_stage_that_was_killed_is_shown_as_not_ended(made: Path) -> None:
+    shutil.copytree("runs/b", "runs/c")
+    Path("runs/c/manifest.json").unlink()
+    try:
+        assert "rollout (not ended)" in " ".join(agentcli("show").stdout.split())
+    finally:
+        shutil.rmtree("runs/c")
+
+
+def test_showing_writes_nothing(made: Path) -> None:
+    before = files_below(made)
+    for words in ((), ("runs/a",), ("runs/a", "1"), ("runs/a", "1", "--trajectory", "1"), ("runs/a", "--step", "1:0")):
+        assert agentcli("show", *words).code == 0
+    assert files_below(made) == before

@@ -1,0 +1,101 @@
+"""Trees as rows, and one tree found by line, by task, or by a part of it."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from agentcli.records.files import RecordWriter
+from agentcli.records.types import Credit, StepCredit, Task, Tree
+from agentcli.reports.show.trees import credit_names, find_tree, tree_overviews
+from credit_trees import ERRORED, SUCCESS, TRUNCATED, outcomes
+from refusal import refused
+
+
+def named(tree: Tree, name: str, kind: str = "k") -> Tree:
+    return msgspec.structs.replace(tree, task=Task(id=name, world="w", split="train", kind=kind))
+
+
+TREES = [
+    named(outcomes([2, 1], [SUCCESS, SUCCESS]), "put/apple"),
+    named(outcomes([2, 3], [TRUNCATED, ERRORED]), "put/pear", kind="other"),
+    named(outcomes([1, 1], [SUCCESS, TRUNCATED]), "take/apple"),
+]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    with RecordWriter(tmp_path / "trees.jsonl") as writer:
+        for tree in TREES:
+            writer.write(tree)
+    return tmp_path
+
+
+def give_credit(run: Path, method: str, *rows: StepCredit, task: str = "take/apple") -> None:
+    with RecordWriter(run / f"credit/{method}.jsonl") as writer:
+        writer.write(Credit(task="put/apple", method=method, steps=[]))
+        writer.write(Credit(task=task, method=method, steps=list(rows)))
+
+
+def test_failures_come_first(run: Path) -> None:
+    rows = tree_overviews(run)
+    assert [row.line for row in rows] == [2, 3, 1]
+    assert [(row.success, row.trajectories, row.errored) for row in rows] == [(0, 2, 1), (1, 2, 0), (2, 2, 0)]
+
+
+def test_failed_leaves_out_what_always_succeeds(run: Path) -> None:
+    assert [row.line for row in tree_overviews(run, failed=True)] == [2, 3]
+
+
+def test_a_kind_may_be_chosen(run: Path) -> None:
+    assert [row.task for row in tree_overviews(run, kind="other")] == ["put/pear"]
+    refused(lambda: tree_overviews(run, kind="none"), names=["none", "trees.jsonl"], remedy=["k", "other"])
+
+
+@pytest.mark.parametrize(("wanted", "line"), [("1", 1), ("3", 3), ("put/pear", 2), ("pear", 2), ("take", 3)])
+def test_a_tree_is_found(run: Path, wanted: str, line: int) -> None:
+    shown = find_tree(run, wanted)
+    assert shown.line == line
+    assert shown.tree == TREES[line - 1]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "names", "remedy"),
+    [("4", "4", "agentcli show"), ("plum", "plum", "agentcli show"), ("apple", "2 tasks", "1, 3"), ("0", "0", "show")],
+)
+def test_a_tree_that_is_not_there_is_refused(run: Path, wanted: str, names: str, remedy: str) -> None:
+    refused(lambda: find_tree(run, wanted), names=[names, "trees.jsonl"], remedy=remedy)
+
+
+def test_a_torn_last_tree_is_not_there(run: Path) -> None:
+    file = run / "trees.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    refused(lambda: find_tree(run, "3"), names="line 3", remedy="agentcli show")
+    assert len(tree_overviews(run)) == 2
+
+
+def test_the_only_credit_is_shown_without_being_named(run: Path) -> None:
+    give_credit(run, "grpo", StepCredit(step=0, advantage=0.5), StepCredit(step=1, advantage=None, masked="x"))
+    shown = find_tree(run, "3")
+    assert shown.credit == "grpo"
+    assert shown.advantage(0) == 0.5
+    assert shown.advantage(1) is None
+
+
+def test_several_rows_of_a_step_are_shown_by_their_mean(run: Path) -> None:
+    give_credit(run, "grpo", StepCredit(step=0, advantage=1.0), StepCredit(step=0, advantage=-2.0))
+    assert find_tree(run, "3").advantage(0) == -0.5
+
+
+def test_of_several_credits_none_is_shown_unless_named(run: Path) -> None:
+    give_credit(run, "grpo", StepCredit(step=0, advantage=1.0))
+    give_credit(run, "gigpo", StepCredit(step=0, advantage=2.0))
+    assert credit_names(run) == ["gigpo", "grpo"]
+    assert find_tree(run, "3").credit is None
+    assert find_tree(run, "3", "gigpo").advantage(0) == 2.0
+
+
+def test_credit_that_does_not_belong_to_the_tree_is_refused(run: Path) -> None:
+    give_credit(run, "grpo", task="another")
+    refused(lambda: find_tree(run, "3"), 3, names=["grpo.jsonl", "take/apple"], remedy="assign-credit")
+    give_credit(run, "grpo", StepCredit(step=7, advantage=1.0))
+    refused(lambda: find_tree(run, "3"), 3, names=["grpo.jsonl", "7"], remedy="assign-credit")
