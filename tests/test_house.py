@@ -52,6 +52,15 @@ NAME_ALFWORLD = {
     "agentcli/records/settings.py",
 }
 """Files outside environments/alfworld/ that name ALFWorld."""
+LONG_FILES = {
+    "agentcli/cli/options.py",
+    "agentcli/credit/dpepo.py",
+    "agentcli/environments/sokoban.py",
+    "agentcli/training/policy_gradient/logprobs.py",
+    "scripts/plot_results.py",
+    "scripts/reproduce_report.py",
+}
+"""Files that are, or hold a function that is, still too long."""
 UNDOCUMENTED = {
     "environments",
     "stages",
@@ -190,17 +199,17 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_files_and_functions_are_short() -> None:
-    long = []
+    long = defaultdict(list)
     for path in [*SOURCES, *sorted((ROOT / "tests").rglob("*.py")), *sorted((ROOT / "scripts").rglob("*.py"))]:
         lines = len(path.read_text(encoding="utf-8").splitlines())
         if lines > LONGEST_FILE:
-            long.append(f"{shown(path)}: {lines} lines")
+            long[shown(path)].append(f"{shown(path)}: {lines} lines")
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or 0) - node.lineno + 1
                 if lines > LONGEST_FUNCTION:
-                    long.append(f"{shown(path)}:{node.lineno}: {node.name} has {lines} lines")
-    refuse(long)
+                    long[shown(path)].append(f"{shown(path)}:{node.lineno}: {node.name} has {lines} lines")
+    hold(long, LONG_FILES)
 
 
 def test_a_class_name_has_one_meaning() -> None:
