@@ -20,7 +20,7 @@ from agentcli.registry import Registry
 
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
-    "sokoban": "agentcli.environments.sokoban:SokobanWorld",
+    "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
 }
 """Name -> "module:Class"."""
 

@@ -196,7 +196,7 @@ def test_forgotten_states_are_found_again(files: list[Path], cache: Path, monkey
     assert engine.step(script[5]) == expected[6][0]
     snapshots.clear()
     gc.collect()
-    alive = [thing for thing in gc.get_objects() if isinstance(thing, fast_game.State)]
+    alive = [thing for thing in gc.get_objects() if isinstance(thing, fast_game.GameState)]
     assert len(alive) <= 4 + 2  # the last few, the first and the current one
     engine.close()
 

@@ -155,9 +155,9 @@ def test_drawn_games_respect_what_fits_where_and_start_unsolved() -> None:
             assert len(others) <= options.clutter
             assert max(others.values(), default=0) <= options.distractor_instances
             if name.kind in TOOLS:
-                device, able = TOOLS[name.kind]
-                assert device in room(name.scene).types
-                assert name.object in constants().VAL_ACTION_OBJECTS[able]
+                tool = TOOLS[name.kind]
+                assert tool.receptacle in room(name.scene).types
+                assert name.object in constants().VAL_ACTION_OBJECTS[tool.ability]
 
 
 def test_choices_know_the_room() -> None:

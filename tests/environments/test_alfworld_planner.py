@@ -5,7 +5,8 @@ import time
 
 import pytest
 from agentcli.environments.alfworld.goal import Goal
-from agentcli.environments.alfworld.planner import Fact, plan
+from agentcli.environments.alfworld.planner import plan
+from agentcli.environments.alfworld.statekey import Fact
 from agentcli.errors import DataError, EngineError
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 

@@ -77,7 +77,7 @@ def test_knowledge_follows_the_agents_own_changes() -> None:
     assert list(known.places) == ["drawer 1", "fridge 1", "shelf 1", "sinkbasin 1"]
     assert known.at == "sinkbasin 1"
     assert known.visited == {"fridge 1": 1, "sinkbasin 1": 4}
-    assert known.seen == {"fridge 1": (), "sinkbasin 1": ("apple 1",)}
+    assert known.contents == {"fridge 1": (), "sinkbasin 1": ("apple 1",)}
     assert known.holding == ""
     assert list(known.done) == [("clean", "apple 1")]
     assert known.moved == {"apple 1": "sinkbasin 1"}

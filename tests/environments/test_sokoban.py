@@ -6,10 +6,14 @@ import msgspec
 import pytest
 from agentcli.environments.protocol import FINISHED, Context, Forkable, Observation, Solvable, Tutor
 from agentcli.environments.registry import make_world
-from agentcli.environments.sokoban import SokobanEngine, SokobanHabits, SokobanWorld, draw, draw_level, read
+from agentcli.environments.sokoban.levels import draw_level
+from agentcli.environments.sokoban.rules import draw, read
+from agentcli.environments.sokoban.tutor import SokobanHabits
+from agentcli.environments.sokoban.world import SokobanEngine, SokobanWorld
 from agentcli.errors import DataError, EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from refusal import refused
 
 LEVEL = """\
 # # # # # #
@@ -145,11 +149,29 @@ def test_the_compact_prompt_says_where_box_and_target_lie_in_known_words() -> No
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"size": 3}, "size"), ({"boxes": 0}, "boxes"), ({"balls": 1}, "balls"), ({"levels": {"trian": 1}}, "levels")],
+    [
+        ({"size": 3}, "size"),
+        ({"boxes": 0}, "boxes"),
+        ({"seed": "one"}, "seed"),
+        ({"levels": {"train": -1}}, "levels.train"),
+    ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, object], field: str) -> None:
-    with pytest.raises(UsageError, match=rf"environment\.options.*{field}"):
-        make_world(EnvironmentSettings(name="sokoban", options=options))
+    settings = EnvironmentSettings(name="sokoban", options=options)
+    refused(lambda: make_world(settings), names=f"environment.options.{field}")
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "near"),
+    [
+        ({"boxs": 1}, "boxs", "boxes"),
+        ({"levels": {"trian": 1}}, "levels.trian", "train"),
+        ({"balls": 1}, "balls", "blocks"),
+    ],
+)
+def test_a_misspelt_option_is_refused_with_the_nearest_name(options: dict[str, object], field: str, near: str) -> None:
+    settings = EnvironmentSettings(name="sokoban", options=options)
+    refused(lambda: make_world(settings), names=f"environment.options.{field}", remedy=near)
 
 
 def test_options_without_a_level_and_tasks_of_other_options_are_refused() -> None:

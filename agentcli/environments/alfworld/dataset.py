@@ -1,9 +1,9 @@
 """The official ALFWorld data set, read unchanged from its own layout.
 
-`<data>/json_2.1.1/<split>/<type>-<Object>-<MovableRecep|None>-<Recep>-<scene>/trial_*/{traj_data.json,
-game.tw-pddl}`. Which games count is decided as in alfworld's own loader: not those with
-movable receptacles or slicing, not those without a game file, not those that are not
-marked solvable. Order never comes from the file system.
+`<data>/json_2.1.1/<split>/<type>-<Object>-<MovableRecep|None>-<Recep>-<scene>/trial_*/`
+holds a traj_data.json and a game.tw-pddl. Which games count is decided as in alfworld's
+own loader: none with movable receptacles or slicing, none without a game file, none
+that is not marked solvable. Order never comes from the file system.
 """
 
 import os
@@ -27,19 +27,18 @@ _HEADER = msgspec.json.Decoder(_Header)
 
 
 def data_folder(setting: str | None) -> Path | None:
-    """The data set to read: `setting`, else $ALFWORLD_DATA, else None (games are
-    generated).
+    """The data set to read: `setting`, else $ALFWORLD_DATA, else None.
 
-    Raises DataError for a folder without json_2.1.1. The empty default folder that
-    `import alfworld` makes, and names in the variable, does not count as a choice.
+    Raises DataError for a folder without json_2.1.1.
     """
-    variable = os.environ.get("ALFWORLD_DATA")
-    named = setting or variable
+    named = setting or os.environ.get("ALFWORLD_DATA")
     if not named:
         return None
     folder = Path(named).expanduser()
     if (folder / LAYOUT).is_dir():
         return folder
+    # `import alfworld` makes this folder, empty, and names it in the variable: nobody
+    # has chosen it.
     if not setting and folder == Path("~/.cache/alfworld").expanduser():
         return None
     source = "--data" if setting else "ALFWORLD_DATA"
@@ -49,33 +48,40 @@ def data_folder(setting: str | None) -> Path | None:
     )
 
 
+def game_file(data: Path, task_id: str) -> Path:
+    """The path of a game in a data set."""
+    return data / LAYOUT / task_id / "game.tw-pddl"
+
+
 @lru_cache(maxsize=16)
-def list_games(folder: Path, split: str) -> tuple[str, ...]:
-    """Ids (paths below json_2.1.1) of a split's games, sorted. Raises DataError when
-    there is none.
+def list_games(data: Path, split: str) -> tuple[str, ...]:
+    """Ids (paths below json_2.1.1) of a split's games, sorted.
+
+    Raises DataError when there is none, and for a folder of another name.
     """
-    ids = [
-        f"{split}/{task.name}/{trial.name}"
-        for task in _folders(folder / LAYOUT / split)
-        if "movable" not in task.name and "Sliced" not in task.name
-        for trial in _folders(Path(task.path))
-        if _playable(Path(trial.path))
-    ]
+    root = data / LAYOUT / split
+    ids = []
+    for task in _folders(root):
+        # The games that alfworld's loader leaves out too.
+        if "movable" in task.name or "Sliced" in task.name:
+            continue
+        trials = [trial for trial in _folders(task) if _playable(trial)]
+        if trials:
+            _check_name(task)
+        ids += [f"{split}/{task.name}/{trial.name}" for trial in trials]
     if not ids:
         raise DataError(
-            f"{folder / LAYOUT / split}: no solvable game.tw-pddl beside a "
-            "traj_data.json; run alfworld-download"
+            f"{root}: no solvable game.tw-pddl beside a traj_data.json; run "
+            "alfworld-download"
         )
-    for identifier in ids:
-        _check(folder, identifier)
     return tuple(sorted(ids))
 
 
-def _folders(path: Path) -> list[os.DirEntry[str]]:
+def _folders(path: Path) -> list[Path]:
     if not path.is_dir():
         return []
     with os.scandir(path) as entries:
-        return [entry for entry in entries if entry.is_dir()]
+        return [path / entry.name for entry in entries if entry.is_dir()]
 
 
 def _playable(trial: Path) -> bool:
@@ -88,14 +94,10 @@ def _playable(trial: Path) -> bool:
         raise DataError(f"{game}: {error}") from error
 
 
-def _check(folder: Path, identifier: str) -> None:
-    name = identifier.split("/")[1]
+def _check_name(task: Path) -> None:
     try:
-        known = parse_name(name).kind in KINDS
+        known = parse_name(task.name).kind in KINDS
     except ValueError:
         known = False
     if not known:
-        raise DataError(
-            f"{folder / LAYOUT / identifier}: not named "
-            "<type>-<Object>-None-<Recep>-<scene>"
-        )
+        raise DataError(f"{task}: not named <type>-<Object>-None-<Recep>-<scene>")

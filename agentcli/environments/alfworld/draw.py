@@ -1,10 +1,10 @@
-"""Which games there are: task ids drawn from seed and settings, without making a game.
+"""The list of games: task ids drawn from seed and settings, without making a game.
 
 An id is the official relative path,
-`<split>/<type>-<Object>-None-<Receptacle>-<scene>/trial_g<number>`; with the settings'
-digest it determines the game. The shares of the task types are those of the official
-splits, so that the default counts come out exactly; narrowed kinds or rooms share the
-same totals among what remains.
+`<split>/<type>-<Object>-None-<Receptacle>-<scene>/trial_g<number>`. Together with the
+settings' digest it determines the game. The shares of the task types are those of the
+official splits, so the default counts come out exactly. Narrowed kinds or rooms share
+the same totals among what remains.
 """
 
 import random
@@ -28,12 +28,27 @@ from agentcli.environments.alfworld.options import (
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 
+
+class Tool(NamedTuple):
+    """How a task has its object treated before it is placed."""
+
+    verb: str
+    receptacle: str
+    """Type of the receptacle that treats."""
+    ability: str
+    """alfworld's class of the objects that can be treated."""
+    property: str
+    """Predicate of an object that was treated."""
+
+
 TOOLS = {
-    "pick_clean_then_place_in_recep": ("SinkBasin", "Cleanable"),
-    "pick_heat_then_place_in_recep": ("Microwave", "Heatable"),
-    "pick_cool_then_place_in_recep": ("Fridge", "Coolable"),
+    "pick_clean_then_place_in_recep": Tool(
+        "clean", "SinkBasin", "Cleanable", "isclean"
+    ),
+    "pick_heat_then_place_in_recep": Tool("heat", "Microwave", "Heatable", "ishot"),
+    "pick_cool_then_place_in_recep": Tool("cool", "Fridge", "Coolable", "iscool"),
 }
-"""Task type -> where the object is treated, and the class of objects that can be."""
+"""Task type -> its tool step."""
 SINGLE = {
     "CoffeeMachine",
     "HandTowelHolder",
@@ -45,10 +60,17 @@ SINGLE = {
 """Receptacles with room for one thing: no goal for two."""
 LAMP_STANDS = ("CoffeeTable", "Desk", "DiningTable", "Dresser", "Shelf", "SideTable")
 """Where a desk lamp can stand."""
+ROOM_NAMES = {
+    "kitchen": "Kitchen",
+    "living": "LivingRoom",
+    "bedroom": "Bedroom",
+    "bathroom": "Bathroom",
+}
+"""Room kind -> alfworld's name for it."""
 
 
 class Name(NamedTuple):
-    """What the folder name of a game says."""
+    """The parts of a game's folder name."""
 
     kind: str
     object: str
@@ -59,60 +81,53 @@ class Name(NamedTuple):
 
 
 def parse_name(folder: str) -> Name:
-    """`pick_heat_then_place_in_recep-Apple-None-Fridge-12` in its parts. Raises
-    ValueError for any other name.
+    """Takes `pick_heat_then_place_in_recep-Apple-None-Fridge-12` apart.
+
+    Raises ValueError for any other name.
     """
     kind, thing, movable, receptacle, scene = folder.split("-")
     return Name(kind, thing, movable, receptacle, int(scene))
 
 
+def name_of(task_id: str) -> Name:
+    """The parts of a task's folder name."""
+    return parse_name(task_id.split("/")[-2])
+
+
 @lru_cache(maxsize=4096)
 def choices(scene: int, kind: str) -> dict[str, tuple[str, ...]]:
-    """Object type -> goal receptacle types that make a game of this kind in this room;
-    empty where none does.
+    """Object type -> goal receptacle types that make a game of this kind in this room.
 
-    The object must have somewhere to lie that is not the goal, and the goal must not be
-    the tool itself.
+    Empty where there is none. The object must have somewhere to lie that is not the
+    goal, and the goal must not be the tool itself.
     """
     here = room(scene)
-    if not _suits(here, kind):
+    tool = TOOLS.get(kind)
+    if not _suits(here, kind, tool):
         return {}
-    found: dict[str, tuple[str, ...]] = {}
-    for thing in here.objects:
+    things = here.objects
+    barred = SINGLE if kind == "pick_two_obj_and_place" else set()
+    if tool:
+        able = constants().VAL_ACTION_OBJECTS[tool.ability]
+        things = tuple(thing for thing in things if thing in able)
+        barred = {tool.receptacle}
+    goals_of: dict[str, tuple[str, ...]] = {}
+    for thing in things:
         homes = [name for name in here.types if thing in fits()[name]]
-        if kind == "look_at_obj_in_light":
-            found[thing] = ("DeskLamp",) if homes else ()
-            continue
-        if (
-            kind in TOOLS
-            and thing not in constants().VAL_ACTION_OBJECTS[TOOLS[kind][1]]
-        ):
-            continue
-        barred = (
-            {TOOLS[kind][0]}
-            if kind in TOOLS
-            else SINGLE
-            if kind == "pick_two_obj_and_place"
-            else set()
-        )
-        found[thing] = tuple(
-            name for name in homes if name not in barred and len(homes) > 1
-        )
-    return {thing: goals for thing, goals in found.items() if goals}
+        goals = [name for name in homes if name not in barred]
+        if kind == "look_at_obj_in_light" and homes:
+            goals_of[thing] = ("DeskLamp",)
+        elif len(homes) > 1 and goals:
+            goals_of[thing] = tuple(goals)
+    return goals_of
 
 
-def _suits(here: Room, kind: str) -> bool:
-    names = {
-        "kitchen": "Kitchen",
-        "living": "LivingRoom",
-        "bedroom": "Bedroom",
-        "bathroom": "Bathroom",
-    }
-    if names[here.kind] not in constants().GOALS_VALID[kind]:
+def _suits(here: Room, kind: str, tool: Tool | None) -> bool:
+    if ROOM_NAMES[here.kind] not in constants().GOALS_VALID[kind]:
         return False
     if kind == "look_at_obj_in_light":
-        return here.lamp and any(name in here.types for name in LAMP_STANDS)
-    return kind not in TOOLS or TOOLS[kind][0] in here.types
+        return here.lamp and not here.types.keys().isdisjoint(LAMP_STANDS)
+    return tool is None or tool.receptacle in here.types
 
 
 def scenes(options: AlfworldOptions, split: str) -> list[int]:
@@ -122,22 +137,21 @@ def scenes(options: AlfworldOptions, split: str) -> list[int]:
         return [scene for scene in UNSEEN_SCENES if room(scene).kind in allowed]
     kept = []
     for kind in allowed:
-        mine = [scene for scene in training_scenes() if room(scene).kind == kind]
-        mine.sort(key=lambda scene: (sum(room(scene).types.values()), scene))
-        kept += mine[: options.scenes_per_room]
+        plans = [scene for scene in training_scenes() if room(scene).kind == kind]
+        plans.sort(key=lambda scene: (sum(room(scene).types.values()), scene))
+        kept += plans[: options.scenes_per_room]
     return sorted(kept)
 
 
 def shares(total: int, weights: list[int]) -> list[int]:
-    """`total` split in proportion to `weights` by largest remainders (ties: the earlier
-    one).
+    """Splits `total` in proportion to `weights` by largest remainders.
+
+    Of equal remainders the earlier one is rounded up.
     """
     whole = sum(weights)
     counts = [total * weight // whole for weight in weights]
-    order = sorted(
-        range(len(weights)),
-        key=lambda index: (-(total * weights[index] % whole), index),
-    )
+    remainders = [total * weight % whole for weight in weights]
+    order = sorted(range(len(weights)), key=lambda index: -remainders[index])
     for index in order[: total - sum(counts)]:
         counts[index] += 1
     return counts
@@ -149,33 +163,40 @@ def draw(options: AlfworldOptions, split: str) -> list[str]:
     Raises UsageError when a kind that was asked for cannot be played in any training
     room that was asked for.
     """
+    scenes_of = _playable(options, split)
+    kinds = [kind for kind in KINDS if kind in scenes_of]
+    total = getattr(options.games, split)
+    if not kinds or not total:
+        return []
+    rng = random.Random(derive_seed("alfworld", "draw", options.seed, split))
+    official = dict(zip(KINDS, OFFICIAL_GAMES[split], strict=True))
+    deck = []
+    counts = shares(total, [official[kind] for kind in kinds])
+    for kind, count in zip(kinds, counts, strict=True):
+        deck += [kind] * count
+    rng.shuffle(deck)
+    ids = []
+    for index, kind in enumerate(deck):
+        scene = rng.choice(scenes_of[kind])
+        goals_of = choices(scene, kind)
+        thing = rng.choice(list(goals_of))
+        goal = rng.choice(goals_of[thing])
+        ids.append(f"{split}/{kind}-{thing}-None-{goal}-{scene}/trial_g{index:05d}")
+    return ids
+
+
+def _playable(options: AlfworldOptions, split: str) -> dict[str, list[int]]:
+    """Task type -> the floor plans of a split where it can be played, if any."""
     places = scenes(options, split)
-    playable = {
-        kind: [scene for scene in places if choices(scene, kind)]
-        for kind in options.kinds or KINDS
-    }
-    for kind, where in playable.items():
-        if options.kinds and not where and split != "valid_unseen":
+    scenes_of: dict[str, list[int]] = {}
+    for kind in options.kinds or KINDS:
+        playable = [scene for scene in places if choices(scene, kind)]
+        if playable:
+            scenes_of[kind] = playable
+        elif options.kinds and split != "valid_unseen":
             rooms = ", ".join(options.rooms or ROOMS)
             raise UsageError(
                 f"environment.options.kinds: {kind} cannot be played in these rooms "
                 f"({rooms}); leave one out"
             )
-    kinds = [kind for kind in KINDS if playable.get(kind)]
-    total = getattr(options.games, split)
-    if not kinds or not total:
-        return []
-    rng = random.Random(derive_seed("alfworld", "draw", options.seed, split))
-    counts = shares(total, [OFFICIAL_GAMES[split][KINDS.index(kind)] for kind in kinds])
-    deck = [
-        kind for kind, count in zip(kinds, counts, strict=True) for _ in range(count)
-    ]
-    rng.shuffle(deck)
-    ids = []
-    for index, kind in enumerate(deck):
-        scene = rng.choice(playable[kind])
-        options_here = choices(scene, kind)
-        thing = rng.choice(list(options_here))
-        goal = rng.choice(options_here[thing])
-        ids.append(f"{split}/{kind}-{thing}-None-{goal}-{scene}/trial_g{index:05d}")
-    return ids
+    return scenes_of

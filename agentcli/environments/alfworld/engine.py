@@ -1,8 +1,7 @@
-"""AlfworldEngine: one live ALFWorld game behind the Engine protocol, on the fast or on
-the stock backend.
+"""One live ALFWorld game behind the Engine protocol, on the fast or the stock backend.
 
 Both answer alike, word for word; the fast one steps hundreds of times faster and has
-exact snapshots. It needs a planner library that can restore states; where the installed
+exact snapshots. It needs a planner library that can restore states. Where the installed
 one cannot, it refuses and says what to type.
 """
 
@@ -23,7 +22,7 @@ TASK_IS = "Your task is to:"
 
 
 class Backend(Protocol):
-    """What plays game files. `snapshot` is None where there are none."""
+    """A player of game files. `snapshot` is None where there are none."""
 
     def load(self, path: Path) -> None: ...
 
@@ -41,12 +40,12 @@ class Backend(Protocol):
 
 
 class AlfworldEngine:
-    """Plays one task at a time. Not thread-safe; any number of engines can live in one
-    process and be stepped in turn.
+    """Plays one task at a time.
 
-    `locate` gives a task's game.tw-pddl file. `backend` is fast or stock. `cache` is a
-    folder for translated games (108 thousand characters of PDDL become 20 kB), shared
-    by any number of processes; None translates anew in each process.
+    It is not thread-safe; any number of engines can live in one process and be stepped
+    in turn. `locate` gives a task's game.tw-pddl file. `cache` is a folder for
+    translated games (108 thousand characters of PDDL become 20 kB), shared by any
+    number of processes; None translates anew in each process.
     """
 
     def __init__(
@@ -55,10 +54,6 @@ class AlfworldEngine:
         backend: str = "fast",
         cache: Path | None = None,
     ) -> None:
-        if backend not in ("fast", "stock"):
-            raise UsageError(
-                f"environment.options.engine: {backend!r}; choose fast or stock"
-            )
         self._locate = locate
         self._backend = _backend(backend, cache)
         self._loaded: Identity | None = None
@@ -66,8 +61,9 @@ class AlfworldEngine:
         """The sentence after "Your task is to:"."""
 
     def start(self, task: Task) -> Start:
-        """Opens a task, or resets it where it is open already. Raises DataError for a
-        file that is no game.
+        """Opens a task, or resets it where it is open already.
+
+        Raises DataError for a file that is no game.
         """
         self.load(task)
         observation = self._backend.reset()
@@ -84,33 +80,33 @@ class AlfworldEngine:
             self._loaded = identity
 
     def step(self, action: str) -> Observation:
-        """TextWorld's answer to any text; `accepted` is False for what was not among
-        the actions before.
+        """TextWorld's answer to any text.
+
+        `accepted` is False for what was not among the actions before.
         """
         return self._backend.step(action)
 
     def snapshot(self) -> Any:
-        """An immutable reference to the current state, for this engine and task; None
-        on the stock backend.
-        """
+        """An immutable reference to the current state; None on the stock backend."""
         return self._backend.snapshot()
 
     def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the current one; gives the observation that had led
-        there, with what can be done and whether it is won as the planner says now.
-        Raises EngineError for a snapshot of another game.
+        """Makes a snapshot's state the current one.
+
+        Gives the observation that had led there, with what can be done and whether it
+        is won as the planner says now. Raises EngineError for a snapshot of another
+        game.
         """
         return self._backend.restore(snapshot)
 
     def facts(self) -> tuple[Fact, ...]:
-        """All facts as TextWorld has them now, sorted: (predicate, argument, ...),
-        arguments under display names.
-        """
+        """All facts as TextWorld has them now, sorted."""
         return tuple(self._backend.facts())
 
     def plan(self) -> list[str]:
-        """Actions that win from the current state; none when it is won. Raises
-        EngineError when there is no plan.
+        """Actions that win from the current state; none when it is won.
+
+        Raises EngineError when there is no plan.
         """
         from agentcli.environments.alfworld.planner import plan
 
@@ -125,6 +121,8 @@ class AlfworldEngine:
 def _backend(name: str, cache: Path | None) -> Backend:
     if name == "stock":
         return StockBackend()
+    if name != "fast":
+        raise UsageError(f"environment.options.engine: {name!r}; choose fast or stock")
     if not library.has_snapshots():
         raise MissingError(
             "the installed fast_downward cannot restore states; type: pip install "

@@ -1,9 +1,8 @@
-"""Makes real ALFWorld games: given a task id and settings, what lies where and the
-files the engine plays.
+"""Makes real ALFWorld games: what lies where, and the files the engine plays.
 
 The rooms are real (see layouts); only the positions of objects are drawn. A game is the
 same bytes wherever it is made: everything random comes from the settings' digest and
-the task id. A game is written as one folder, renamed into place when complete, so that
+the task id. A game is written as one folder, renamed into place when complete, so
 several processes may want the same one at once.
 """
 
@@ -12,13 +11,14 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
-from agentcli.environments.alfworld.draw import LAMP_STANDS, Name, parse_name
+from agentcli.environments.alfworld.dataset import game_file
+from agentcli.environments.alfworld.draw import LAMP_STANDS, TOOLS, Name, name_of
 from agentcli.environments.alfworld.goal import goal_of_task
 from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.environments.alfworld.layouts import (
@@ -34,7 +34,8 @@ from agentcli.environments.alfworld.layouts import (
 )
 from agentcli.environments.alfworld.names import display_names, mangle
 from agentcli.environments.alfworld.options import AlfworldOptions
-from agentcli.environments.alfworld.planner import Fact, plan
+from agentcli.environments.alfworld.planner import plan
+from agentcli.environments.alfworld.statekey import Fact
 from agentcli.environments.alfworld.traj_data import traj_data
 from agentcli.records.files import derive_seed
 
@@ -58,44 +59,49 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def arrange(task_id: str, options: AlfworldOptions) -> Scene:
-    """Draw one game: where everything lies, where the agent stands, how the task is
-    worded.
-    """
-    name = parse_name(task_id.split("/")[-2])
+    """Draws one game: where everything lies, where the agent stands, how it is asked."""
+    name = name_of(task_id)
     rng = random.Random(derive_seed("alfworld", "game", options.digest(), task_id))
     places = receptacles(name.scene)
-    things: list[Thing] = []
-    own = rng.randint(0, options.distractor_instances - 1) + (
-        2 if name.kind == "pick_two_obj_and_place" else 1
+    things = _things(name, places, options, rng)
+    x, z = rng.choice(free_points(name.scene))
+    start = (x, z, rng.randrange(4), 30)
+    templates = goals()[name.kind]["templates"]
+    assert isinstance(templates, list)
+    sentence = rng.choice(templates).format(
+        obj=name.object.lower(),
+        recep=name.receptacle.lower(),
+        toggle=name.receptacle.lower(),
     )
-    homes = [
-        place
-        for place in places
-        if name.object in fits()[place.type] and place.type != name.receptacle
-    ]
-    _scatter(things, name.object, own, homes, rng)
+    return Scene(name, start, places, things, sentence)
+
+
+def _things(
+    name: Name,
+    places: tuple[Receptacle, ...],
+    options: AlfworldOptions,
+    rng: random.Random,
+) -> tuple[Thing, ...]:
+    """Draws the task's own objects, its lamp, and the clutter."""
+    things: list[Thing] = []
+    wanted = 2 if name.kind == "pick_two_obj_and_place" else 1
+    count = rng.randint(0, options.distractor_instances - 1) + wanted
+    elsewhere = [place for place in places if place.type != name.receptacle]
+    homes = _homes(name.object, elsewhere)
+    _scatter(things, name.object, count, homes, rng)
     if name.kind == "look_at_obj_in_light":
         stand = rng.choice([place for place in places if place.type in LAMP_STANDS])
         _scatter(things, name.receptacle, 1, [stand], rng)
     others = [kind for kind in room(name.scene).objects if kind != name.object]
     for kind in rng.sample(others, min(options.clutter, len(others))):
-        homes = [place for place in places if kind in fits()[place.type]]
-        _scatter(things, kind, rng.randint(1, options.distractor_instances), homes, rng)
-    x, z = rng.choice(free_points(name.scene))
-    templates = goals()[name.kind]["templates"]
-    assert isinstance(templates, list)
-    words = {
-        "obj": name.object.lower(),
-        "recep": name.receptacle.lower(),
-        "toggle": name.receptacle.lower(),
-    }
-    return Scene(
-        name,
-        (x, z, rng.randrange(4), 30),
-        places,
-        tuple(things),
-        rng.choice(templates).format(**words),
-    )
+        count = rng.randint(1, options.distractor_instances)
+        _scatter(things, kind, count, _homes(kind, places), rng)
+    return tuple(things)
+
+
+def _homes(kind: str, places: Iterable[Receptacle]) -> list[Receptacle]:
+    """The receptacles that can hold an object of a type."""
+    return [place for place in places if kind in fits()[place.type]]
 
 
 def _scatter(
@@ -105,9 +111,7 @@ def _scatter(
     homes: list[Receptacle],
     rng: random.Random,
 ) -> None:
-    """Add `count` objects of one type, each in a receptacle drawn from `homes`, under
-    ids that no other has.
-    """
+    """Adds `count` objects of one type, each in a receptacle drawn from `homes`."""
     taken = {thing.id for thing in things}
     for _ in range(count):
         where = rng.choice(homes)
@@ -119,120 +123,109 @@ def _scatter(
 
 
 def _id_near(kind: str, where: Receptacle, rng: random.Random) -> str:
-    x, _, z = where.id.split("|")[1:4]
-    spot = (
-        float(x) + rng.uniform(-0.3, 0.3),
-        rng.uniform(0.1, 1.9),
-        float(z) + rng.uniform(-0.3, 0.3),
-    )
-    return "|".join([kind, *(f"{value:+06.2f}" for value in spot)])
+    _, x, _, z, *_ = where.id.split("|")
+    near_x = float(x) + rng.uniform(-0.3, 0.3)
+    height = rng.uniform(0.1, 1.9)
+    near_z = float(z) + rng.uniform(-0.3, 0.3)
+    return f"{kind}|{near_x:+06.2f}|{height:+06.2f}|{near_z:+06.2f}"
 
 
 def _location(point: Point) -> str:
-    return "loc|{}|{}|{}|{}".format(*point)
+    return "|".join(map(str, ("loc", *point)))
 
 
 def initial_facts(scene: Scene) -> list[Fact]:
     """The initial facts under AI2-THOR ids, predicates as in alfred.pddl."""
     actions = constants().VAL_ACTION_OBJECTS
-    openable = constants().OPENABLE_CLASS_SET
-    movable = constants().MOVABLE_RECEPTACLES_SET
     facts: list[Fact] = [("atLocation", "agent1", _location(scene.start))]
     for place in scene.receptacles:
         facts.append(("receptacleType", place.id, f"{place.type}Type"))
         facts.append(("receptacleAtLocation", place.id, _location(place.point)))
-        if place.type in openable:
+        if place.type in constants().OPENABLE_CLASS_SET:
             facts.append(("openable", place.id))
     for thing in scene.things:
         facts.append(("objectType", thing.id, f"{thing.type}Type"))
         facts.append(("inReceptacle", thing.id, thing.where.id))
         facts.append(("objectAtLocation", thing.id, _location(thing.where.point)))
-        if thing.type in movable:
+        if thing.type in constants().MOVABLE_RECEPTACLES_SET:
             facts.append(("isReceptacleObject", thing.id))
         if thing.type not in actions["Toggleable"]:
             facts.append(("pickupable", thing.id))
-        facts += [
-            (label.lower(), thing.id)
-            for label in sorted(actions)
-            if thing.type in actions[label]
-        ]
-    held = sorted({thing.type for thing in scene.things})
-    for kind in sorted({place.type for place in scene.receptacles}):
-        facts += [
-            ("canContain", f"{kind}Type", f"{thing}Type")
-            for thing in held
-            if thing in fits()[kind]
-        ]
+        for label in sorted(actions):
+            if thing.type in actions[label]:
+                facts.append((label.lower(), thing.id))
+    kinds = sorted({thing.type for thing in scene.things})
+    for place_kind in sorted({place.type for place in scene.receptacles}):
+        for kind in kinds:
+            if kind in fits()[place_kind]:
+                facts.append(("canContain", f"{place_kind}Type", f"{kind}Type"))
     return facts
 
 
 def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
-    """The PDDL problem. The domain names some types whether a room has them or not, so
-    they are always declared.
-    """
-    points = {
-        _location(scene.start),
-        *(_location(place.point) for place in scene.receptacles),
+    """The PDDL problem."""
+    points = {scene.start, *(place.point for place in scene.receptacles)}
+    # The domain names these types whether a room has them or not.
+    kinds = {"Knife", "ButterKnife", *(thing.type for thing in scene.things)}
+    place_kinds = {tool.receptacle for tool in TOOLS.values()}
+    place_kinds.update(place.type for place in scene.receptacles)
+    names_of = {
+        "agent": ["agent1"],
+        "object": [thing.id for thing in scene.things],
+        "receptacle": [place.id for place in scene.receptacles],
+        "location": [_location(point) for point in points],
+        "otype": [f"{kind}Type" for kind in kinds],
+        "rtype": [f"{kind}Type" for kind in place_kinds],
     }
-    kinds = {thing.type for thing in scene.things} | {"Knife", "ButterKnife"}
-    places = {place.type for place in scene.receptacles} | {
-        "Microwave",
-        "SinkBasin",
-        "Fridge",
-    }
-    declared = [
-        ("agent", ["agent1"]),
-        ("object", [thing.id for thing in scene.things]),
-        ("receptacle", [place.id for place in scene.receptacles]),
-        ("location", list(points)),
-        ("otype", [f"{kind}Type" for kind in kinds]),
-        ("rtype", [f"{kind}Type" for kind in places]),
-    ]
-    objects = "\n".join(
+    objects = [
         f"        {mangle(name)} - {kind}"
-        for kind, names in declared
+        for kind, names in names_of.items()
         for name in sorted(names)
-    )
-    init = "\n".join(
-        f"        ({' '.join([fact[0], *map(mangle, fact[1:])])})" for fact in facts
-    )
+    ]
+    init = ["        (= (total-cost) 0)"]
+    for predicate, *arguments in facts:
+        words = " ".join([predicate, *map(mangle, arguments)])
+        init.append(f"        ({words})")
     name = scene.name
-    goal = str(goals()[name.kind]["pddl"]).replace("#", "-")
-    goal = goal.format(obj=name.object, recep=name.receptacle, toggle=name.receptacle)
-    title = "plan_" + mangle(task_id.rsplit("/", 1)[-1])
-    return (
-        f"(define (problem {title})\n    (:domain alfred)\n    "
-        f"(:objects\n{objects}\n    )\n    (:init\n        (= (total-cost) "
-        f"0)\n{init}\n    )\n{goal}"
+    template = str(goals()[name.kind]["pddl"]).replace("#", "-")
+    goal = template.format(
+        obj=name.object, recep=name.receptacle, toggle=name.receptacle
     )
+    lines = [
+        f"(define (problem plan_{mangle(task_id.rsplit('/', 1)[-1])})",
+        "    (:domain alfred)",
+        "    (:objects",
+        *objects,
+        "    )",
+        "    (:init",
+        *init,
+        "    )",
+        goal,
+    ]
+    return "\n".join(lines)
 
 
 def shown(facts: list[Fact]) -> list[Fact]:
-    """The same facts as the engine reports them: lower-case predicates, words instead
-    of ids.
-    """
-    names = sorted(
-        {
-            mangle(word)
-            for fact in facts
-            for word in fact[1:]
-            if word.count("|") >= 3 and word[:4] != "loc|"
-        }
-    )
-    words = display_names(names)
+    """The same facts as the engine reports them: words instead of ids."""
+    mangled = set()
+    for _, *arguments in facts:
+        for word in arguments:
+            # The ids of things hold three numbers; those of locations begin with loc.
+            if word.count("|") >= 3 and not word.startswith("loc|"):
+                mangled.add(mangle(word))
+    words = display_names(sorted(mangled))
     return [
-        (fact[0].lower(), *(words.get(mangle(word), word) for word in fact[1:]))
-        for fact in facts
+        (predicate.lower(), *(words.get(mangle(word), word) for word in arguments))
+        for predicate, *arguments in facts
     ]
 
 
 @lru_cache
-def _logic() -> tuple[str, str]:
+def _logic() -> dict[str, str]:
     """alfred.pddl and alfred.twl2 as the wheel ships them."""
-    data = wheel() / "data"
-    return (data / "alfred.pddl").read_text(encoding="utf-8"), (
-        data / "alfred.twl2"
-    ).read_text(encoding="utf-8")
+    folder = wheel() / "data"
+    names = ("alfred.pddl", "alfred.twl2")
+    return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
 def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
@@ -241,10 +234,9 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
     facts = initial_facts(scene)
     walkthrough = plan(shown(facts), goal_of_task(task_id))
     problem = _problem(task_id, scene, facts)
-    domain, grammar = _logic()
     game = {
-        "pddl_domain": domain,
-        "grammar": grammar.replace("UNKNOWN GOAL", scene.sentence),
+        "pddl_domain": _logic()["alfred.pddl"],
+        "grammar": _logic()["alfred.twl2"].replace("UNKNOWN GOAL", scene.sentence),
         "pddl_problem": problem,
         "solvable": True,
         "walkthrough": walkthrough,
@@ -258,25 +250,22 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
 
 
 def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
-    """The game's game.tw-pddl below `root` (see `cache_root`), made first if it is not
-    there. Raises WriteError.
+    """The game's game.tw-pddl below `root` (see `cache_root`), made if it is not there.
+
+    Raises WriteError.
     """
-    folder = root / "json_2.1.1" / task_id
-    game = folder / "game.tw-pddl"
+    game = game_file(root, task_id)
     if game.exists():
         return game
     logic = root / "logic"
     if not logic.exists():
-        domain, grammar = _logic()
-        _publish({"alfred.pddl": domain, "alfred.twl2": grammar}, logic, root)
-    _publish(files(task_id, options), folder, root)
+        _publish(_logic(), logic, root)
+    _publish(files(task_id, options), game.parent, root)
     return game
 
 
 def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
-    """Write a whole folder or none of it; if another process was first, its folder
-    stays. Raises WriteError.
-    """
+    """Writes a whole folder or none of it. Raises WriteError."""
     with keeping(root, CACHE):
         (root / "partial").mkdir(parents=True, exist_ok=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -288,13 +277,15 @@ def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
             partial.rename(folder)
         except OSError:
             shutil.rmtree(partial)
+            # Another process was first, and its folder holds the same bytes.
             if not folder.is_dir():
                 raise
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The folder for all generated games: below $AGENTCLI_CACHE, or the platform's
-    cache folder.
+    """The folder for all generated games.
+
+    It lies below $AGENTCLI_CACHE, or below the platform's cache folder.
     """
     base = environ.get(CACHE)
     if base:

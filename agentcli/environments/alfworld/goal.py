@@ -1,4 +1,4 @@
-"""What an ALFWorld task asks for, read from its sentence or from its folder name.
+"""The goal of an ALFWorld task, read from its sentence or from its folder name.
 
 The sentences are those of alfworld's goal library. Free sentences by people (which the
 official games do not use) have no goal here; the folder name then says it.
@@ -9,51 +9,28 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.environments.alfworld.draw import parse_name
-from agentcli.environments.alfworld.options import KINDS
+from agentcli.environments.alfworld.draw import TOOLS, Tool, name_of
 from agentcli.errors import DataError
 
-TREATMENTS = {
-    "pick_clean_then_place_in_recep": ("clean", "sinkbasin"),
-    "pick_heat_then_place_in_recep": ("heat", "microwave"),
-    "pick_cool_then_place_in_recep": ("cool", "fridge"),
+_SENTENCES = {
+    "pick_clean_then_place_in_recep": (
+        r"put a clean (\w+) in (\w+)|clean some (\w+) and put it in (\w+)"
+    ),
+    "pick_heat_then_place_in_recep": (
+        r"put a hot (\w+) in (\w+)|heat some (\w+) and put it in (\w+)"
+    ),
+    "pick_cool_then_place_in_recep": (
+        r"put a cool (\w+) in (\w+)|cool some (\w+) and put it in (\w+)"
+    ),
+    "pick_two_obj_and_place": (
+        r"put two (\w+) in (\w+)|find two (\w+) and put them in (\w+)"
+    ),
+    "look_at_obj_in_light": (
+        r"look at (\w+) under the (\w+)|examine the (\w+) with the (\w+)"
+    ),
+    "pick_and_place_simple": r"put a (\w+) in (\w+)|put some (\w+) on (\w+)",
 }
-"""Task type -> (verb, receptacle type) of its tool step."""
-
-_PATTERNS = tuple(
-    (KINDS[number - 1], re.compile(pattern))
-    for number, pattern in (
-        (
-            3,
-            r"put a clean (?P<thing>\w+) in (?P<goal>\w+)"
-            r"|clean some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
-        ),
-        (
-            4,
-            r"put a hot (?P<thing>\w+) in (?P<goal>\w+)"
-            r"|heat some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
-        ),
-        (
-            5,
-            r"put a cool (?P<thing>\w+) in (?P<goal>\w+)"
-            r"|cool some (?P<thing2>\w+) and put it in (?P<goal2>\w+)",
-        ),
-        (
-            6,
-            r"put two (?P<thing>\w+) in (?P<goal>\w+)"
-            r"|find two (?P<thing2>\w+) and put them in (?P<goal2>\w+)",
-        ),
-        (
-            2,
-            r"look at (?P<thing>\w+) under the (?P<goal>\w+)"
-            r"|examine the (?P<thing2>\w+) with the (?P<goal2>\w+)",
-        ),
-        (
-            1,
-            r"put a (?P<thing>\w+) in (?P<goal>\w+)|put some (?P<thing2>\w+) on (?P<goal2>\w+)",
-        ),
-    )
-)
+"""Task type -> its two sentences, each with the object and the place."""
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -65,9 +42,9 @@ class Goal(msgspec.Struct, frozen=True):
     """The goal receptacle's type; the lamp's for look_at_obj_in_light."""
 
     @property
-    def treatment(self) -> tuple[str, str] | None:
-        """(verb, receptacle type) of the tool step, where the task has one."""
-        return TREATMENTS.get(self.kind)
+    def tool(self) -> Tool | None:
+        """The tool step, where the task has one."""
+        return TOOLS.get(self.kind)
 
     @property
     def count(self) -> int:
@@ -77,17 +54,16 @@ class Goal(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8192)
 def parse_instruction(text: str) -> Goal:
-    """The goal a task sentence names. Raises DataError for a sentence that is none of
-    the goal library's.
+    """The goal a task sentence names.
+
+    Raises DataError for a sentence that is none of the goal library's.
     """
     lowered = text.lower()
-    for kind, pattern in _PATTERNS:
-        match = pattern.search(lowered)
+    for kind, sentences in _SENTENCES.items():
+        match = re.search(sentences, lowered)
         if match:
-            found = match.groupdict()
-            return Goal(
-                kind, found["thing"] or found["thing2"], found["goal"] or found["goal2"]
-            )
+            thing, place = filter(None, match.groups())
+            return Goal(kind, thing, place)
     raise DataError(
         f"task sentence {text!r}: not one of alfworld's; play it with a model, it has "
         "no expert"
@@ -96,5 +72,5 @@ def parse_instruction(text: str) -> Goal:
 
 def goal_of_task(task_id: str) -> Goal:
     """The goal that a task id's folder name states."""
-    name = parse_name(task_id.split("/")[-2])
+    name = name_of(task_id)
     return Goal(name.kind, name.object.lower(), name.receptacle.lower())

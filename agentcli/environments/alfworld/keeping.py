@@ -1,8 +1,8 @@
-"""What is said when the world cannot keep files of its own: generated games,
-translations, copies of the planner's library.
+"""The refusal of a world that cannot keep its files.
 
-No other task would fare better then, so it is a WriteError, which ends a rollout, and
-no EngineError, which ends a trajectory.
+These are generated games, translations and copies of the planner's library. No other
+task would fare better then, so it is a WriteError, which ends a rollout. An EngineError
+would end one trajectory.
 """
 
 import errno
@@ -18,12 +18,14 @@ CACHE = "AGENTCLI_CACHE"
 
 @contextmanager
 def keeping(folder: Path, variable: str) -> Iterator[None]:
-    """Turns an OSError of the block into a WriteError that names `folder` and the
-    environment variable that names another, or into a MemoryError.
+    """Turns an OSError of the block into a WriteError, or into a MemoryError.
+
+    The message names `folder` and the environment variable that names another.
     """
     try:
         yield
     except OSError as error:
+        # A WriteError is an OSError too; the reason is in what it was raised from.
         cause = error.__cause__ if isinstance(error, WriteError) else error
         if isinstance(cause, OSError) and cause.errno == errno.ENOMEM:
             raise MemoryError(f"{folder}: {cause.strerror}") from error

@@ -1,55 +1,46 @@
 """How AI2-THOR ids become PDDL names, and PDDL names the words of the texts.
 
-alfworld writes ids into PDDL with a character map of its own, and its demangler numbers
-the things of one type over the sorted lower-case names, the first getting the highest
-number. The generator needs the same words for its walkthroughs.
+alfworld has a character map of its own. Its demangler numbers the things of one type
+over the sorted lower-case names, and the first gets the highest number.
 """
 
 import re
+from collections import Counter
 
-_MANGLE = str.maketrans(
-    {
-        "-": "_minus_",
-        "#": "-",
-        "|": "_bar_",
-        "+": "_plus_",
-        ".": "_dot_",
-        ",": "_comma_",
-    }
-)
+_CODES = {"-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_comma_"}
+_MANGLE = str.maketrans({**_CODES, "#": "-", "|": "_bar_"})
+_NUMBER = re.compile(r" \d+$")
 
 
 def mangle(identifier: str) -> str:
-    """An AI2-THOR id as a PDDL name: `Fridge|+00.97|..` ->
-    `Fridge_bar__plus_00_dot_97..`.
-    """
+    """Writes an AI2-THOR id as a PDDL name: `Cup|+01.5` -> `Cup_bar__plus_01_dot_5`."""
     return identifier.translate(_MANGLE)
 
 
+def unmangle(name: str) -> str:
+    """Puts the characters of a number back into a PDDL name; bars stay words."""
+    for character, code in _CODES.items():
+        name = name.replace(code, character)
+    return name
+
+
 def display_names(mangled: list[str]) -> dict[str, str]:
-    """PDDL name -> words shown to the agent (`fridge 1`), for all receptacles and
-    objects of one game.
-    """
-    kinds = {name: _kind(name.lower()) for name in mangled}
-    left: dict[str, int] = {}
-    for kind in kinds.values():
-        left[kind] = left.get(kind, 0) + 1
-    shown = {}
+    """Gives each receptacle and object of one game the words the agent sees: `cup 1`."""
+    remaining = Counter(map(_kind, mangled))
+    words = {}
     for name in sorted(mangled, key=str.lower):
-        kind = kinds[name]
-        shown[name] = f"{kind} {left[kind]}"
-        left[kind] -= 1
-    return shown
+        kind = _kind(name)
+        words[name] = f"{kind} {remaining[kind]}"
+        remaining[kind] -= 1
+    return words
 
 
-def _kind(lowered: str) -> str:
+def _kind(mangled: str) -> str:
+    lowered = mangled.lower()
     base = lowered.split("_bar_", 1)[0]
     return base + "basin" if "basin" in lowered else base
 
 
-_NUMBER = re.compile(r" \d+$")
-
-
 def type_of(entity: str) -> str:
-    """`sinkbasin 2` -> `sinkbasin`."""
+    """The type of a numbered thing: `sinkbasin 2` -> `sinkbasin`."""
     return _NUMBER.sub("", entity)

@@ -1,17 +1,19 @@
 """ALFWorld's own settings: what the generator draws, and which engine plays.
 
-They arrive as `environment.options` and are decoded here into one typed struct. The
-digest of everything that shapes a game names the cache folder, so that a task id below
-one digest is one game, for ever. The engine is left out of it.
+They arrive as `environment.options`. The digest of everything that shapes a game names
+the cache folder, so a task id below one digest is one game, for ever. The engine is
+left out of it.
 """
 
-import difflib
 import hashlib
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from agentcli.environments.options import PLACE, read_options
 from agentcli.errors import UsageError
+from agentcli.records.settings import Count, CountFromZero
 
 GENERATOR_VERSION = 1
 """Raised whenever the same settings would give other games."""
@@ -25,17 +27,11 @@ Kind = Literal[
     "pick_two_obj_and_place",
 ]
 RoomKind = Literal["kitchen", "living", "bedroom", "bathroom"]
+NotEmpty = msgspec.Meta(min_length=1)
 
-KINDS: tuple[Kind, ...] = (
-    "pick_and_place_simple",
-    "look_at_obj_in_light",
-    "pick_clean_then_place_in_recep",
-    "pick_heat_then_place_in_recep",
-    "pick_cool_then_place_in_recep",
-    "pick_two_obj_and_place",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 """The six task types in the official numbering, 1 to 6."""
-ROOMS: tuple[RoomKind, ...] = ("kitchen", "living", "bedroom", "bathroom")
+ROOMS: tuple[RoomKind, ...] = get_args(RoomKind)
 
 OFFICIAL_GAMES: dict[str, tuple[int, ...]] = {
     "train": (790, 308, 650, 459, 533, 813),
@@ -47,33 +43,29 @@ Shridhar et al. 2021, Table 1).
 """
 
 
-class Games(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """How many games each split holds."""
+class Games(msgspec.Struct, kw_only=True, frozen=True):
+    """Games of each split."""
 
-    train: int = 3553
-    valid_seen: int = 140
-    valid_unseen: int = 134
+    train: CountFromZero = 3553
+    valid_seen: CountFromZero = 140
+    valid_unseen: CountFromZero = 134
 
 
-class AlfworldOptions(
-    msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
-):
-    """Settings of the world. Those of the generator take effect only where no real data
-    set is read.
-    """
+class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """Settings of the world; the generator's do nothing where real games are read."""
 
     engine: Literal["fast", "stock"] = "fast"
-    kinds: list[Kind] | None = None
+    kinds: Annotated[list[Kind], NotEmpty] | None = None
     """Task types that are drawn; None: all that the rooms allow."""
-    rooms: list[RoomKind] | None = None
+    rooms: Annotated[list[RoomKind], NotEmpty] | None = None
     """Room kinds that are drawn; None: all four."""
-    scenes_per_room: int | None = None
+    scenes_per_room: Count | None = None
     """Only the N training floor plans with the fewest receptacles per room kind.
     valid_unseen keeps its own.
     """
-    clutter: int = 12
+    clutter: CountFromZero = 12
     """At most so many types of object beside the task's own."""
-    distractor_instances: int = 3
+    distractor_instances: Count = 3
     """At most so many objects of one type (one more of the task's own where two are
     wanted).
     """
@@ -82,62 +74,18 @@ class AlfworldOptions(
 
     def digest(self) -> str:
         """16 hex digits that name the games these settings make."""
-        shape = {
-            name: value
-            for name, value in msgspec.to_builtins(self).items()
-            if name != "engine"
-        }
+        shape = msgspec.to_builtins(self)
+        del shape["engine"]
         shape["kinds"] = sorted(self.kinds or KINDS)
         shape["rooms"] = sorted(self.rooms or ROOMS)
         text = msgspec.json.encode([GENERATOR_VERSION, sorted(shape.items())])
         return hashlib.sha256(text).hexdigest()[:16]
 
 
-def decode_options(options: dict[str, Any]) -> AlfworldOptions:
-    """`environment.options` as a typed struct. Raises UsageError naming the field, and
-    the nearest name if unknown.
-    """
-    _refuse_unknown(options, AlfworldOptions, "environment.options")
-    if isinstance(options.get("games"), dict):
-        _refuse_unknown(options["games"], Games, "environment.options.games")
-    try:
-        decoded = msgspec.convert(options, AlfworldOptions)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"environment.options: {error}") from error
-    _refuse_senseless(decoded)
+def decode_options(options: Mapping[str, Any]) -> AlfworldOptions:
+    """`environment.options` as a typed struct. Raises UsageError naming the option."""
+    decoded = read_options(options, AlfworldOptions)
+    for name, values in (("kinds", decoded.kinds), ("rooms", decoded.rooms)):
+        if values and len(set(values)) != len(values):
+            raise UsageError(f"{PLACE}.{name}: names one twice; leave it out")
     return decoded
-
-
-def _refuse_unknown(
-    given: dict[str, Any], kind: type[msgspec.Struct], place: str
-) -> None:
-    names = kind.__struct_fields__
-    for name in given:
-        if name not in names:
-            near = difflib.get_close_matches(name, names, n=1)
-            hint = (
-                f"did you mean {near[0]}?"
-                if near
-                else f"alfworld has {', '.join(names)}"
-            )
-            raise UsageError(f"{place}.{name}: no such setting; {hint}")
-
-
-def _refuse_senseless(options: AlfworldOptions) -> None:
-    least = {"clutter": 0, "distractor_instances": 1, "scenes_per_room": 1}
-    for name, bound in least.items():
-        value = getattr(options, name)
-        if value is not None and value < bound:
-            raise UsageError(f"environment.options.{name}: {value} is below {bound}")
-    for name in Games.__struct_fields__:
-        if getattr(options.games, name) < 0:
-            raise UsageError(
-                f"environment.options.games.{name}: {getattr(options.games, name)} is "
-                "below 0"
-            )
-    for name in ("kinds", "rooms"):
-        value = getattr(options, name)
-        if value is not None and (not value or len(set(value)) != len(value)):
-            raise UsageError(
-                f"environment.options.{name}: needs at least one name and none twice"
-            )

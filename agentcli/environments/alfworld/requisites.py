@@ -1,11 +1,9 @@
-"""ALFWorld's requisites as this machine has them: the official games, and the games
-that were generated.
-"""
+"""ALFWorld's games on this machine: the official ones, and those that were generated."""
 
 import contextlib
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from agentcli.environments.alfworld.dataset import LAYOUT, list_games
@@ -23,77 +21,64 @@ GENERATE = "agentcli env check alfworld (games are made when first played)"
 
 
 def official_games(environ: Mapping[str, str]) -> Requisite:
-    """The official data set: how many games can be played, and hashes of their ids and
-    of the logic files.
-    """
-    name = "alfworld data"
+    """The official data set: numbers of playable games, hashes of ids and logic files."""
     named = environ.get("ALFWORLD_DATA")
     if not named:
-        return Requisite(
-            name=name, found=False, detail="ALFWORLD_DATA is not set", get=DOWNLOAD
-        )
+        return _no_data("ALFWORLD_DATA is not set")
     folder = Path(named).expanduser()
     if not os.path.isdir(folder / LAYOUT):
-        return Requisite(
-            name=name, found=False, detail=f"{folder}: no {LAYOUT}/ in it", get=DOWNLOAD
-        )
-    problems: list[str] = []
-    games = _games(folder, problems)
-    counts = ", ".join(f"{split} {len(ids)}" for split, ids in games.items())
-    all_ids = "\n".join(
-        sorted(identifier for ids in games.values() for identifier in ids)
-    )
-    parts = [str(folder)]
+        return _no_data(f"{folder}: no {LAYOUT}/ in it")
+    counts = []
+    all_ids: list[str] = []
+    problems = []
+    for split in OFFICIAL_GAMES:
+        try:
+            ids = list_games(folder, split)
+        except (DataError, OSError) as error:
+            problems.append(f"{split}: {error}")
+        else:
+            counts.append(f"{split} {len(ids)}")
+            all_ids += ids
+    digest = hashlib.sha256("\n".join(sorted(all_ids)).encode()).hexdigest()
+    details = [str(folder)]
     if counts:
-        parts.append(counts)
-    parts.append(f"ids sha256 {hashlib.sha256(all_ids.encode()).hexdigest()[:SHOWN]}")
-    parts += _logic_hashes(folder, problems)
+        details.append(", ".join(counts))
+    details.append(f"ids sha256 {digest[:SHOWN]}")
+    for file in sorted((folder / "logic").glob("*")):
+        try:
+            details.append(f"logic/{file.name} sha256 {sha256_file(file)[:SHOWN]}")
+        except OSError as error:
+            problems.append(str(error))
     return Requisite(
-        name=name,
+        name="alfworld data",
         found=not problems,
-        detail="; ".join([*parts, *problems]),
+        detail="; ".join(details + problems),
         get=DOWNLOAD if problems else None,
     )
+
+
+def _no_data(reason: str) -> Requisite:
+    return Requisite(name="alfworld data", found=False, detail=reason, get=DOWNLOAD)
 
 
 def generated_games(folder: Path) -> Requisite:
     """The number of games that were generated into `folder`, and their size on disk."""
     name = "generated games"
     if not os.path.isdir(folder):
-        return Requisite(
-            name=name, found=False, detail=f"{folder}: none yet", get=GENERATE
-        )
-    games = 0
+        detail = f"{folder}: none yet"
+        return Requisite(name=name, found=False, detail=detail, get=GENERATE)
+    files = list(_files(folder))
+    games = sum(file.name == "game.tw-pddl" for file in files)
     size = 0
-    for parent, _, files in os.walk(folder):
-        games += "game.tw-pddl" in files
-        for file in files:
-            # Another process may be making games, and remove its temporary files.
-            with contextlib.suppress(FileNotFoundError):
-                size += os.lstat(os.path.join(parent, file)).st_size
-    return Requisite(
-        name=name, found=True, detail=f"{folder}: {games} games, {size / 2**20:.1f} MiB"
-    )
+    for file in files:
+        # Another process may be making games, and remove its temporary files.
+        with contextlib.suppress(FileNotFoundError):
+            size += file.lstat().st_size
+    detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
+    return Requisite(name=name, found=True, detail=detail)
 
 
-def _games(folder: Path, problems: list[str]) -> dict[str, tuple[str, ...]]:
-    """The ids of the playable games by split. Splits that cannot be read are added to
-    `problems`.
-    """
-    games = {}
-    for split in OFFICIAL_GAMES:
-        try:
-            games[split] = list_games(folder, split)
-        except (DataError, OSError) as error:
-            problems.append(f"{split}: {error}")
-    return games
-
-
-def _logic_hashes(folder: Path, problems: list[str]) -> list[str]:
-    hashes = []
-    for file in sorted((folder / "logic").glob("*")):
-        try:
-            hashes.append(f"logic/{file.name} sha256 {sha256_file(file)[:SHOWN]}")
-        except OSError as error:
-            problems.append(str(error))
-    return hashes
+def _files(folder: Path) -> Iterator[Path]:
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            yield Path(parent, name)

@@ -1,25 +1,14 @@
-"""Two texts per state: the exact key of the true state, and the papers' canonical
-state.
+"""Two texts per state: the exact key, and the papers' canonical state f(s).
 
-The exact key is what the agent holds, what was done to things, and a hash over every
-fact that can still change and still matter: equal keys mean an equal future. What was
-read last is not in it, so an action that changed nothing leaves the key as it was. The
-canonical state is f(s) of RewardFlow (002 B.1, Fig. 11): the observation, the
-inventory, and what was cleaned, heated or cooled. It is what the agent knows of its
-situation, so it merges what only looks the same. What was treated and put down is named
-too ("Elsewhere: mug 1 [cleaned]"), which the paper's figure has no case of.
+The exact key names what the agent holds, what was done to things, and a hash over every
+fact that can still change and still matters. Equal keys mean an equal future.
 
-A fact matters if an action's precondition, the goal or the text grammar asks for its
-predicate. Facts that nothing asks for (which receptacle was ever examined, say) would
-only split equal states, and so would the number of steps: neither is in a key.
+The canonical state (002 B.1, Fig. 11) is the observation, the inventory, and what was
+cleaned, heated or cooled. It is what the agent knows, so it merges what looks the same.
+Treated things that were put down are named too, which the paper's figure leaves open.
 
-TextWorld's facts depend on the past: the first time something becomes false it gains a
-fact `not_x`, and the grammar asks for one of them, `not_inreceptacle`, to list what
-lies loose at a place that the agent looks at. That fact can only be seen where two
-receptacles share a location: an object that was taken from the only receptacle of a
-location has left the location too, and whatever is put down there lies in that
-receptacle. All other `not_inreceptacle` facts are left out, so that an object put back
-where it was gives the old state again.
+A fact matters if a precondition, the goal or the text grammar asks for its predicate.
+Other facts would only split equal states, and so would the number of steps.
 """
 
 import hashlib
@@ -34,7 +23,7 @@ import msgspec
 from agentcli.errors import EngineError
 
 Fact = tuple[str, ...]
-"""(predicate, argument, ...) under display names."""
+"""(predicate, argument, ...), arguments under the words that the agent sees."""
 
 LABELS = {
     "isclean": "cleaned",
@@ -53,7 +42,7 @@ LOOSE = "not_inreceptacle"
 
 
 class Physics(msgspec.Struct, frozen=True):
-    """What a PDDL domain and problem ask for and change, by predicate."""
+    """The predicates that a PDDL domain and problem ask for and change."""
 
     asked: tuple[str, ...]
     """In preconditions, axioms and the goal."""
@@ -65,28 +54,34 @@ class Physics(msgspec.Struct, frozen=True):
 
 def physics(task: Any) -> Physics:
     """Reads a task as fast_downward parsed it (fast_downward.translate.pddl.Task)."""
-    asked = {*_predicates(task.goal)}
-    for condition in [action.precondition for action in task.actions] + [
-        axiom.condition for axiom in task.axioms
-    ]:
-        asked.update(_predicates(condition))
+    asked = _predicates(task.goal)
     changed: set[str] = set()
     conditional: dict[str, set[str]] = defaultdict(set)
-    for effect in (effect for action in task.actions for effect in action.effects):
-        changed.add(effect.literal.predicate)
-        asks = _predicates(effect.condition)
-        if asks:
-            conditional[effect.literal.predicate].update(asks)
+    for axiom in task.axioms:
+        asked |= _predicates(axiom.condition)
+    for action in task.actions:
+        asked |= _predicates(action.precondition)
+        for effect in action.effects:
+            predicate = effect.literal.predicate
+            changed.add(predicate)
+            condition = _predicates(effect.condition)
+            if condition:
+                conditional[predicate] |= condition
     return Physics(
-        tuple(sorted(asked)),
-        tuple(sorted(changed)),
-        {k: tuple(sorted(v)) for k, v in conditional.items()},
+        asked=tuple(sorted(asked)),
+        changed=tuple(sorted(changed)),
+        conditional={
+            predicate: tuple(sorted(condition))
+            for predicate, condition in conditional.items()
+        },
     )
 
 
 def _predicates(condition: Any) -> set[str]:
-    found = {condition.predicate} if hasattr(condition, "predicate") else set()
-    return found.union(*(_predicates(part) for part in condition.parts))
+    predicates = {condition.predicate} if hasattr(condition, "predicate") else set()
+    for part in condition.parts:
+        predicates |= _predicates(part)
+    return predicates
 
 
 def relevant(world: Physics, queries: Iterable[Collection[Any]]) -> frozenset[str]:
@@ -96,103 +91,98 @@ def relevant(world: Physics, queries: Iterable[Collection[Any]]) -> frozenset[st
     EngineError for a domain where such a fact changes under a condition: TextWorld's
     facts do not follow that, so they cannot be a key.
     """
-    names = {*world.asked}
+    asked = set(world.asked)
     for query in queries:
-        names.update(atom[0] for atom in query)
-    changing = names & {*world.changed, *(f"not_{name}" for name in world.changed)}
-    unclear = sorted(
-        name
-        for name in world.conditional
-        if name in changing or f"not_{name}" in changing
-    )
-    if unclear:
-        raise EngineError(
-            f"this game changes {unclear[0]!r} under a condition; state keys do not "
-            "cover such a domain"
-        )
-    return frozenset(changing)
+        asked.update(atom[0] for atom in query)
+    negated = {f"not_{name}" for name in world.changed}
+    names = asked & negated.union(world.changed)
+    for name in sorted(world.conditional):
+        if name in names or f"not_{name}" in names:
+            raise EngineError(
+                f"this game changes {name!r} under a condition; state keys do not "
+                "cover such a domain"
+            )
+    return frozenset(names)
 
 
 def crowded(facts: Iterable[Fact]) -> frozenset[str]:
-    """Receptacles where `not_inreceptacle` can be seen: they share a location, or have
-    several.
-    """
-    there: dict[str, set[str]] = defaultdict(set)
-    places: dict[str, set[str]] = defaultdict(set)
+    """Receptacles that share a location, or have several."""
+    receptacles_at: dict[str, set[str]] = defaultdict(set)
+    locations_of: dict[str, set[str]] = defaultdict(set)
     for name, *arguments in facts:
         if name == "receptacleatlocation":
-            there[arguments[1]].add(arguments[0])
-            places[arguments[0]].add(arguments[1])
-    shared = {
-        receptacle for group in there.values() if len(group) > 1 for receptacle in group
-    }
-    return frozenset(
-        shared
-        | {receptacle for receptacle, locations in places.items() if len(locations) > 1}
-    )
+            receptacle, location = arguments
+            receptacles_at[location].add(receptacle)
+            locations_of[receptacle].add(location)
+    several = {name for name, places in locations_of.items() if len(places) > 1}
+    for receptacles in receptacles_at.values():
+        if len(receptacles) > 1:
+            several |= receptacles
+    return frozenset(several)
 
 
 def matters(fact: Fact, names: Collection[str], shared: Collection[str]) -> bool:
-    """Whether a fact belongs in a key, given relevant() and crowded()."""
-    return fact[0] in names and (fact[0] != LOOSE or fact[2] in shared)
+    """Whether a fact belongs in a key, given relevant() and crowded().
+
+    The first time something becomes false, TextWorld gains a fact `not_x`. The grammar
+    asks for `not_inreceptacle` alone, to list what lies loose where the agent looks.
+    """
+    if fact[0] != LOOSE:
+        return fact[0] in names
+    # Where a location has one receptacle, a thing taken from it has left the location,
+    # and whatever is put down there lies in it. Nobody can see the fact then, and
+    # without it an object that was put back gives the old state again.
+    return LOOSE in names and fact[2] in shared
 
 
 def fingerprint(fact: Fact) -> int:
-    """64 bits of one fact. A set of facts has the exclusive or of its facts', so a
-    change costs what it changes.
+    """64 bits of one fact.
+
+    A set has the exclusive or of its facts', so a change costs what it changes.
     """
-    return int.from_bytes(
-        hashlib.blake2b("\t".join(fact).encode(), digest_size=8).digest(), "big"
+    text = "\t".join(fact).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")
+
+
+def describe(facts: Iterable[Fact], mark: int) -> str:
+    """The exact key of a state, from its facts that matter and their fingerprint.
+
+    `facts` may leave out what is not in READABLE.
+    """
+    ordered = sorted(facts)
+    held = [fact[2] for fact in ordered if fact[0] == "holds"]
+    done = [f"{LABELS[fact[0]]} {fact[1]}" for fact in ordered if fact[0] in LABELS]
+    return (
+        f"[inventory] {', '.join(held) or 'nothing'}\n"
+        f"[properties] {', '.join(done) or 'none'}\n"
+        f"[facts] {mark:016x}"
     )
 
 
-def describe(shown: Iterable[Fact], mark: int) -> str:
-    """The exact key. `mark` is the fingerprint of all facts that matter; `shown` are
-    those of them that are in READABLE, in any order.
+def state_key(facts: Collection[Fact]) -> str:
+    """The exact key of a state, from its facts that matter."""
+    return describe(facts, reduce(operator.xor, map(fingerprint, facts), 0))
+
+
+def inventory(facts: Iterable[Fact]) -> str:
+    """The part of a canonical state that follows the observation (002 B.1).
+
+    It says what is carried, " You are carrying: a mug 1 [cleaned].", and then what else
+    was treated, wherever it lies now.
     """
-    ordered = sorted(shown)
-    held = ", ".join(fact[2] for fact in ordered if fact[0] == "holds") or "nothing"
-    done = (
-        ", ".join(
-            f"{LABELS[fact[0]]} {fact[1]}" for fact in ordered if fact[0] in LABELS
-        )
-        or "none"
-    )
-    return f"[inventory] {held}\n[properties] {done}\n[facts] {mark:016x}"
-
-
-def state_key(facts: Iterable[Fact]) -> str:
-    """The exact key of a state, from the facts that matter (see matters())."""
-    matter = list(facts)
-    mark = reduce(operator.xor, map(fingerprint, matter), 0)
-    return describe((fact for fact in matter if fact[0] in READABLE), mark)
-
-
-def inventory(shown: Iterable[Fact]) -> str:
-    """What a canonical state adds to the observation: " You are carrying: a mug 1
-    [cleaned]." or that nothing is carried, then what else was treated, wherever it lies
-    now.
-    """
-    facts = sorted(shown)
-    treated: dict[str, list[str]] = {}
-    for name, *arguments in facts:
+    ordered = sorted(facts)
+    treated: dict[str, str] = {}
+    for name, *arguments in ordered:
         if name in TREATMENTS:
-            treated.setdefault(arguments[0], []).append(LABELS[name])
-    held = [fact[2] for fact in facts if fact[0] == "holds"]
-    listed = ", ".join(
-        _with_article(_marked(thing, treated.pop(thing, []))) for thing in held
+            thing = arguments[0]
+            treated[thing] = f"{treated.get(thing, thing)} [{LABELS[name]}]"
+    held = [fact[2] for fact in ordered if fact[0] == "holds"]
+    carried = ", ".join(_with_article(treated.pop(thing, thing)) for thing in held)
+    elsewhere = ", ".join(treated[thing] for thing in sorted(treated))
+    text = (
+        f" You are carrying: {carried}." if held else " You are not carrying anything."
     )
-    carried = (
-        f" You are carrying: {listed}." if held else " You are not carrying anything."
-    )
-    elsewhere = ", ".join(
-        _marked(thing, words) for thing, words in sorted(treated.items())
-    )
-    return f"{carried} Elsewhere: {elsewhere}." if elsewhere else carried
-
-
-def _marked(thing: str, words: list[str]) -> str:
-    return " ".join([thing, *(f"[{word}]" for word in words)])
+    return f"{text} Elsewhere: {elsewhere}." if elsewhere else text
 
 
 def _with_article(thing: str) -> str:

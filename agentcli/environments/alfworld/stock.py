@@ -1,8 +1,7 @@
-"""The stock engine: TextWorld's PDDL environment exactly as alfworld's AlfredTWEnv sets
-it up, for comparison.
+"""The stock engine: TextWorld's PDDL environment exactly as AlfredTWEnv sets it up.
 
-Forty times slower at least, without snapshots (the pool replays instead).
-`environment.options.engine: stock` selects it.
+It is here for comparison: forty times slower at least, without snapshots (the pool
+replays instead). `environment.options.engine: stock` selects it.
 """
 
 import os
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.environments.alfworld import statekey
-from agentcli.environments.alfworld.commands import is_accepted, only_looks
+from agentcli.environments.alfworld.commands import judge
 from agentcli.environments.alfworld.fast.grammar import read_logic
 from agentcli.environments.alfworld.fast.translator import undisturbed
 from agentcli.environments.protocol import Observation
@@ -21,9 +20,7 @@ from agentcli.errors import DataError, EngineError, MissingError
 
 @contextmanager
 def quiet_import() -> Iterator[None]:
-    """alfworld makes a folder in the home directory and sets ALFWORLD_DATA on import;
-    here it does neither.
-    """
+    """Keeps `import alfworld` from making a folder and setting ALFWORLD_DATA."""
     before = os.environ.get("ALFWORLD_DATA")
     os.environ["ALFWORLD_DATA"] = before or os.path.dirname(__file__)
     try:
@@ -52,9 +49,8 @@ def stock_environment(path: Path) -> Any:
         infos = textworld.EnvInfos(
             won=True, admissible_commands=True, extras=["gamefile"]
         )
-        return textworld.start(
-            str(path), infos, wrappers=[AlfredDemangler(shuffle=False), AlfredInfos]
-        )
+        wrappers = [AlfredDemangler(shuffle=False), AlfredInfos]
+        return textworld.start(str(path), infos, wrappers=wrappers)
 
 
 class StockBackend:
@@ -75,9 +71,8 @@ class StockBackend:
                 f"{path}: TextWorld cannot load it ({type(error).__name__}: {error})"
             ) from error
         planner = self._environment._pddl_state
-        self._names = statekey.relevant(
-            statekey.physics(planner.task), read_logic(planner._logic).queries()
-        )
+        queries = read_logic(planner._logic).queries()
+        self._names = statekey.relevant(statekey.physics(planner.task), queries)
 
     def reset(self) -> Observation:
         """Back to the start of the loaded game."""
@@ -87,28 +82,29 @@ class StockBackend:
         return self._observe(0.0, accepted=True, looked=False)
 
     def step(self, action: str) -> Observation:
-        command = action.strip()
+        """TextWorld's answer to any text."""
         listed = _listed(self._current())
         self._state, reward, _ = self._environment.step(action)
-        accepted = is_accepted(command, listed, self._state.feedback)
-        return self._observe(
-            float(reward), accepted=accepted, looked=accepted and only_looks(command)
-        )
+        accepted, looked = judge(action.strip(), listed, self._state.feedback)
+        return self._observe(float(reward), accepted=accepted, looked=looked)
 
     def snapshot(self) -> None:
-        """TextWorld has none."""
+        """Nothing: TextWorld has no snapshots."""
 
     def restore(self, snapshot: Any) -> Observation:
         """Raises EngineError always."""
         raise EngineError("the stock engine has no snapshots; replay the actions")
 
     def facts(self) -> list[statekey.Fact]:
+        """All facts of the current state, sorted."""
         environment = self._environment
         readable = map(environment._get_human_readable_fact, self._current()["_facts"])
         return sorted((fact.name, *fact.names) for fact in readable)
 
     def close(self) -> None:
-        self._environment = self._state = None
+        """Forgets the game."""
+        self._environment = None
+        self._state = None
 
     def _current(self) -> Any:
         if self._state is None:
@@ -117,7 +113,7 @@ class StockBackend:
 
     def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
         state = self._state
-        matter = [
+        facts = [
             fact
             for fact in self.facts()
             if statekey.matters(fact, self._names, self._shared)
@@ -125,11 +121,8 @@ class StockBackend:
         return Observation(
             text=state.feedback,
             actions=_listed(state),
-            state=statekey.state_key(matter),
-            canonical=state.feedback
-            + statekey.inventory(
-                fact for fact in matter if fact[0] in statekey.READABLE
-            ),
+            state=statekey.state_key(facts),
+            canonical=state.feedback + statekey.inventory(facts),
             accepted=accepted,
             looked=looked,
             reward=reward,

@@ -1,8 +1,7 @@
-"""The traj_data.json that lies beside every game: what alfworld's own loader and expert
-read of a task.
+"""The traj_data.json beside every game, for alfworld's own loader and expert.
 
-The official files also hold the pictures, poses and human sentences of ALFRED; a
-generated game has none, so those fields are there but empty, and the annotation repeats
+The official files also hold the pictures, poses and human sentences of ALFRED. A
+generated game has none: those fields are there but empty, and the annotation repeats
 the task sentence.
 """
 
@@ -14,9 +13,7 @@ from agentcli.environments.alfworld.draw import Name
 def traj_data(
     task_id: str, name: Name, sentence: str, walkthrough: list[str]
 ) -> dict[str, Any]:
-    """One game's record in the official field names; `task_id` is the id below
-    json_2.1.1.
-    """
+    """One game's record in the official field names."""
     look = name.kind == "look_at_obj_in_light"
     return {
         "task_id": task_id.rsplit("/", 1)[-1],

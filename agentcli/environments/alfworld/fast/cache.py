@@ -1,8 +1,7 @@
-"""What is slow to compute and depends on nothing but its input, kept on disk under the
-hash of that input.
+"""Values that are slow to compute, kept on disk under the hash of their input.
 
 One compressed MessagePack file per entry, written under another name and renamed, so
-that several processes can share a folder. A file that does not decode (torn, flipped,
+several processes can share a folder. A file that does not decode (torn, flipped,
 another version) is computed again and replaced.
 """
 
@@ -27,9 +26,9 @@ T = TypeVar("T")
 
 @lru_cache(maxsize=1)
 def _salt() -> bytes:
-    return (
-        f"{FORMAT} {version('textworld')} {version('fast_downward_textworld')}".encode()
-    )
+    textworld = version("textworld")
+    planner = version("fast_downward_textworld")
+    return f"{FORMAT} {textworld} {planner}".encode()
 
 
 @dataclass(frozen=True)
@@ -39,8 +38,9 @@ class Cache:
     folder: Path | None
 
     def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
-        """The value built from `parts`: read where it was built before, else built and
-        kept. Raises WriteError.
+        """The value built from `parts`, read from disk where it was built before.
+
+        Raises WriteError where it cannot be kept.
         """
         if self.folder is None:
             return build()
@@ -49,9 +49,8 @@ class Cache:
             value = _read(path, kind)
         if value is None:
             value = build()
-            packed = zstandard.ZstdCompressor(level=3, write_checksum=True).compress(
-                msgspec.msgpack.encode(value)
-            )
+            compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)
+            packed = compressor.compress(msgspec.msgpack.encode(value))
             with keeping(self.folder, CACHE):
                 write_atomic(path, packed)
         return value

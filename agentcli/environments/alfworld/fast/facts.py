@@ -1,67 +1,88 @@
-"""A set of facts is one integer: bit k says that atom k is a fact, bit N + k that its
-`not_` form is (N atoms).
+"""A set of facts is one integer: bit k for atom k, bit N + k for its `not_` form.
 
-TextWorld's facts are a set of propositions that actions add to and remove from; queries
-walk through the sorted facts of a predicate. As bits, an action is two masks, a copy is
-free, and two sets are compared as numbers. Atoms are numbered in TextWorld's order, so
-walking through the set bits from below enumerates facts as TextWorld does.
+N is the number of atoms. TextWorld's facts are a set of propositions that actions add
+to and remove from; queries walk through the sorted facts of a predicate. As bits, an
+action is two masks, a copy is free, and two sets are compared as numbers. Atoms are
+numbered in TextWorld's order, so walking through the set bits from below enumerates
+facts as TextWorld does.
 """
 
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from operator import itemgetter
+from typing import NamedTuple
 
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.fast.translation import Translation
 
 Entities = tuple[int, ...]
-PatternKey = tuple[str, tuple[str, ...], tuple[int, ...], tuple[tuple[int, int], ...]]
-"""Predicate, types, places of bound arguments, (place, placeholder) of free ones."""
 
 
 class Group:
-    """The atoms of one signature that agree in the arguments a query has bound already."""
+    """The atoms of one signature that agree in the arguments a query has bound."""
 
     __slots__ = ("mask", "new")
 
     def __init__(self) -> None:
         self.mask = 0
         self.new: dict[int, Entities] = {}
-        """Bit length of an atom's bit -> values of the arguments that are still free.
-        """
+        """Bit length of an atom's bit -> values of the arguments still free."""
 
     def among(self, facts: int) -> list[Entities]:
-        """The free arguments' values for every atom of the group that is a fact, in
-        order.
-        """
+        """The free arguments' values for each atom of the group that is a fact."""
         hits = facts & self.mask
-        found = []
+        answers = []
         while hits:
             lowest = hits & -hits
-            found.append(self.new[lowest.bit_length()])
+            answers.append(self.new[lowest.bit_length()])
             hits ^= lowest
-        return found
+        return answers
+
+
+Index = list[dict[Entities, Group]]
+"""For each signature that a pattern covers: bound arguments -> atoms."""
+
+
+class Free(NamedTuple):
+    """An argument that a pattern finds."""
+
+    place: int
+    """Among the predicate's arguments."""
+    role: int
+    """Among the placeholders that the pattern adds to the scope."""
+
+
+class Shape(NamedTuple):
+    """What a pattern asks for, apart from how it reads the scope."""
+
+    predicate: str
+    types: tuple[str, ...]
+    bound: tuple[int, ...]
+    """Places of the arguments that are known."""
+    free: tuple[Free, ...]
 
 
 class Pattern:
-    """One conjunct of a query, compiled: which arguments are known by then, and which
-    it finds.
-    """
+    """One conjunct of a query, compiled: arguments known by then, arguments it finds."""
 
-    __slots__ = ("key", "known")
+    __slots__ = ("known", "shape")
 
     def __init__(
         self, predicate: str, types: tuple[str, ...], names: list[int], scope: int
     ) -> None:
-        """`names` are placeholders as positions in the scope; those from `scope` on are
-        found here.
+        """`names` are placeholders as positions in the scope.
+
+        Those from `scope` on are found here.
         """
-        bound = tuple(place for place, name in enumerate(names) if name < scope)
-        free = tuple(
-            (place, name - scope) for place, name in enumerate(names) if name >= scope
-        )
-        self.key: PatternKey = (predicate, types, bound, free)
+        bound = []
+        free = []
+        for place, name in enumerate(names):
+            if name < scope:
+                bound.append(place)
+            else:
+                free.append(Free(place, name - scope))
+        self.shape = Shape(predicate, types, tuple(bound), tuple(free))
         self.known: Callable[[Entities], Entities] = _picker(
             [names[place] for place in bound]
         )
@@ -69,6 +90,7 @@ class Pattern:
 
 
 def _picker(slots: list[int]) -> Callable[[Entities], Entities]:
+    # itemgetter wants at least one item, and gives a single one without its tuple.
     if not slots:
         return lambda scope: ()
     if len(slots) == 1:
@@ -78,9 +100,7 @@ def _picker(slots: list[int]) -> Callable[[Entities], Entities]:
 
 
 class FactTable:
-    """The atoms of one game and the indices that queries need, built when first asked
-    for.
-    """
+    """The atoms of one game, and the indices that queries need, built when asked for."""
 
     def __init__(self, translation: Translation, sentence: str) -> None:
         self.names = translation.displays
@@ -92,6 +112,7 @@ class FactTable:
         self.changing = int.from_bytes(translation.changing, "little")
         self._loose = int.from_bytes(translation.loose, "little")
         self._starts: list[int] = []
+        """Number of the first atom of each signature."""
         self._position: dict[tuple[str, tuple[str, ...]], int] = {}
         self.count = 0
         for position, signature in enumerate(self.signatures):
@@ -101,65 +122,42 @@ class FactTable:
         self._atoms: dict[int, list[Entities]] = {}
         self._facts: dict[int, statekey.Fact] = {}
         self._marks: dict[int, int] = {}
-        self._indices: dict[PatternKey, list[dict[Entities, Group]]] = {}
+        self._indices: dict[Shape, Index] = {}
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
-        """(bits to keep, bits to add) of an action whose effects the planner names a<k>
-        and n<k>, in that order.
+        """(bits to keep, bits to add) of an action.
+
+        The planner names its effects a<k> and n<k>, in their order.
         """
-        removed = added = 0
+        removed = 0
+        added = 0
         for effect in effects:
-            true = 1 << int(effect[1:])
-            false = true << self.count
-            gained, lost = (true, false) if effect[0] == "a" else (false, true)
+            gained = 1 << int(effect[1:])
+            lost = gained << self.count
+            if effect[0] == "n":
+                gained, lost = lost, gained
             removed |= lost
             added = added & ~lost | gained
         return ~removed, added
 
-    def index(
-        self, pattern: Pattern, hierarchy: "Hierarchy"
-    ) -> list[dict[Entities, Group]]:
-        """For each signature that the pattern covers and this game has: bound arguments
-        -> atoms.
-        """
-        found = self._indices.get(pattern.key)
-        if found is None:
-            found = self._indices[pattern.key] = list(
-                self._build(pattern.key, hierarchy)
-            )
-        return found
+    def index(self, pattern: Pattern, hierarchy: "Hierarchy") -> Index:
+        """The atoms that a pattern covers in this game, by the arguments it knows."""
+        index = self._indices.get(pattern.shape)
+        if index is None:
+            index = self._build(pattern.shape, hierarchy)
+            self._indices[pattern.shape] = index
+        return index
 
-    def _build(
-        self, key: PatternKey, hierarchy: "Hierarchy"
-    ) -> Iterator[dict[Entities, Group]]:
-        predicate, kinds, bound, free = key
-        shift = 0
-        if predicate.startswith("not_"):
-            predicate, shift = predicate.removeprefix("not_"), self.count
-        roles = [role for _, role in free]
-        places = [
-            place
-            for place, role in free
-            if roles.index(role) == free.index((place, role))
-        ]
-        for types in hierarchy.below(kinds):
+    def _build(self, shape: Shape, hierarchy: "Hierarchy") -> Index:
+        predicate = shape.predicate.removeprefix("not_")
+        shift = self.count if predicate != shape.predicate else 0
+        index = []
+        for types in hierarchy.below(shape.types):
             position = self._position.get((predicate, types))
-            if position is None:
-                continue
-            groups: dict[Entities, Group] = {}
-            for number, arguments in enumerate(
-                self._arguments(position), self._starts[position] + shift
-            ):
-                new = tuple([arguments[place] for place in places])
-                if len(free) > 1 and not _distinct(arguments, free, new):
-                    continue
-                known = tuple([arguments[place] for place in bound])
-                group = groups.get(known)
-                if group is None:
-                    group = groups[known] = Group()
-                group.mask |= 1 << number
-                group.new[number + 1] = new
-            yield groups
+            if position is not None:
+                first = self._starts[position] + shift
+                index.append(_groups(shape, self._arguments(position), first))
+        return index
 
     def block(self, predicate: str) -> int:
         """Mask of all atoms of a predicate."""
@@ -173,10 +171,13 @@ class FactTable:
         """Mask of the facts that belong in a state key, given statekey.relevant()."""
         mask = 0
         for name in names:
-            block = self.block(name.removeprefix("not_")) & self.changing
+            predicate = name.removeprefix("not_")
+            block = self.block(predicate) & self.changing
             if name == statekey.LOOSE:
                 block = self._loose
-            mask |= block << self.count if name.startswith("not_") else block
+            if name != predicate:
+                block <<= self.count
+            mask |= block
         return mask
 
     def listed(self, facts: int) -> list[statekey.Fact]:
@@ -185,44 +186,61 @@ class FactTable:
 
     def fact(self, number: int) -> statekey.Fact:
         """The fact that a bit stands for."""
-        found = self._facts.get(number)
-        if found is None:
-            prefix, atom = (
-                ("not_", number - self.count) if number >= self.count else ("", number)
-            )
+        fact = self._facts.get(number)
+        if fact is None:
+            negated, atom = divmod(number, self.count)
             position = bisect_right(self._starts, atom) - 1
+            predicate = self.signatures[position].predicate
             arguments = self._arguments(position)[atom - self._starts[position]]
-            words = [self.names[thing] for thing in arguments]
-            found = self._facts[number] = (
-                prefix + self.signatures[position].predicate,
-                *words,
+            fact = (
+                f"not_{predicate}" if negated else predicate,
+                *[self.names[thing] for thing in arguments],
             )
-        return found
+            self._facts[number] = fact
+        return fact
 
     def mark(self, facts: int) -> int:
         """statekey.fingerprint of a fact set."""
         mark = 0
         for number in numbers(facts):
-            known = self._marks.get(number)
-            if known is None:
-                known = self._marks[number] = statekey.fingerprint(self.fact(number))
-            mark ^= known
+            fingerprint = self._marks.get(number)
+            if fingerprint is None:
+                fingerprint = statekey.fingerprint(self.fact(number))
+                self._marks[number] = fingerprint
+            mark ^= fingerprint
         return mark
 
     def _arguments(self, position: int) -> list[Entities]:
         """All atoms of a signature."""
         atoms = self._atoms.get(position)
         if atoms is None:
-            atoms = self._atoms[position] = self.signatures[position].atoms()
+            atoms = self.signatures[position].atoms()
+            self._atoms[position] = atoms
         return atoms
 
 
-def _distinct(
-    arguments: Entities, free: tuple[tuple[int, int], ...], new: Entities
-) -> bool:
-    """Whether an atom gives one entity to each free placeholder, and another one to
-    each.
-    """
+def _groups(shape: Shape, atoms: list[Entities], first: int) -> dict[Entities, Group]:
+    """The atoms of one signature, numbered from `first` on, by their bound arguments."""
+    place_of: dict[int, int] = {}
+    for place, role in shape.free:
+        place_of.setdefault(role, place)
+    places = list(place_of.values())
+    groups: dict[Entities, Group] = {}
+    for number, arguments in enumerate(atoms, first):
+        new = tuple([arguments[place] for place in places])
+        if len(shape.free) > 1 and not _distinct(arguments, shape.free, new):
+            continue
+        known = tuple([arguments[place] for place in shape.bound])
+        group = groups.get(known)
+        if group is None:
+            group = groups[known] = Group()
+        group.mask |= 1 << number
+        group.new[number + 1] = new
+    return groups
+
+
+def _distinct(arguments: Entities, free: tuple[Free, ...], new: Entities) -> bool:
+    """Whether an atom gives one entity to each free placeholder, and another to each."""
     values = {(role, arguments[place]) for place, role in free}
     return len(values) == len(new) == len(set(new))
 
@@ -248,17 +266,19 @@ class Hierarchy:
 
     def below(self, types: tuple[str, ...]) -> list[tuple[str, ...]]:
         """The types themselves, then every tuple of subtypes, breadth first."""
-        found = [types]
-        seen: set[tuple[str, ...]] = set()
+        tuples = [types]
+        met: set[tuple[str, ...]] = set()
+        # TextWorld does not count the first level as met, so it enumerates some of it
+        # twice.
         waiting = deque(self._narrowed(types))
         while waiting:
             current = waiting.popleft()
-            found.append(current)
+            tuples.append(current)
             for narrower in self._narrowed(current):
-                if narrower not in seen:
-                    seen.add(narrower)
+                if narrower not in met:
+                    met.add(narrower)
                     waiting.append(narrower)
-        return found
+        return tuples
 
     def _narrowed(self, types: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         for position, kind in enumerate(types):

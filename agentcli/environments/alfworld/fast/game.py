@@ -1,10 +1,10 @@
-"""One game as a graph of visited states, shared by everyone who plays it in this
-process.
+"""One game as a graph of visited states, shared by everyone in this process who plays it.
 
 A state is what the planner knows (a number from its library) together with the facts
-(an integer): facts depend on the past, so neither says the other. What is admissible,
-whether it is won, what an action leads to and what is read on arriving there are worked
-out when first asked for and kept. A snapshot is a reference to a state.
+(an integer): facts depend on the past, so neither says the other. Everything about a
+state is worked out when first asked for and kept: what is admissible, whether it is
+won, what an action leads to and what is read on arriving there. A snapshot is a
+reference to a state.
 
 Games nobody plays are kept for a while, because a task is often opened again soon; the
 oldest lends its copy of the library to the next game.
@@ -14,11 +14,12 @@ from collections import OrderedDict
 from functools import lru_cache, reduce
 from operator import xor
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from agentcli.environments.alfworld import statekey
-from agentcli.environments.alfworld.commands import NOTHING, is_accepted, only_looks
+from agentcli.environments.alfworld.commands import NOTHING, judge
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import Entities, FactTable, Hierarchy
@@ -32,9 +33,7 @@ from agentcli.errors import DataError
 IDLE_GAMES = 4
 """Games kept that nobody plays."""
 MOST_STATES = 10_000
-"""States kept per game; beyond that all are forgotten, and found again when they are
-met.
-"""
+"""States kept per game; beyond that all are forgotten, and made again when met."""
 
 
 class Operation:
@@ -42,26 +41,37 @@ class Operation:
 
     __slots__ = ("entities", "feedback", "kept_added", "words")
 
-    def __init__(self, entities: Entities, words: str | None, feedback: Render) -> None:
+    def __init__(
+        self, entities: Entities, words: str | Render, feedback: Render
+    ) -> None:
         self.entities = entities
         self.words = words
-        """How it is typed, where that is always the same."""
+        """How it is typed; a function where that changes with the facts."""
         self.feedback = feedback
         self.kept_added: tuple[int, int] | None = None
         """FactTable.masks of its effects, known once it was applied."""
 
 
-class State:
-    """One true state of a game and what was found out about it so far."""
+class Menu(NamedTuple):
+    """The commands of a state."""
+
+    operators: dict[str, int]
+    """Command -> operator (the first where several are typed alike)."""
+    listed: tuple[str, ...]
+    """Commands worth listing, sorted."""
+
+
+class GameState:
+    """One true state of a game and what was worked out about it so far."""
 
     __slots__ = (
-        "actions",
         "commands",
         "edges",
         "facts",
         "game",
         "inventory",
         "key",
+        "listed",
         "mark",
         "number",
         "stuck",
@@ -78,19 +88,14 @@ class State:
         self.key, self.inventory = game.describe(facts, mark)
         """Exact state key; what the canonical state adds to the observation."""
         self.won = game.planner.won()
-        self.commands, self.actions = game.menu(tuple(game.planner.operators()), facts)
-        """What can be typed -> operator (the first where several are typed alike); what
-        is worth listing.
-        """
-        self.edges: dict[str, tuple[State, Observation]] = {}
+        self.commands, self.listed = game.menu(facts)
+        self.edges: dict[str, tuple[GameState, Observation]] = {}
         self.stuck: Observation | None = None
         """What is read after anything that cannot be done here."""
 
 
 class Game:
-    """One loaded game: a copy of the planner, the tables of its task, the states
-    visited.
-    """
+    """One loaded game: a copy of the planner, the tables of its task, its states."""
 
     def __init__(
         self, translation: Translation, renderer: Renderer, sentence: str
@@ -106,26 +111,27 @@ class Game:
         self._readable = self._relevant & sum(map(self.table.block, statekey.READABLE))
         self._varying = renderer.varying(translation.physics.changed)
         self._operations: list[Operation | None] = [None] * len(self._operators)
-        self._words: dict[tuple[int, ...], str] = {}
-        self._menus: dict[object, tuple[dict[str, int], tuple[str, ...]]] = {}
-        self._states: dict[tuple[int, int], State] = {}
+        self._words: dict[Entities, str] = {}
+        """(action, the entities its command depends on) -> command."""
+        self._menus: dict[object, Menu] = {}
+        self._states: dict[tuple[int, int], GameState] = {}
         self.planner = library.borrow()
         self.planner.load(translation.sas)
         initial = self.table.initial
         mark = reduce(xor, [translation.marks.get(name, 0) for name in names], 0)
         self.root = self._state(initial, mark)
-        self.opening = _observe(
-            self.root, renderer.rules("intro", ())(self.table, initial, ())
-        )
+        intro = renderer.rules("intro", ())(self.table, initial, ())
+        self.opening = _observe(self.root, intro)
 
-    def step(self, state: State, action: str) -> tuple[State, Observation]:
-        """Where an action leads and what is read there; exactly TextWorld's answer,
-        also to nonsense.
+    def step(self, state: GameState, action: str) -> tuple[GameState, Observation]:
+        """Where an action leads and what is read there.
+
+        Exactly TextWorld's answer, also to nonsense.
         """
         command = action.strip()
-        known = state.edges.get(command)
-        if known is not None:
-            return known
+        edge = state.edges.get(command)
+        if edge is not None:
+            return edge
         operator = state.commands.get(command)
         if operator is None:
             if state.stuck is None:
@@ -136,69 +142,56 @@ class Game:
         changed = (state.facts ^ facts) & self._relevant
         after = self._state(facts, state.mark ^ self.table.mark(changed))
         text = operation.feedback(self.table, facts, operation.entities)
-        accepted = is_accepted(command, state.actions, text)
-        observation = _observe(
-            after, text, accepted=accepted, looked=accepted and only_looks(command)
-        )
+        accepted, looked = judge(command, state.listed, text)
+        observation = _observe(after, text, accepted=accepted, looked=looked)
         state.edges[command] = after, observation
         return after, observation
 
-    def look_again(self, state: State, observation: Observation) -> Observation:
-        """The observation that led to a state, with what the planner says of that state
-        now.
-        """
+    def look_again(self, state: GameState, observation: Observation) -> Observation:
+        """The observation that led to a state, with what the planner says of it now."""
         self.planner.go(state.number)
         won = self.planner.won()
-        _, actions = self.menu(tuple(self.planner.operators()), state.facts)
         return msgspec.structs.replace(
             observation,
-            actions=actions,
+            actions=self.menu(state.facts).listed,
             state=state.key,
             canonical=observation.text + state.inventory,
             reward=float(won),
             end="success" if won else None,
         )
 
-    def facts(self, state: State) -> list[statekey.Fact]:
+    def facts(self, state: GameState) -> list[statekey.Fact]:
         """All facts of a state under display names, sorted."""
         return sorted(self.table.listed(state.facts))
 
     def describe(self, facts: int, mark: int) -> tuple[str, str]:
-        """The exact key of a state, and what its canonical state adds to the
-        observation.
-        """
-        shown = self.table.listed(facts & self._readable)
-        return statekey.describe(shown, mark), statekey.inventory(shown)
+        """The exact key of a state, and what its canonical state adds to a text."""
+        readable = self.table.listed(facts & self._readable)
+        return statekey.describe(readable, mark), statekey.inventory(readable)
 
-    def menu(
-        self, operators: tuple[int, ...], facts: int
-    ) -> tuple[dict[str, int], tuple[str, ...]]:
-        """Commands of the applicable operators, and those worth listing. Most states
-        share theirs with others.
-        """
+    def menu(self, facts: int) -> Menu:
+        """The commands of the planner's current state."""
+        operators = tuple(self.planner.operators())
+        # Most states share theirs with others, unless commands vary with the facts.
         key: object = (operators, facts) if self._varying else operators
-        found = self._menus.get(key)
-        if found is None:
+        menu = self._menus.get(key)
+        if menu is None:
             commands: dict[str, int] = {}
-            seen: set[str] = set()
+            names = set()
             for operator in operators:
                 name = self._operators[operator]
-                if name not in seen:
-                    seen.add(name)
+                if name not in names:
+                    names.add(name)
                     commands.setdefault(self._command(operator, facts), operator)
-            found = self._menus[key] = (
-                commands,
-                tuple(sorted(commands.keys() - {"help"})),
-            )
-        return found
+            menu = Menu(commands, tuple(sorted(commands.keys() - {"help"})))
+            self._menus[key] = menu
+        return menu
 
     def close(self) -> None:
-        """Hands the copy of the planner on; no state of this game can be used
-        afterwards.
-        """
+        """Hands the copy of the planner on; no state of this game can be used then."""
         library.give_back(self.planner)
 
-    def _apply(self, state: State, operator: int, operation: Operation) -> int:
+    def _apply(self, state: GameState, operator: int, operation: Operation) -> int:
         """Moves the planner; returns the facts afterwards."""
         self.planner.go(state.number)
         if operation.kept_added is None:
@@ -209,60 +202,57 @@ class Game:
         kept, added = operation.kept_added
         return state.facts & kept | added
 
-    def _state(self, facts: int, mark: int) -> State:
+    def _state(self, facts: int, mark: int) -> GameState:
         """The state that the planner is in now."""
         number = self.planner.state()
         state = self._states.get((number, facts))
         if state is None:
             if len(self._states) >= MOST_STATES:
-                for old in self._states.values():
-                    old.edges.clear()
-                self._states.clear()
-                self._menus.clear()
-            state = self._states[number, facts] = State(self, number, facts, mark)
+                self._forget()
+            state = GameState(self, number, facts, mark)
+            self._states[number, facts] = state
         return state
+
+    def _forget(self) -> None:
+        # States hold one another by their edges, in circles.
+        for state in self._states.values():
+            state.edges.clear()
+        self._states.clear()
+        self._menus.clear()
 
     def _command(self, operator: int, facts: int) -> str:
         operation = self._operation(operator)
-        if operation.words is not None:
+        if isinstance(operation.words, str):
             return operation.words
-        schema = self._schemas[int(self._operators[operator].split()[0])]
-        render, _, _ = self._renderer.action(
-            schema.action, schema.parameters[: len(operation.entities)]
-        )
-        return render(self.table, facts, operation.entities)
+        return operation.words(self.table, facts, operation.entities)
 
     def _operation(self, operator: int) -> Operation:
-        """Compiled when first met: a game has thousands of operators, an episode meets
-        dozens.
-        """
+        """Compiled when first met: a game has thousands, an episode meets dozens."""
         operation = self._operations[operator]
         if operation is None:
             position, *things = map(int, self._operators[operator].split())
-            schema, entities = self._schemas[position], tuple(things)
-            command, feedback, used = self._renderer.action(
-                schema.action, schema.parameters[: len(entities)]
-            )
-            words = None
+            entities = tuple(things)
+            schema = self._schemas[position]
+            parameters = schema.parameters[: len(entities)]
+            command, feedback, used = self._renderer.action(schema.action, parameters)
+            words: str | Render = command
             if schema.action not in self._varying:
                 key = (position, *[entities[place] for place in used])
-                words = self._words.get(key)
-                if words is None:
-                    words = self._words[key] = command(
-                        self.table, self.table.initial, entities
-                    )
-            operation = self._operations[operator] = Operation(
-                entities, words, feedback
-            )
+                if key not in self._words:
+                    initial = self.table.initial
+                    self._words[key] = command(self.table, initial, entities)
+                words = self._words[key]
+            operation = Operation(entities, words, feedback)
+            self._operations[operator] = operation
         return operation
 
 
 def _observe(
-    state: State, text: str, *, accepted: bool = True, looked: bool = False
+    state: GameState, text: str, *, accepted: bool = True, looked: bool = False
 ) -> Observation:
     return Observation(
         text=text,
-        actions=state.actions,
+        actions=state.listed,
         state=state.key,
         canonical=text + state.inventory,
         accepted=accepted,
@@ -273,7 +263,7 @@ def _observe(
 
 
 class _File(msgspec.Struct):
-    """What is read of a game.tw-pddl file."""
+    """The fields of a game.tw-pddl file that are read."""
 
     pddl_domain: str
     pddl_problem: str
@@ -287,9 +277,7 @@ _games: OrderedDict[Identity, Game] = OrderedDict()
 
 
 def identify(path: Path) -> Identity:
-    """What tells whether a game file is still the one that was loaded. Raises
-    DataError.
-    """
+    """Tells whether a game file is still the one that was loaded. Raises DataError."""
     try:
         status = path.stat()
     except OSError as error:
@@ -298,14 +286,16 @@ def identify(path: Path) -> Identity:
 
 
 def open_game(path: Path, cache: Cache) -> Game:
-    """The game in a file, loaded where this process does not have it; to be released
-    once. Raises DataError.
+    """The game in a file, loaded if this process does not have it.
+
+    To be released once. Raises DataError.
     """
     identity = identify(path)
     game = _games.get(identity)
     if game is None:
         with undisturbed():
-            game = _games[identity] = _load(path, cache)
+            game = _load(path, cache)
+        _games[identity] = game
     _games.move_to_end(identity)
     game.users += 1
     return game
@@ -331,11 +321,10 @@ def _load(path: Path, cache: Cache) -> Game:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     try:
         file = msgspec.json.decode(content, type=_File)
-        text, sentence = split_sentence(file.grammar)
+        grammar, sentence = split_sentence(file.grammar)
         translation = load_translation(file.pddl_domain, file.pddl_problem, cache)
-        return Game(
-            translation, _renderer(text, tuple(translation.hierarchy), cache), sentence
-        )
+        renderer = _renderer(grammar, tuple(translation.hierarchy), cache)
+        return Game(translation, renderer, sentence)
     except (msgspec.MsgspecError, DataError) as error:
         raise DataError(f"{path}: {error}") from error
 

@@ -1,6 +1,6 @@
 """The text grammar of a game as plain data: rules, command templates, feedback.
 
-TextWorld parses the grammar; this file copies the result into structs that can be kept
+TextWorld parses the grammar. This file copies the result into structs that can be kept
 on disk, because parsing takes longer than playing a hundred episodes. Games differ only
 in their task sentence, so it is taken out before parsing and put back when a text is
 rendered: one parse serves a whole data set.
@@ -8,6 +8,8 @@ rendered: one parse serves a whole data set.
 
 import json
 import re
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 
@@ -34,9 +36,7 @@ class Rules(msgspec.Struct, tag=True, frozen=True):
 
 
 class Value(msgspec.Struct, tag=True, frozen=True):
-    """A Python expression over the entities in scope, such as o.indefinite + ' ' +
-    o.name.
-    """
+    """A Python expression over the entities in scope: `o.indefinite + ' ' + o.name`."""
 
     expression: str
 
@@ -79,36 +79,36 @@ class Grammar(msgspec.Struct, frozen=True):
 
     def queries(self) -> list[tuple[Atom, ...]]:
         """Every query that a text can depend on."""
-        found = []
-        bodies = [
-            symbol
-            for action in self.actions.values()
-            for symbol in (*action.command, *action.feedback)
-        ]
-        for rule in (rule for rules in self.rules.values() for rule in rules):
-            found.append(rule.condition)
-            bodies.extend(rule.body)
-        for symbol in bodies:
-            each = symbol.each if isinstance(symbol, Enumeration) else symbol
-            if isinstance(each, Each):
-                found.append(each.query)
-        return [query for query in found if query]
+        queries: list[tuple[Atom, ...]] = []
+        for action in self.actions.values():
+            queries += _queries((*action.command, *action.feedback))
+        for rules in self.rules.values():
+            for rule in rules:
+                queries += [rule.condition, *_queries(rule.body)]
+        return [query for query in queries if query]
+
+
+def _queries(symbols: Iterable[Symbol]) -> Iterator[tuple[Atom, ...]]:
+    for symbol in symbols:
+        each = symbol.each if isinstance(symbol, Enumeration) else symbol
+        if isinstance(each, Each):
+            yield each.query
 
 
 def split_sentence(grammar: str) -> tuple[str, str]:
-    """(grammar text with SENTENCE in place of the task sentence, the sentence); the
-    text as it is and '' where it has no plain one.
+    """(grammar text with SENTENCE in place of the task sentence, the sentence).
+
+    The text as it is and "" where it has no plain sentence.
     """
-    found = _TASK.findall(grammar)
-    if len(found) != 1:
+    matches = list(_TASK.finditer(grammar))
+    if len(matches) != 1:
         return grammar, ""
-    return _TASK.sub(lambda match: match[1] + SENTENCE + match[3], grammar), found[0][1]
+    start, end = matches[0].span(2)
+    return grammar[:start] + SENTENCE + grammar[end:], matches[0][2]
 
 
 def load_grammar(text: str, cache: Cache) -> Grammar:
-    """The grammar of a game as data; parsed by TextWorld where the cache does not have
-    it.
-    """
+    """The grammar of a game as data; parsed by TextWorld if the cache does not have it."""
 
     def parse() -> Grammar:
         from textworld.envs.pddl.logic import GameLogic
@@ -118,16 +118,17 @@ def load_grammar(text: str, cache: Cache) -> Grammar:
     return cache.get(Grammar, (text,), parse)
 
 
-def read_logic(logic: "GameLogic") -> Grammar:  # type: ignore[name-defined]  # noqa: F821
-    """What TextWorld parsed, as data."""
-    rules = {
-        name: tuple(Rule(_symbols(rule.rhs), _query(rule.condition)) for rule in found)
-        for name, found in logic.grammar._rules.items()
-    }
-    actions = {
-        name: Action(_parse(action.template), _parse(action.feedback_rule))
-        for name, action in logic.actions.items()
-    }
+def read_logic(logic: Any) -> Grammar:
+    """Copies what TextWorld parsed (textworld.envs.pddl.logic.GameLogic)."""
+    rules = {}
+    for name, parsed in logic.grammar._rules.items():
+        rules[name] = tuple(
+            Rule(_symbols(rule.rhs), _query(rule.condition)) for rule in parsed
+        )
+    actions = {}
+    for name, action in logic.actions.items():
+        command = _parse(action.template)
+        actions[name] = Action(command, _parse(action.feedback_rule))
     return Grammar(rules, actions)
 
 
@@ -138,8 +139,8 @@ def _parse(text: str) -> tuple[Symbol, ...]:
     return _symbols(rules["text"][0].rhs)
 
 
-def _symbols(parsed: list["object"]) -> tuple[Symbol, ...]:
-    return tuple(_symbol(symbol) for symbol in parsed)
+def _symbols(parsed: list[object]) -> tuple[Symbol, ...]:
+    return tuple(map(_symbol, parsed))
 
 
 def _symbol(parsed: object) -> Symbol:
@@ -166,8 +167,8 @@ def _query(text: str | None) -> tuple[Atom, ...]:
         return ()
     from textworld.logic import Rule as LogicRule
 
-    parsed = LogicRule.parse_conjunctive_query(text).preconditions
-    return tuple(
-        (atom.name, tuple((ph.name, ph.type) for ph in atom.parameters))
-        for atom in parsed
-    )
+    atoms = []
+    for atom in LogicRule.parse_conjunctive_query(text).preconditions:
+        placeholders = tuple((item.name, item.type) for item in atom.parameters)
+        atoms.append((atom.name, placeholders))
+    return tuple(atoms)

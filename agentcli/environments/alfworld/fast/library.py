@@ -1,12 +1,12 @@
-"""Private copies of the planner's C library, which holds one task and one current state
-in global variables.
+"""Private copies of the planner's C library, which keeps its task in global variables.
 
-Every game that is alive owns a copy, so that stepping many games in turn costs nothing.
-A copy is never unloaded (the library does not survive it): a game that is closed hands
+Every game that is alive owns a copy, so stepping many games in turn costs nothing. A
+copy is never unloaded (the library does not survive it): a game that is closed hands
 its copy on. Only the loadable segments of the file are copied, because the rest (debug
-sections, thirty times as much) is never read. The library numbers the states that it
-has seen; those numbers, which Python's own binding does not declare, give exact
-snapshots. They die with the next load.
+sections, thirty times as much) is never read.
+
+The library numbers the states that it has met. Python's own binding does not declare
+these numbers; they give exact snapshots, and die with the next load.
 """
 
 import ctypes
@@ -19,10 +19,8 @@ from pathlib import Path
 from agentcli.environments.alfworld.keeping import keeping
 from agentcli.errors import EngineError, MissingError
 
-_WORDS_PER_OPERATOR = 258
-"""struct { int id; char name[1024]; int effects; } counted in C ints."""
-_ATOM_BYTES = 1024
-_free: list["Planner"] = []
+_NAME_BYTES = 1024
+"""Room for a name in everything that the library reports."""
 
 
 class Operator(ctypes.Structure):
@@ -30,9 +28,28 @@ class Operator(ctypes.Structure):
 
     _fields_ = (
         ("id", ctypes.c_int),
-        ("name", ctypes.c_char * 1024),
+        ("name", ctypes.c_char * _NAME_BYTES),
         ("effects", ctypes.c_int),
     )
+
+
+_STRIDE = ctypes.sizeof(Operator) // ctypes.sizeof(ctypes.c_int)
+"""C ints from one operator's id to the next one's."""
+_INT = ctypes.c_int
+_POINTER = ctypes.c_void_p
+_FUNCTIONS = {
+    "load_sas": ((ctypes.c_char_p,), None),
+    "get_state_id": ((), _INT),
+    "set_state_id": ((_INT,), None),
+    "get_state_size": ((), _INT),
+    "get_state": ((_POINTER,), None),
+    "get_applicable_operators_count": ((), _INT),
+    "get_applicable_operators": ((_POINTER,), None),
+    "apply_operator": ((_INT, _POINTER), _INT),
+    "check_goal": ((), ctypes.c_bool),
+}
+"""Function of the library -> the types of its arguments and of its result."""
+_free: list["Planner"] = []
 
 
 class Planner:
@@ -42,9 +59,9 @@ class Planner:
         self._lib = _load_copy()
         self._capacity = 0
         self._grow(256)
-        self._effects = ctypes.create_string_buffer(_ATOM_BYTES)
-        self.exact = hasattr(self._lib, "get_state_id") and hasattr(
-            self._lib, "set_state_id"
+        self._effects = ctypes.create_string_buffer(_NAME_BYTES)
+        self.exact = all(
+            hasattr(self._lib, name) for name in ("get_state_id", "set_state_id")
         )
         """Whether this library can number and restore states."""
         if self.exact:
@@ -57,47 +74,49 @@ class Planner:
         self._lib.load_sas(sas)
 
     def operators(self) -> list[int]:
-        """Ids of the operators applicable in the current state, in the library's order."""
+        """Ids of the operators that apply now, in the library's order."""
         count = self._lib.get_applicable_operators_count()
         if count > self._capacity:
             self._grow(count)
         self._lib.get_applicable_operators(self._operators)
-        return self._ids[: count * _WORDS_PER_OPERATOR : _WORDS_PER_OPERATOR].tolist()
+        return self._ids[: count * _STRIDE : _STRIDE].tolist()
 
     def apply(self, operator: int) -> None:
         """Moves from the current state to the operator's successor."""
         self._lib.apply_operator(operator, None)
 
     def apply_reporting(self, operator: int, effects: int) -> list[str]:
-        """Like apply; also names every effect atom of the operator, in order, whether
-        its condition held or not. `effects` bounds how many there can be.
+        """Like apply; also names every effect atom of the operator, in order.
+
+        Atoms are named whether their condition held or not. `effects` bounds how many
+        there can be.
         """
-        if len(self._effects) < _ATOM_BYTES * effects:
-            self._effects = ctypes.create_string_buffer(_ATOM_BYTES * effects)
+        if len(self._effects) < _NAME_BYTES * effects:
+            self._effects = ctypes.create_string_buffer(_NAME_BYTES * effects)
         count = self._lib.apply_operator(operator, self._effects)
-        start = ctypes.addressof(self._effects)
-        return [
-            ctypes.string_at(start + _ATOM_BYTES * index).decode()
-            for index in range(count)
-        ]
+        return _names(self._effects, count)
 
     def atoms(self) -> list[str]:
-        """Names of the atoms of the current state, one per variable (slow: quadratic
-        inside the library).
+        """Names of the atoms of the current state, one per variable.
+
+        Slow: quadratic inside the library.
         """
         size = self._lib.get_state_size()
-        buffer = ctypes.create_string_buffer(_ATOM_BYTES * size)
+        buffer = ctypes.create_string_buffer(_NAME_BYTES * size)
         self._lib.get_state(buffer)
-        start = ctypes.addressof(buffer)
-        return [
-            ctypes.string_at(start + _ATOM_BYTES * index).decode()
-            for index in range(size)
-        ]
+        return _names(buffer, size)
 
     def _grow(self, capacity: int) -> None:
         self._capacity = capacity
         self._operators = (Operator * capacity)()
         self._ids = memoryview(self._operators).cast("B").cast("i")
+
+
+def _names(buffer: "ctypes.Array[ctypes.c_char]", count: int) -> list[str]:
+    start = ctypes.addressof(buffer)
+    return [
+        ctypes.string_at(start + _NAME_BYTES * index).decode() for index in range(count)
+    ]
 
 
 def borrow() -> Planner:
@@ -112,9 +131,7 @@ def give_back(planner: Planner) -> None:
 
 @lru_cache(maxsize=1)
 def has_snapshots() -> bool:
-    """Whether the installed library can number and restore states, as the fast engine
-    needs.
-    """
+    """Whether the installed library can number and restore states."""
     planner = borrow()
     give_back(planner)
     return planner.exact
@@ -132,11 +149,11 @@ def _library_path() -> Path:
 
 
 def _load_copy() -> ctypes.CDLL:
-    """Loads the library from a file of its own, for the loader shares a library between
-    openings of one file.
+    """Loads the library from a file of its own.
 
-    Raises WriteError where the folder of temporary files has no room, EngineError where
-    it or memory does not allow loading.
+    The loader would share a library between openings of one file. Raises WriteError
+    where the folder of temporary files has no room, EngineError where it or memory does
+    not allow loading.
     """
     content = _loadable_part(_library_path())
     place = Path(tempfile.gettempdir())
@@ -144,36 +161,28 @@ def _load_copy() -> ctypes.CDLL:
         keeping(place, "TMPDIR"),
         tempfile.TemporaryDirectory(prefix="agentcli-planner-", dir=place) as folder,
     ):
-        copy = os.path.join(folder, "libdownward.so")
-        with open(copy, "wb") as file:
-            file.write(content)
+        copy = Path(folder, "libdownward.so")
+        copy.write_bytes(content)
         try:
-            lib = ctypes.CDLL(copy)
+            lib = ctypes.CDLL(os.fspath(copy))
         except OSError as error:
             raise EngineError(
                 f"{error}; where {place} forbids execution, name another folder: "
                 "TMPDIR=DIR; else memory has run out"
             ) from error
-    for name, arguments, result in (
-        ("load_sas", [ctypes.c_char_p], None),
-        ("get_state_id", [], ctypes.c_int),
-        ("set_state_id", [ctypes.c_int], None),
-        ("get_state_size", [], ctypes.c_int),
-        ("get_state", [ctypes.c_void_p], None),
-        ("get_applicable_operators_count", [], ctypes.c_int),
-        ("get_applicable_operators", [ctypes.c_void_p], None),
-        ("apply_operator", [ctypes.c_int, ctypes.c_void_p], ctypes.c_int),
-        ("check_goal", [], ctypes.c_bool),
-    ):
-        function = getattr(lib, name, None)
-        if function is not None:
-            function.argtypes, function.restype = arguments, result
+    for name, (arguments, result) in _FUNCTIONS.items():
+        # Older libraries lack those that number states.
+        if hasattr(lib, name):
+            function = getattr(lib, name)
+            function.argtypes = arguments
+            function.restype = result
     return lib
 
 
 def _loadable_part(path: Path) -> bytes:
-    """The bytes of a 64-bit little-endian ELF file up to the end of its last loadable
-    segment; all of any other file.
+    """The bytes of a 64-bit little-endian ELF file up to its last loadable segment's end.
+
+    All bytes of any other file.
     """
     with path.open("rb") as file:
         head = file.read(64)
@@ -184,10 +193,8 @@ def _loadable_part(path: Path) -> bytes:
         file.seek(offset)
         table = file.read(size * count)
         end = 0
-        for index in range(count):
-            kind, _, start, _, _, length = struct.unpack_from(
-                "<IIQQQQ", table, index * size
-            )
+        for at in range(0, size * count, size):
+            kind, _, start, _, _, length = struct.unpack_from("<IIQQQQ", table, at)
             if kind == 1:
                 end = max(end, start + length)
         file.seek(0)

@@ -1,7 +1,6 @@
-"""The text grammar compiled into closures: text = render(table, facts, entities in
-scope).
+"""The text grammar compiled into closures: text = render(table, facts, entities).
 
-TextWorld derives a text by copying and re-parsing symbols; here each rule is compiled
+TextWorld derives a text by copying and re-parsing symbols. Here each rule is compiled
 once per scope (the placeholders that are bound when it is reached) and serves all games
 with that grammar. What a scope binds is known beforehand, so an entity is a position in
 a tuple. Expressions are compiled from Python's syntax tree, never evaluated as code.
@@ -9,7 +8,7 @@ a tuple. Expressions are compiled from Python's syntax tree, never evaluated as 
 
 import ast
 from collections.abc import Callable, Iterable
-from functools import reduce
+from typing import NamedTuple
 
 from agentcli.environments.alfworld.fast.facts import (
     Entities,
@@ -38,6 +37,15 @@ Search = Callable[[FactTable, int, Entities], list[Entities]]
 _LIST_RULES = ("list_empty", "list_separator", "list_last_separator")
 
 
+class Phrases(NamedTuple):
+    """The texts of an action over one scope."""
+
+    command: Render
+    feedback: Render
+    used: tuple[int, ...]
+    """Places of the parameters that the command depends on."""
+
+
 class Renderer:
     """All texts of one grammar over one type hierarchy."""
 
@@ -45,40 +53,34 @@ class Renderer:
         self.grammar = grammar
         self.hierarchy = hierarchy
         self.queries = grammar.queries()
-        self._asks = {
+        self._predicates = {
             name: self._asked(action.command)
             for name, action in grammar.actions.items()
         }
+        """Action -> what its command asks for."""
         self._rules: dict[tuple[str, Scope], Render] = {}
-        self._actions: dict[
-            tuple[str, Scope], tuple[Render, Render, tuple[int, ...]]
-        ] = {}
+        self._phrases: dict[tuple[str, Scope], Phrases] = {}
 
-    def action(self, name: str, scope: Scope) -> tuple[Render, Render, tuple[int, ...]]:
-        """(command, feedback, places of the parameters that the command depends on) of
-        an action.
-        """
-        found = self._actions.get((name, scope))
-        if found is None:
+    def action(self, name: str, scope: Scope) -> Phrases:
+        """The texts of an action with these parameters."""
+        phrases = self._phrases.get((name, scope))
+        if phrases is None:
             action = self.grammar.actions[name]
-            command, feedback = (
-                self.text(action.command, scope),
-                self.text(action.feedback, scope),
+            phrases = Phrases(
+                command=self.text(action.command, scope),
+                feedback=self.text(action.feedback, scope),
+                used=self._used(action.command, scope),
             )
-            found = self._actions[name, scope] = (
-                command,
-                feedback,
-                self._uses(action.command, scope),
-            )
-        return found
+            self._phrases[name, scope] = phrases
+        return phrases
 
     def varying(self, changed: Iterable[str]) -> set[str]:
-        """Actions whose command asks for predicates that `changed` names, so that its
-        text may change.
-        """
+        """Actions whose command asks for predicates that `changed` names."""
         touched = {form for name in changed for form in (name, f"not_{name}")}
         return {
-            name for name, asks in self._asks.items() if not touched.isdisjoint(asks)
+            name
+            for name, predicates in self._predicates.items()
+            if not touched.isdisjoint(predicates)
         }
 
     def text(self, symbols: tuple[Symbol, ...], scope: Scope) -> Render:
@@ -91,70 +93,66 @@ class Renderer:
         )
 
     def rules(self, name: str, scope: Scope) -> Render:
-        """The first applicable rule of `name`; compiled when first rendered, for rules
-        may refer to themselves.
+        """The first applicable rule of `name`.
 
         Raises EngineError where TextWorld stops too: no such rule, or none that
         applies.
         """
         compiled = self._rules.get((name, scope))
         if compiled is None:
-
+            # Rules may refer to themselves, so one is compiled when first rendered.
             def late(table: FactTable, facts: int, entities: Entities) -> str:
                 if self._rules[name, scope] is late:
                     self._rules[name, scope] = self._choice(name, scope)
                 return self._rules[name, scope](table, facts, entities)
 
-            compiled = self._rules[name, scope] = late
+            compiled = late
+            self._rules[name, scope] = late
         return compiled
 
     def _asked(self, symbols: tuple[Symbol, ...]) -> set[str]:
         """Predicates that a text can depend on."""
-        found: set[str] = set()
-        waiting, seen = list(symbols), set()
+        predicates: set[str] = set()
+        waiting = list(symbols)
+        entered = set()
         while waiting:
             symbol = waiting.pop()
             if isinstance(symbol, Enumeration):
                 waiting += [symbol.each, *map(Rules, _LIST_RULES)]
             elif isinstance(symbol, Each):
-                found.update(atom[0] for atom in symbol.query)
+                predicates.update(atom[0] for atom in symbol.query)
                 waiting.append(symbol.body)
-            elif isinstance(symbol, Rules) and symbol.name not in seen:
-                seen.add(symbol.name)
+            elif isinstance(symbol, Rules) and symbol.name not in entered:
+                entered.add(symbol.name)
                 for rule in self.grammar.rules.get(symbol.name, ()):
-                    found.update(atom[0] for atom in rule.condition)
+                    predicates.update(atom[0] for atom in rule.condition)
                     waiting += rule.body
-        return found
+        return predicates
 
-    def _uses(self, symbols: tuple[Symbol, ...], scope: Scope) -> tuple[int, ...]:
-        """Positions in the scope that a text can depend on; all of them where it goes
-        through rules.
-        """
+    def _used(self, symbols: tuple[Symbol, ...], scope: Scope) -> tuple[int, ...]:
+        """Positions in the scope that a text can depend on."""
         names: set[str] = set()
         for symbol in symbols:
-            if isinstance(symbol, Enumeration) and not all(
-                map(self._constant, _LIST_RULES)
-            ):
-                return tuple(range(len(scope)))
-            each = symbol.each if isinstance(symbol, Enumeration) else symbol
+            each = symbol
+            plain = True
+            if isinstance(symbol, Enumeration):
+                each = symbol.each
+                plain = all(map(self._is_constant, _LIST_RULES))
             value = each.body if isinstance(each, Each) else each
-            if isinstance(value, Rules):
+            # What a rule depends on is not worked out: it may be all.
+            if not plain or isinstance(value, Rules):
                 return tuple(range(len(scope)))
             if isinstance(each, Each):
-                names.update(
-                    name for _, placeholders in each.query for name, _ in placeholders
-                )
+                for _, placeholders in each.query:
+                    names.update(name for name, _ in placeholders)
             if isinstance(value, Value):
-                names.update(
-                    node.id
-                    for node in ast.walk(_parsed(value.expression))
-                    if isinstance(node, ast.Name)
-                )
+                nodes = ast.walk(_parsed(value.expression))
+                names.update(node.id for node in nodes if isinstance(node, ast.Name))
         return tuple(
             position for position, (name, _) in enumerate(scope) if name in names
         )
 
-    def _constant(self, name: str) -> bool:
+    def _is_constant(self, name: str) -> bool:
         rules = self.grammar.rules.get(name, ())
         return all(isinstance(symbol, Text) for rule in rules for symbol in rule.body)
 
@@ -162,10 +160,10 @@ class Renderer:
         rules = self.grammar.rules.get(name)
         if not rules:
             raise EngineError(f"the game's grammar has no rule {name!r}")
-        options = [
-            (self._search(rule.condition, scope)[0], self.text(rule.body, scope))
-            for rule in rules
-        ]
+        options = []
+        for rule in rules:
+            condition, _ = self._search(rule.condition, scope)
+            options.append((condition, self.text(rule.body, scope)))
         if not rules[0].condition:
             return options[0][1]
 
@@ -194,7 +192,7 @@ class Renderer:
         search, inner = self._search(symbol.query, scope)
         body = self._symbol(symbol.body, inner)
         return lambda table, facts, entities: "".join(
-            [body(table, facts, found) for found in search(table, facts, entities)]
+            [body(table, facts, answer) for answer in search(table, facts, entities)]
         )
 
     def _enumeration(self, symbol: Enumeration, scope: Scope) -> Render:
@@ -203,56 +201,53 @@ class Renderer:
         empty, between, last = (self.rules(name, scope) for name in _LIST_RULES)
 
         def enumerate_(table: FactTable, facts: int, entities: Entities) -> str:
-            words = [
-                body(table, facts, found) for found in search(table, facts, entities)
-            ]
-            if len(words) > 1:
-                head = between(table, facts, entities).join(words[:-1])
-                return head + last(table, facts, entities) + words[-1]
-            return words[0] if words else empty(table, facts, entities)
+            answers = search(table, facts, entities)
+            words = [body(table, facts, answer) for answer in answers]
+            if not words:
+                return empty(table, facts, entities)
+            if len(words) == 1:
+                return words[0]
+            head = between(table, facts, entities).join(words[:-1])
+            return head + last(table, facts, entities) + words[-1]
 
         return enumerate_
 
     def _search(self, query: tuple[Atom, ...], scope: Scope) -> tuple[Search, Scope]:
-        """A query as a function, and the scope of its answers. Distinct placeholders
-        are distinct entities.
+        """A query as a function, and the scope of its answers.
+
+        Distinct placeholders are distinct entities.
         """
         patterns = []
         for predicate, placeholders in query:
             bound = len(scope)
-            scope += tuple(
-                dict.fromkeys(
-                    placeholder
-                    for placeholder in placeholders
-                    if placeholder not in scope
-                )
-            )
+            for placeholder in placeholders:
+                if placeholder not in scope:
+                    scope = (*scope, placeholder)
             names = [scope.index(placeholder) for placeholder in placeholders]
-            patterns.append(
-                Pattern(
-                    predicate, tuple(kind for _, kind in placeholders), names, bound
-                )
-            )
+            types = tuple(kind for _, kind in placeholders)
+            patterns.append(Pattern(predicate, types, names, bound))
         hierarchy = self.hierarchy
 
         def search(table: FactTable, facts: int, entities: Entities) -> list[Entities]:
             answers = [entities]
             for pattern in patterns:
-                signatures = table.index(pattern, hierarchy)
-                found = []
+                index = table.index(pattern, hierarchy)
+                extended = []
                 for answer in answers:
                     known = pattern.known(answer)
-                    for groups in signatures:
+                    for groups in index:
                         group = groups.get(known)
-                        for new in group.among(facts) if group is not None else ():
+                        if group is None:
+                            continue
+                        for new in group.among(facts):
                             for thing in new:
                                 if thing in answer:
                                     break
                             else:
-                                found.append(answer + new)
-                if not found:
-                    return found
-                answers = found
+                                extended.append(answer + new)
+                answers = extended
+                if not answers:
+                    break
             return answers
 
         return search, scope
@@ -268,48 +263,52 @@ _ATTRIBUTES: dict[str, Callable[[FactTable, int], str]] = {
 
 
 def _expression(text: str, scope: Scope) -> Render:
-    """Compiles entity names, their attributes, strings, +, `and` and `or`. Raises
-    EngineError for anything else.
+    """Compiles entity names, their attributes, strings, +, `and` and `or`.
+
+    Raises EngineError for anything else.
     """
     slots = {name: position for position, (name, _) in enumerate(scope)}
 
     def build(node: ast.expr) -> Render:
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            words = node.value
-            return lambda table, facts, entities: words
-        if isinstance(node, ast.Name) and node.id in slots:
-            slot = slots[node.id]
-            return lambda table, facts, entities: table.names[entities[slot]]
-        if (
-            isinstance(node, ast.Attribute)
-            and isinstance(node.value, ast.Name)
-            and node.value.id in slots
-        ):
-            place, attribute = slots[node.value.id], _ATTRIBUTES.get(node.attr)
-            if attribute:
-                return lambda table, facts, entities: attribute(table, entities[place])
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            left, right = build(node.left), build(node.right)
-            return lambda table, facts, entities: (
-                left(table, facts, entities) + right(table, facts, entities)
-            )
-        if isinstance(node, ast.BoolOp):
-            parts = [build(value) for value in node.values]
-            if isinstance(node.op, ast.Or):
-                return lambda *scope: reduce(
-                    lambda found, part: found or part(*scope),
-                    parts[1:],
-                    parts[0](*scope),
+        match node:
+            case ast.Constant(value=str(words)):
+                return lambda table, facts, entities: words
+            case ast.Name(id=name) if name in slots:
+                slot = slots[name]
+                return lambda table, facts, entities: table.names[entities[slot]]
+            case ast.Attribute(value=ast.Name(id=name), attr=attribute) if (
+                name in slots and attribute in _ATTRIBUTES
+            ):
+                slot = slots[name]
+                read = _ATTRIBUTES[attribute]
+                return lambda table, facts, entities: read(table, entities[slot])
+            case ast.BinOp(left=first, op=ast.Add(), right=second):
+                left = build(first)
+                right = build(second)
+                return lambda table, facts, entities: (
+                    left(table, facts, entities) + right(table, facts, entities)
                 )
-            return lambda *scope: reduce(
-                lambda found, part: found and part(*scope), parts[1:], parts[0](*scope)
-            )
+            case ast.BoolOp(op=operator, values=values):
+                return _first(isinstance(operator, ast.Or), [*map(build, values)])
         raise EngineError(
             f"the fast engine cannot compile {text!r} of the game's grammar; set "
             "engine: stock"
         )
 
     return build(_parsed(text))
+
+
+def _first(wanted: bool, parts: list[Render]) -> Render:
+    """The first text that is (not) empty as Python's `or` (`and`) has it, else the last."""
+
+    def choose(table: FactTable, facts: int, entities: Entities) -> str:
+        for part in parts:
+            text = part(table, facts, entities)
+            if bool(text) == wanted:
+                break
+        return text
+
+    return choose
 
 
 def _parsed(expression: str) -> ast.expr:

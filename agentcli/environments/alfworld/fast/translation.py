@@ -1,5 +1,4 @@
-"""One PDDL problem translated for the planner, as plain data that can be kept on disk
-(see translator).
+"""One PDDL problem translated for the planner, as plain data that lies on disk.
 
 The planner needs numbers only, so in what it loads the names of atoms and operators are
 cut short; they are kept here in a form that decodes fast.
@@ -14,8 +13,9 @@ Scope = tuple[tuple[str, str], ...]
 
 
 class Signature(msgspec.Struct, array_like=True, frozen=True):
-    """All atoms of one predicate over one tuple of types. Atoms are numbered through
-    all signatures.
+    """All atoms of one predicate over one tuple of types.
+
+    Atoms are numbered through all signatures.
     """
 
     predicate: str
@@ -28,12 +28,10 @@ class Signature(msgspec.Struct, array_like=True, frozen=True):
 
     def atoms(self) -> list[tuple[int, ...]]:
         """Each atom's arguments as entity indices."""
+        if not self.types:
+            return [()] * self.count
         flat = iter(memoryview(self.arguments).cast("H").tolist())
-        return (
-            list(zip(*[flat] * len(self.types), strict=True))
-            if self.types
-            else [()] * self.count
-        )
+        return list(zip(*[flat] * len(self.types), strict=True))
 
 
 class Parameters(msgspec.Struct, array_like=True, frozen=True):

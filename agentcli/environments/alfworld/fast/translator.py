@@ -22,11 +22,10 @@ from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import FactTable, numbers
 from agentcli.environments.alfworld.fast.translation import (
     Parameters,
-    Scope,
     Signature,
     Translation,
 )
-from agentcli.environments.alfworld.names import display_names
+from agentcli.environments.alfworld.names import display_names, unmangle
 from agentcli.errors import DataError, EngineError
 
 _ATOM = re.compile(r"(Negated)?Atom ([^(]+)\((.*)\)")
@@ -35,23 +34,26 @@ Ground = tuple[str, tuple[str, ...]]
 
 
 def load_translation(domain: str, problem: str, cache: Cache) -> Translation:
-    """The translation of a problem; translated where the cache does not have it. Raises
-    DataError for PDDL that the planner's translator refuses.
+    """The translation of a problem; translated where the cache does not have it.
+
+    Raises DataError for PDDL that the planner's translator refuses.
     """
     return cache.get(Translation, (domain, problem), lambda: translate(domain, problem))
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """The translator overwrites sys.argv, and spends a third of its time in the garbage
-    collector.
+    """Keeps sys.argv, and holds back the garbage collector.
+
+    The translator overwrites the one and spends a third of its time in the other.
     """
-    argv, collecting = sys.argv, gc.isenabled()
+    arguments = sys.argv
+    collecting = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        sys.argv = argv
+        sys.argv = arguments
         if collecting:
             gc.enable()
 
@@ -63,6 +65,7 @@ def translate(domain: str, problem: str) -> Translation:
     with undisturbed():
         try:
             task, sas = fast_downward.pddl2sas(domain, problem)
+        # The translator ends the process for some faults, and raises anything for others.
         except (Exception, SystemExit) as error:
             raise DataError(
                 "pddl_problem: the planner's translator refuses it "
@@ -80,88 +83,85 @@ class _Builder:
         self.type_of = {thing.name: thing.type_name for thing in task.objects}
         self.entities = sorted(self.type_of)
         self.index = {name: position for position, name in enumerate(self.entities)}
+        self.parameters = {action.name: _parameters(action) for action in task.actions}
+        self.position = {name: number for number, name in enumerate(self.parameters)}
         self.operators: list[str] = []
         self.most_effects = 0
 
     def build(self) -> Translation:
         given = {atom for atom in map(_initial, self.task.init) if atom}
-        starts = [
-            position
-            for position, line in enumerate(self.lines)
-            if line == "begin_variable"
-        ]
-        changing = {_parse(self.lines[start + 4])[0] for start in starts}
-        if any(
-            name not in self.index for _, arguments in changing for name in arguments
-        ):
-            raise DataError(
-                "pddl_problem: the planner sees at once that the goal holds already "
-                "or never can; no game"
-            )
+        variables = self._starts("begin_variable")
+        changing = {self._atom(start + 4)[0] for start in variables}
+        self._refuse_trivial(changing)
         signatures = self._signatures(given | changing)
-        atoms = [
-            (group.predicate, tuple(self.entities[thing] for thing in arguments))
-            for group in signatures
-            for arguments in group.atoms()
-        ]
-        number = {atom: position for position, atom in enumerate(atoms)}
-        schemas = {action.name: action for action in self.task.actions}
-        for start in starts:
-            self._shorten_variable(start, number)
-        self._shorten_operators(
-            {
-                name: (k, _parameters(action))
-                for k, (name, action) in enumerate(schemas.items())
-            }
-        )
+        atoms = []
+        for signature in signatures:
+            for things in signature.atoms():
+                names = tuple(self.entities[thing] for thing in things)
+                atoms.append((signature.predicate, names))
+        number_of = {atom: number for number, atom in enumerate(atoms)}
+        for start in variables:
+            self._shorten_variable(start, number_of)
+        for start in self._starts("begin_operator"):
+            self._shorten_operator(start)
         sas = "\n".join(self.lines).encode()
-        initial = {number[atom] for atom in given} | _true_at_start(sas)
+        initial = {number_of[atom] for atom in given} | _true_at_start(sas)
+        visible = {name for number in initial for name in atoms[number][1]}
         translation = Translation(
             sas=sas,
             entities=self.entities,
             types=[self.type_of[name] for name in self.entities],
-            displays=self._displays(
-                {name for position in initial for name in atoms[position][1]}
-            ),
-            hierarchy=list(
-                {
-                    kind.name: tuple(kind.supertype_names)
-                    for kind in reversed(self.task.types)
-                }.items()
-            )[::-1],
+            displays=self._displays(visible),
+            hierarchy=self._hierarchy(),
             signatures=signatures,
-            changing=_bits({number[atom] for atom in changing}),
+            changing=_bits({number_of[atom] for atom in changing}),
             initial=_bits(initial),
-            actions=[
-                Parameters(name, _parameters(action))
-                for name, action in schemas.items()
-            ],
+            actions=[Parameters(*schema) for schema in self.parameters.items()],
             operators="\n".join(self.operators),
             most_effects=self.most_effects,
             physics=statekey.physics(self.task),
         )
         return _with_marks(translation)
 
-    def _signatures(self, atoms: set[Ground]) -> list[Signature]:
-        groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, ...]]] = defaultdict(
-            list
-        )
-        for predicate, arguments in sorted(atoms):
-            types = tuple(self.type_of[name] for name in arguments)
-            groups[predicate, types].append(
-                tuple(self.index[name] for name in arguments)
-            )
-        return [
-            Signature(
-                predicate,
-                types,
-                array("H", [thing for atom in atoms for thing in atom]).tobytes(),
-                len(atoms),
-            )
-            for (predicate, types), atoms in sorted(groups.items())
-        ]
+    def _starts(self, heading: str) -> list[int]:
+        """Numbers of the lines with which a kind of section begins."""
+        return [number for number, line in enumerate(self.lines) if line == heading]
 
-    def _shorten_variable(self, start: int, number: dict[Ground, int]) -> None:
+    def _atom(self, number: int) -> tuple[Ground, bool]:
+        """The atom on a line as the translator writes it, and whether it is negated."""
+        text = self.lines[number]
+        match = _ATOM.fullmatch(text)
+        if match is None:
+            raise DataError(
+                f"pddl_problem: the planner has a fact {text!r} that is no atom"
+            )
+        negated, predicate, arguments = match.groups()
+        things = tuple(filter(None, arguments.split(", ")))
+        return (predicate, things), negated is not None
+
+    def _refuse_trivial(self, changing: set[Ground]) -> None:
+        """Raises DataError where the translator has put a constant for the goal."""
+        for _, things in changing:
+            if not self.index.keys() >= set(things):
+                raise DataError(
+                    "pddl_problem: the planner sees at once that the goal holds "
+                    "already or never can; no game"
+                )
+
+    def _signatures(self, atoms: set[Ground]) -> list[Signature]:
+        groups: dict[Ground, list[list[int]]] = defaultdict(list)
+        for predicate, things in sorted(atoms):
+            types = tuple(self.type_of[name] for name in things)
+            groups[predicate, types].append([self.index[name] for name in things])
+        signatures = []
+        for (predicate, types), rows in sorted(groups.items()):
+            arguments = array("H", [thing for row in rows for thing in row])
+            signatures.append(
+                Signature(predicate, types, arguments.tobytes(), len(rows))
+            )
+        return signatures
+
+    def _shorten_variable(self, start: int, number_of: dict[Ground, int]) -> None:
         """Names both values of a two-valued variable by the number of its atom."""
         if self.lines[start + 3] != "2":
             raise DataError(
@@ -169,78 +169,65 @@ class _Builder:
                 "are not TextWorld's"
             )
         for line in (start + 4, start + 5):
-            atom, negated = _parse(self.lines[line])
-            self.lines[line] = f"{'n' if negated else 'a'}{number[atom]}"
+            atom, negated = self._atom(line)
+            sign = "n" if negated else "a"
+            self.lines[line] = f"{sign}{number_of[atom]}"
 
-    def _shorten_operators(self, schemas: dict[str, tuple[int, Scope]]) -> None:
-        """Takes the names out of the operators and counts their effects."""
-        for start, line in enumerate(self.lines):
-            if line == "begin_operator":
-                name, *arguments = self.lines[start + 1].split()
-                position, parameters = schemas[name]
-                for argument, (_, kind) in zip(arguments, parameters, strict=False):
-                    if self.type_of[argument] != kind:
-                        raise EngineError(
-                            f"action {name!r} takes subtypes of {kind!r}; play this "
-                            "game with engine: stock"
-                        )
-                self.operators.append(
-                    " ".join(
-                        map(
-                            str, (position, *(self.index[thing] for thing in arguments))
-                        )
-                    )
+    def _shorten_operator(self, start: int) -> None:
+        """Takes the names out of an operator and counts its effects."""
+        name, *things = self.lines[start + 1].split()
+        # An action's inner variables come after the parameters that its name shows.
+        for thing, (_, kind) in zip(things, self.parameters[name], strict=False):
+            if self.type_of[thing] != kind:
+                raise EngineError(
+                    f"action {name!r} takes subtypes of {kind!r}; play this "
+                    "game with engine: stock"
                 )
-                self.lines[start + 1] = "o"
-                effects = start + 3 + int(self.lines[start + 2])
-                self.most_effects = max(self.most_effects, int(self.lines[effects]))
+        numbers = [self.position[name], *(self.index[thing] for thing in things)]
+        self.operators.append(" ".join(map(str, numbers)))
+        self.lines[start + 1] = "o"
+        effects = start + 3 + int(self.lines[start + 2])
+        self.most_effects = max(self.most_effects, int(self.lines[effects]))
 
-    def _displays(self, shown: set[str]) -> list[str]:
-        """alfworld's names: numbered where the PDDL name has parts, else the name and a
-        blank.
-        """
-        numbered = display_names([name for name in shown if "_bar_" in name])
-        return [numbered.get(name, f"{_unmangled(name)} ") for name in self.entities]
+    def _displays(self, visible: set[str]) -> list[str]:
+        """alfworld's names: numbered where the PDDL name has parts, else with a blank."""
+        words = display_names([name for name in visible if "_bar_" in name])
+        return [words.get(name, f"{unmangle(name)} ") for name in self.entities]
+
+    def _hierarchy(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Types and their supertypes. Of several definitions the first counts."""
+        supertypes: dict[str, tuple[str, ...]] = {}
+        for kind in reversed(self.task.types):
+            supertypes[kind.name] = tuple(kind.supertype_names)
+        return list(reversed(supertypes.items()))
 
 
 def _with_marks(translation: Translation) -> Translation:
     """Adds what state keys need of every loaded game."""
     table = FactTable(translation, sentence="")
-    shared = statekey.crowded(
-        table.listed(table.initial & table.block("receptacleatlocation"))
-    )
-    loose = table.changing & table.block("inreceptacle")
-    seen = {number for number in numbers(loose) if table.fact(number)[2] in shared}
+    placed = table.listed(table.initial & table.block("receptacleatlocation"))
+    shared = statekey.crowded(placed)
+    inside = table.changing & table.block("inreceptacle")
+    loose = {number for number in numbers(inside) if table.fact(number)[2] in shared}
     at_start = table.initial & table.changing
-    marks = {
-        name: table.mark(at_start & table.block(name))
-        for name in sorted({s.predicate for s in table.signatures})
-    }
-    return msgspec.structs.replace(translation, loose=_bits(seen), marks=marks)
+    predicates = sorted({signature.predicate for signature in table.signatures})
+    return msgspec.structs.replace(
+        translation,
+        loose=_bits(loose),
+        marks={name: table.mark(at_start & table.block(name)) for name in predicates},
+    )
 
 
 def _initial(statement: Any) -> Ground | None:
-    """What TextWorld makes a fact of a line of (:init)."""
+    """The fact that TextWorld makes of a line of (:init), if any."""
     if hasattr(statement, "predicate"):
-        return (
-            None
-            if statement.predicate == "="
-            else (statement.predicate, tuple(statement.args))
-        )
+        if statement.predicate == "=":
+            return None
+        return statement.predicate, tuple(statement.args)
     value = str(statement.expression.value)
     if statement.fluent.symbol == "total-cost" or value.isdigit():
         return None
     return value, tuple(statement.fluent.args)
-
-
-def _parse(text: str) -> tuple[Ground, bool]:
-    """An atom as the translator writes it, and whether it is negated."""
-    match = _ATOM.fullmatch(text)
-    if match is None:
-        raise DataError(
-            f"pddl_problem: the planner has a fact {text!r} that that is no atom"
-        )
-    return (match[2], tuple(filter(None, match[3].split(", ")))), match[1] is not None
 
 
 def _true_at_start(sas: bytes) -> set[int]:
@@ -252,7 +239,7 @@ def _true_at_start(sas: bytes) -> set[int]:
     return {int(name[1:]) for name in names if name[0] == "a"}
 
 
-def _parameters(action: Any) -> Scope:
+def _parameters(action: Any) -> tuple[tuple[str, str], ...]:
     return tuple(
         (parameter.name.strip("?"), parameter.type_name)
         for parameter in action.parameters
@@ -262,14 +249,3 @@ def _parameters(action: Any) -> Scope:
 def _bits(numbers: set[int]) -> bytes:
     value = sum(1 << number for number in numbers)
     return value.to_bytes(value.bit_length() // 8 + 1, "little")
-
-
-def _unmangled(name: str) -> str:
-    for code, character in (
-        ("_minus_", "-"),
-        ("_plus_", "+"),
-        ("_dot_", "."),
-        ("_comma_", ","),
-    ):
-        name = name.replace(code, character)
-    return name

@@ -1,13 +1,9 @@
-"""A whole decision in 50 to 60 words, for policies too small to read the papers'
-prompt.
+"""A whole decision in 50 to 60 words, for policies too small for the papers' prompt.
 
-The same information, drawn from the agent's own observations, the task sentence and
-what is admissible now: the task; what was done; where relevant things were seen; the
-last step; what is seen now; where the agent is and what it holds; places to go to: new,
-old, and old ones that are shut; what else can be done here. Articles go, entities stay
-whole ("fridge 1" is one token of a tiny tokenizer), and look, inventory, help, examine
-and slice are left out. So are takes of things that the task does not ask for: `now`
-names them.
+The information is the same, drawn from the agent's own observations, the task sentence
+and what is admissible now. Articles go; entities stay whole ("fridge 1" is one token of
+a tiny tokenizer). Look, inventory, help, examine and slice are left out, and so are
+takes of things that the task does not ask for: `now` names them.
 """
 
 from functools import lru_cache
@@ -24,108 +20,95 @@ from agentcli.environments.protocol import Context
 
 HIDDEN = ("go to ", "examine ", "slice ", "look", "inventory", "help")
 """Beginnings of actions that are not listed as local ones."""
-FOUND = 3
+SIGHTINGS = 3
 """At most so many sightings of relevant things."""
 
 
 def compact(context: Context) -> str:
-    """One line per kind of information, words separated by blanks; lines that would be
-    empty are left out.
-    """
+    """One line per kind of information; lines that would be empty are left out."""
     goal = goal_of(context)
     known = know(context)
-    targets = [
-        action[6:] for action in context.admissible if action.startswith("go to ")
-    ]
-    lines = [
-        (
-            "task",
-            context.instruction.rstrip(".").lower().removeprefix("your task is to: "),
-        ),
-        ("did", " ".join(f"{verb} {thing}" for verb, thing in known.done)),
-        ("found", _found(known, goal)),
-        ("last", _last(context, goal)),
-        ("now", _brief(context.observations[-1])),
-        ("at", f"{known.at or 'middle'} hold {known.holding or 'nothing'}"),
-        ("new", " ".join(place for place in targets if place not in known.visited)),
-        (
-            "old",
-            " ".join(
-                place
-                for place in targets
-                if place in known.visited and place not in known.shut
-            ),
-        ),
-        (
-            "shut",
-            " ".join(
-                place
-                for place in targets
-                if place in known.visited and place in known.shut
-            ),
-        ),
-        ("can", _local(context.admissible, goal)),
-    ]
-    return "\n".join(f"{label} {text}" for label, text in lines if text)
+    sentence = context.instruction.rstrip(".").lower()
+    new = []
+    old = []
+    shut = []
+    for action in context.admissible:
+        if action.startswith("go to "):
+            place = action.removeprefix("go to ")
+            if place not in known.visited:
+                new.append(place)
+            elif place in known.shut:
+                shut.append(place)
+            else:
+                old.append(place)
+    lines = {
+        "task": sentence.removeprefix("your task is to: "),
+        "did": " ".join(f"{verb} {thing}" for verb, thing in known.done),
+        "found": _sightings(known, goal),
+        "last": _last(context, goal),
+        "now": _brief(context.observations[-1]),
+        "at": f"{known.at or 'middle'} hold {known.holding or 'nothing'}",
+        "new": " ".join(new),
+        "old": " ".join(old),
+        "shut": " ".join(shut),
+        "can": _local(context.admissible, goal),
+    }
+    return "\n".join(f"{label} {text}" for label, text in lines.items() if text)
 
 
-def _found(known: Knowledge, goal: Goal) -> str:
-    """Where the task's objects and lamp were last seen; what already lies in a goal
-    receptacle first.
-    """
-    kinds = (
-        (goal.object, goal.place)
-        if goal.kind == "look_at_obj_in_light"
-        else (goal.object,)
-    )
-    sightings = [sighting for kind in kinds for sighting in known.holds(kind)]
+def _sightings(known: Knowledge, goal: Goal) -> str:
+    """Where the task's objects and lamp were last seen."""
+    sightings = known.sightings(goal.object)
+    if goal.kind == "look_at_obj_in_light":
+        sightings += known.sightings(goal.place)
+    # What already lies in a goal receptacle comes first.
     sightings.sort(key=lambda sighting: type_of(sighting[1]) != goal.place)
-    return " ".join(f"{thing} {place}" for thing, place in sightings[:FOUND])
+    return " ".join(f"{thing} {place}" for thing, place in sightings[:SIGHTINGS])
 
 
 def _last(context: Context, goal: Goal) -> str:
-    """The step before: what was observed (only relevant things of a list) > what was
-    done.
-    """
+    """The step before: what was observed (only relevant things of a list) > the action."""
     if not context.actions:
         return ""
-    return (
-        f"{_brief(context.observations[-2], goal)} > {context.actions[-1] or 'nothing'}"
-    )
+    before = _brief(context.observations[-2], goal)
+    return f"{before} > {context.actions[-1] or 'nothing'}"
 
 
 def _local(admissible: tuple[str, ...], goal: Goal) -> str:
-    shown = [action for action in admissible if not action.startswith(HIDDEN)]
-    return " , ".join(
-        action
-        for action in shown
-        if not action.startswith("take ") or action.startswith(f"take {goal.object} ")
-    )
+    actions = []
+    for action in admissible:
+        useless = action.startswith("take ") and not action.startswith(
+            f"take {goal.object} "
+        )
+        if not useless and not action.startswith(HIDDEN):
+            actions.append(action)
+    return " , ".join(actions)
 
 
 @lru_cache(maxsize=65536)
 def _brief(text: str, goal: Goal | None = None) -> str:
-    """One observation without articles: `countertop 1 has apple 1 mug 2`. With a goal,
-    only its things are listed.
+    """One observation without articles: `countertop 1 has apple 1 mug 2`.
+
+    With a goal, only its things are listed.
     """
-    said = []
-    for event, place, things in parse(text):
-        if event in ("room", "facing", "arrive"):
-            continue
+    events = parse(text)
+    phrases = []
+    for event, place, things in events:
         if event == "see":
-            relevant = (
-                things
-                if goal is None
-                else [t for t in things if type_of(t) in (goal.object, goal.place)]
-            )
-            rest = "other" if things else "empty"
-            said.append(
-                f"{place} has {' '.join(relevant)}" if relevant else f"{place} {rest}"
-            )
+            phrases.append(f"{place} {_contents(things, goal)}")
         elif event == "closed":
-            said.append(f"{place} closed")
+            phrases.append(f"{place} closed")
         elif event == "idle":
-            said.append("nothing happens")
-        elif event != "open":
-            said.append(" ".join([event, *things]))
-    return " ".join(said) or ("start" if parse(text) else "other")
+            phrases.append("nothing happens")
+        elif event not in ("room", "facing", "arrive", "open"):
+            phrases.append(" ".join([event, *things]))
+    return " ".join(phrases) or ("start" if events else "other")
+
+
+def _contents(things: tuple[str, ...], goal: Goal | None) -> str:
+    if not things:
+        return "empty"
+    if goal:
+        kinds = (goal.object, goal.place)
+        things = tuple(thing for thing in things if type_of(thing) in kinds)
+    return f"has {' '.join(things)}" if things else "other"

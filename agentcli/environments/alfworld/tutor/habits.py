@@ -1,16 +1,15 @@
-"""What is wrong with the searching expert on purpose. It is imitated: the headroom that
-reinforcement learning has to close.
+"""The faults that the searching expert has on purpose.
+
+It is imitated: they are the headroom that reinforcement learning has to close.
 """
 
 import random
 from functools import lru_cache
-from typing import Annotated
 
 import msgspec
 
 from agentcli.records.files import derive_seed
-
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+from agentcli.records.settings import Share
 
 
 class Habits(msgspec.Struct, kw_only=True, frozen=True):

@@ -1,5 +1,4 @@
-"""What an agent knows from its own past: the texts it saw, parsed and folded into one
-picture of the room.
+"""The agent's picture of the room: the texts it saw, parsed and folded into one.
 
 Both the searching expert and the compact prompt read this picture and nothing else of
 the game. The patterns are those of the text grammar alfred.twl2. A single text is
@@ -12,65 +11,56 @@ from functools import lru_cache
 import msgspec
 
 from agentcli.environments.alfworld.goal import Goal, goal_of_task, parse_instruction
+from agentcli.environments.alfworld.names import type_of
 from agentcli.environments.protocol import Context
 from agentcli.errors import DataError
 
 Event = tuple[str, str, tuple[str, ...]]
-"""(what happened, the receptacle or tool it concerns or "", the objects it concerns).
-"""
+"""(what happened, the receptacle or tool it concerns or "", the objects it concerns)."""
 
 _ENTITY = re.compile(r"[a-z]+ \d+")
 _LISTED = re.compile(r"\ban? ([a-z]+ \d+)")
-_THING = r"([a-z]+ \d+)"
-_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (event, re.compile(pattern))
-    for event, pattern in (
-        ("room", r"Looking quickly around you, you see (?P<list>[^.]*)\."),
-        ("facing", r"You are facing the (?P<list>[^.]*)\. Next to it"),
-        ("arrive", rf"You arrive at (?P<place>{_THING})\."),
-        (
-            "see",
-            rf"(?:On the |The )(?P<place>{_THING})(?: is open\. In it)?, you see (?P<list>[^.]*)\.",
-        ),
-        ("closed", rf"The (?P<place>{_THING}) is closed\."),
-        ("open", rf"You open the (?P<place>{_THING})\."),
-        ("close", rf"You close the (?P<place>{_THING})\."),
-        ("take", rf"You pick up the (?P<list>{_THING}) from the (?P<place>{_THING})\."),
-        (
-            "put",
-            rf"You (?:move|put) the (?P<list>{_THING}) (?:to|in/on) the (?P<place>{_THING})\.",
-        ),
-        ("clean", rf"You clean the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
-        ("heat", rf"You heat the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
-        ("cool", rf"You cool the (?P<list>{_THING}) using the (?P<place>{_THING})\."),
-        ("use", rf"You turn on the (?P<list>{_THING})\."),
-        ("carry", r"You are carrying: (?P<list>[^.]*)\."),
-        ("empty", r"You are not carrying anything\."),
-        ("idle", r"Nothing happens\."),
-    )
-)
+_PLACE = r"(?P<place>[a-z]+ \d+)"
+_OBJECT = r"(?P<list>[a-z]+ \d+)"
+_LIST = r"(?P<list>[^.]*)"
+_PATTERNS = {
+    "room": rf"Looking quickly around you, you see {_LIST}\.",
+    "facing": rf"You are facing the {_LIST}\. Next to it",
+    "arrive": rf"You arrive at {_PLACE}\.",
+    "see": rf"(?:On the |The ){_PLACE}(?: is open\. In it)?, you see {_LIST}\.",
+    "closed": rf"The {_PLACE} is closed\.",
+    "open": rf"You open the {_PLACE}\.",
+    "close": rf"You close the {_PLACE}\.",
+    "take": rf"You pick up the {_OBJECT} from the {_PLACE}\.",
+    "put": rf"You (?:move|put) the {_OBJECT} (?:to|in/on) the {_PLACE}\.",
+    "clean": rf"You clean the {_OBJECT} using the {_PLACE}\.",
+    "heat": rf"You heat the {_OBJECT} using the {_PLACE}\.",
+    "cool": rf"You cool the {_OBJECT} using the {_PLACE}\.",
+    "use": rf"You turn on the {_OBJECT}\.",
+    "carry": rf"You are carrying: {_LIST}\.",
+    "empty": r"You are not carrying anything\.",
+    "idle": r"Nothing happens\.",
+}
+_COMPILED = {event: re.compile(pattern) for event, pattern in _PATTERNS.items()}
 
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> tuple[Event, ...]:
-    """The events one observation reports, in the order of the patterns above; empty for
-    a text that says nothing new.
+    """The events one observation reports, in the order of the patterns above.
+
+    Empty for a text that says nothing new.
     """
-    found: list[Event] = []
-    for event, pattern in _PATTERNS:
+    events = []
+    for event, pattern in _COMPILED.items():
         match = pattern.search(text)
         if match:
             groups = match.groupdict()
             words = groups.get("list") or ""
-            things = (_ENTITY if event == "facing" else _LISTED).findall(words)
-            found.append(
-                (
-                    event,
-                    groups.get("place") or "",
-                    tuple(things or _ENTITY.findall(words)),
-                )
-            )
-    return tuple(found)
+            # Only what one faces is listed without articles: "the drawer 1, and shelf 2".
+            things = [] if event == "facing" else _LISTED.findall(words)
+            things = things or _ENTITY.findall(words)
+            events.append((event, groups.get("place") or "", tuple(things)))
+    return tuple(events)
 
 
 class Knowledge(msgspec.Struct):
@@ -82,7 +72,7 @@ class Knowledge(msgspec.Struct):
     """The receptacle last arrived at; "" in the middle of the room."""
     visited: dict[str, int] = msgspec.field(default_factory=dict)
     """Receptacle -> number of the step after which the agent last arrived there."""
-    seen: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    contents: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
     """Receptacle -> what lies in it, as last seen and since changed by the agent."""
     shut: set[str] = msgspec.field(default_factory=set)
     """Receptacles known to be closed."""
@@ -95,12 +85,12 @@ class Knowledge(msgspec.Struct):
     """
 
     def learn(self, step: int, text: str) -> None:
-        """Take in one observation."""
+        """Takes in one observation."""
         for event, place, things in parse(text):
             if place:
                 self.places.setdefault(place)
             if event == "see":
-                self.seen[place] = things
+                self.contents[place] = things
                 self.shut.discard(place)
             elif event == "arrive":
                 self.at = place
@@ -111,50 +101,51 @@ class Knowledge(msgspec.Struct):
                 self._carry(event, place, things[0])
             elif event in ("clean", "heat", "cool", "use"):
                 self._treat(event, things[0])
-            elif event == "room":
+            elif event in ("room", "facing"):
                 self.places.update(dict.fromkeys(things))
-            elif event == "facing":
-                self.places.update(dict.fromkeys(things))
-                self.at = self.at if self.at in things else things[0]
+                # Several places may share a viewing point: facing them all, the agent
+                # is still at the one it went to.
+                if event == "facing" and self.at not in things:
+                    self.at = things[0]
             elif event in ("carry", "empty"):
                 self.holding = things[0] if things else ""
 
     def _carry(self, event: str, place: str, thing: str) -> None:
-        rest = tuple(name for name in self.seen.get(place, ()) if name != thing)
+        there = self.contents.get(place, ())
+        others = tuple(name for name in there if name != thing)
         if event == "take":
             self.holding = thing
-            self.seen[place] = rest
+            self.contents[place] = others
             self.moved.pop(thing, None)
         else:
             self.holding = ""
-            self.seen[place] = (*rest, thing)
+            self.contents[place] = (*others, thing)
             self.moved[thing] = place
 
     def _treat(self, verb: str, thing: str) -> None:
+        # What is heated is no longer cool, and the other way round.
         undone = {"heat": "cool", "cool": "heat"}.get(verb, "")
         self.done.pop((undone, thing), None)
         self.done[verb, thing] = None
 
-    def holds(self, kind: str) -> list[tuple[str, str]]:
+    def sightings(self, kind: str) -> list[tuple[str, str]]:
         """(object, receptacle) of every known object of a type, in the order of sight."""
         return [
             (thing, place)
-            for place, things in self.seen.items()
+            for place, things in self.contents.items()
             for thing in things
-            if thing.rsplit(" ", 1)[0] == kind
+            if type_of(thing) == kind
         ]
 
 
 def know(context: Context) -> Knowledge:
-    """Everything the agent's own observations tell, plus the places that are admissible
-    to go to.
-    """
+    """Everything the agent's observations tell, and the places it may go to now."""
     known = Knowledge()
     for step, text in enumerate(context.observations):
         known.learn(step, text)
     for action in context.admissible:
         if action.startswith("go to "):
-            known.places.setdefault(action[6:])
+            known.places.setdefault(action.removeprefix("go to "))
     return known
 
 

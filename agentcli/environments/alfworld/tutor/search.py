@@ -1,17 +1,14 @@
-"""The expert that searches: it knows only what it has seen, like the agent that shall
-learn from it.
+"""The expert that searches: it knows only what it has seen, like its pupil.
 
 It visits the receptacles where the object may lie, in an order drawn by the seed, opens
 closed ones, takes, treats and places. Every move is a pure function of the agent's
 past, the seed and the habits, so it can go on from any point of an episode, also from
-one that somebody else spoiled. Its habits are what is wrong with it on purpose:
-forgetting the tool step or the second object, passing by closed receptacles. Its words
-are few and regular, because tiny models learn them.
+one that somebody else spoiled. Its words are few and regular, because tiny models learn
+them.
 """
 
 from functools import lru_cache
 
-from agentcli.environments.alfworld.goal import Goal
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
 from agentcli.environments.alfworld.tutor.habits import Habits, chance
@@ -21,18 +18,21 @@ from agentcli.records.files import derive_seed
 
 
 def search(context: Context, seed: int, habits: Habits) -> Advice:
-    """The next move. Raises DataError when neither the task sentence nor its name says
-    what is wanted.
+    """The next move.
+
+    Raises DataError when neither the task sentence nor its name says what is wanted.
     """
     return _Searcher(context, seed, habits).move()
 
 
 @lru_cache
-def _fits() -> dict[str, frozenset[str]]:
-    return {
-        place.lower(): frozenset(thing.lower() for thing in things)
+def _pairs() -> frozenset[tuple[str, str]]:
+    """(object type, receptacle type) that fit, as the texts spell them."""
+    return frozenset(
+        (thing.lower(), place.lower())
         for place, things in fits().items()
-    }
+        for thing in things
+    )
 
 
 @lru_cache(maxsize=65536)
@@ -44,218 +44,190 @@ class _Searcher:
     """One decision: what is known, and what follows from it."""
 
     def __init__(self, context: Context, seed: int, habits: Habits) -> None:
-        self.goal: Goal = goal_of(context)
+        self.goal = goal_of(context)
         self.known = know(context)
-        self.admissible = dict.fromkeys(context.admissible)
-        self.order = {
-            action: position for position, action in enumerate(context.admissible)
-        }
+        self.order = {action: index for index, action in enumerate(context.admissible)}
+        """Action that is admissible -> its place among them."""
         self.seed = seed
         self.overlook = habits.overlook
         self.forgets = chance(seed, "forget") < habits.forget
         self.wanders = chance(seed, "wander") < habits.wander
+        self.tool = None if self.forgets else self.goal.tool
 
     def move(self) -> Advice:
+        """The next move, by what is in hand."""
         held = self.known.holding
-        if held and type_of(held) == self.goal.object:
-            return (
-                self._light()
-                if self.goal.kind == "look_at_obj_in_light"
-                else self._deliver(held)
-            )
-        if held:
+        if held and type_of(held) != self.goal.object:
             return self._put_down(held)
-        if self._finished():
+        if held and self.goal.kind == "look_at_obj_in_light":
+            return self._light()
+        if held:
+            return self._deliver(held)
+        if self._is_finished():
             return Advice("think", FINISHED, "look")
         return self._fetch() or self._explore(self.goal.object)
 
-    def _finished(self) -> bool:
-        """All is in place as far as this expert cares (the game ends by itself when it
-        really is).
+    def _is_finished(self) -> bool:
+        """Whether all is in place as far as this expert cares.
+
+        The game ends by itself when it really is.
         """
-        wanted = 1 if self.forgets else self.goal.count
-        if self.goal.count == 1 and (self.goal.treatment is None or not self.forgets):
+        # An expert that forgets nothing has one object right only when the game has
+        # ended.
+        if self.goal.count == 1 and self.tool is self.goal.tool:
             return False
+        wanted = 1 if self.forgets else self.goal.count
         placed = [
             place
             for thing, place in self.known.moved.items()
-            if self._at_goal(thing, place)
+            if self._is_at_goal(thing, place)
         ]
         return any(placed.count(place) >= wanted for place in placed)
 
-    def _at_goal(self, thing: str, place: str) -> bool:
-        """Whether it lies where it may stay; two objects must share one receptacle."""
+    def _is_at_goal(self, thing: str, place: str) -> bool:
+        """Whether it lies where it may stay."""
         if type_of(thing) != self.goal.object or type_of(place) != self.goal.place:
             return False
-        return self.goal.count == 1 or place == self._choose(
-            self._places(self.goal.place)
-        )
+        # Two objects must share one receptacle.
+        return self.goal.count == 1 or place == self._choose(self.goal.place)
 
-    def _treated(self, thing: str) -> bool:
-        tool = self.goal.treatment
-        return tool is None or self.forgets or (tool[0], thing) in self.known.done
+    def _is_treated(self, thing: str) -> bool:
+        return self.tool is None or (self.tool.verb, thing) in self.known.done
+
+    def _is_right(self, thing: str, place: str) -> bool:
+        return self._is_at_goal(thing, place) and self._is_treated(thing)
+
+    def _listed(self, *beginnings: str) -> list[str]:
+        """The admissible actions that begin so."""
+        return [action for action in self.order if action.startswith(beginnings)]
 
     def _fetch(self) -> Advice | None:
-        """Get an object that was seen and is not yet where it belongs."""
+        """Takes an object that was seen and is not yet where it belongs."""
         say = f"take {self.goal.object}"
-        for action in self.admissible:
-            if action.startswith(f"take {self.goal.object} "):
-                thing, place = action.removeprefix("take ").split(" from ")
-                if not (self._at_goal(thing, place) and self._treated(thing)):
-                    return Advice("think", say, action)
-        for thing, place in self.known.holds(self.goal.object):
-            if not (self._at_goal(thing, place) and self._treated(thing)):
+        for action in self._listed(f"{say} "):
+            thing, place = action.removeprefix("take ").split(" from ")
+            if not self._is_right(thing, place):
+                return Advice("think", say, action)
+        for thing, place in self.known.sightings(self.goal.object):
+            if not self._is_right(thing, place):
                 return Advice("think", say, self._reach(place))
         return None
 
     def _deliver(self, held: str) -> Advice:
-        tool = self.goal.treatment
-        if tool and not self._treated(held):
-            say = f"{tool[0]} {self.goal.object}"
-            for action in self.admissible:
-                if action.startswith(f"{tool[0]} {held} with "):
-                    return Advice("think", say, action)
-            return Advice(
-                "think", say, self._reach(self._choose(self._places(tool[1])))
-            )
-        place = self._choose(self._places(self.goal.place))
-        say = f"put {self.goal.object}"
-        return Advice("think", say, self._put(held, place) or self._reach(place))
+        """Treats what is held where that is due, then brings it to the goal."""
+        if self.tool and not self._is_treated(held):
+            say = f"{self.tool.verb} {self.goal.object}"
+            actions = self._listed(f"{self.tool.verb} {held} with ")
+            place = self._choose(self.tool.receptacle.lower())
+        else:
+            say = f"put {self.goal.object}"
+            place = self._choose(self.goal.place)
+            puts = (f"move {held} to {place}", f"put {held} in/on {place}")
+            actions = [action for action in puts if action in self.order]
+        return Advice("think", say, actions[0] if actions else self._reach(place))
 
     def _light(self) -> Advice:
+        """Switches on a lamp, the object in hand."""
         lamp = self.goal.place
-        for action in self.admissible:
-            if action.startswith(f"use {lamp} "):
-                return Advice("think", f"use {lamp}", action)
-        for _, place in self.known.holds(lamp):
-            return Advice("think", f"use {lamp}", self._reach(place))
+        say = f"use {lamp}"
+        for action in self._listed(f"{say} "):
+            return Advice("think", say, action)
+        for _, place in self.known.sightings(lamp):
+            return Advice("think", say, self._reach(place))
         return self._explore(lamp)
 
     def _put_down(self, held: str) -> Advice:
-        """Get rid of an object that is not wanted: here if it fits here, else where it
-        would.
-        """
-        say = f"drop {type_of(held)}"
-        for action in self.admissible:
-            if action.startswith((f"move {held} to ", f"put {held} in/on ")):
-                return Advice("think", say, action)
+        """Gets rid of what is not wanted: here if it fits here, else where it would."""
+        kind = type_of(held)
+        say = f"drop {kind}"
+        for action in self._listed(f"move {held} to ", f"put {held} in/on "):
+            return Advice("think", say, action)
         homes = [
-            place
-            for place in self.known.places
-            if type_of(held) in _fits().get(type_of(place), ())
+            place for place in self.known.places if (kind, type_of(place)) in _pairs()
         ]
-        homes.sort(
-            key=lambda place: (place in self.known.shut, _rank(self.seed, place))
-        )
-        return Advice("think", say, self._reach(homes[0]) if homes else "look")
+        if not homes:
+            return Advice("think", say, "look")
+        home = min(homes, key=self._ease)
+        return Advice("think", say, self._reach(home))
 
-    def _put(self, held: str, place: str) -> str | None:
-        actions = (f"move {held} to {place}", f"put {held} in/on {place}")
-        return next((action for action in actions if action in self.admissible), None)
+    def _ease(self, place: str) -> tuple[bool, int]:
+        return place in self.known.shut, _rank(self.seed, place)
 
-    def _places(self, kind: str) -> list[str]:
-        return [place for place in self.known.places if type_of(place) == kind]
+    def _choose(self, kind: str) -> str:
+        """One receptacle of a type, "" if none is known.
 
-    def _choose(self, places: list[str]) -> str:
-        """Of several alike: the one that holds most of what is wanted, then where the
-        agent stands, then by the seed.
+        The one that holds most of what is wanted, then where the agent stands, then by
+        the seed.
         """
-        held = [place for _, place in self.known.holds(self.goal.object)]
-        return min(
-            places,
-            key=lambda place: (
-                -held.count(place),
-                place != self.known.at,
-                _rank(self.seed, place),
-            ),
-            default="",
-        )
+        holders = [place for _, place in self.known.sightings(self.goal.object)]
+
+        def preference(place: str) -> tuple[int, bool, int]:
+            away = place != self.known.at
+            return -holders.count(place), away, _rank(self.seed, place)
+
+        places = (place for place in self.known.places if type_of(place) == kind)
+        return min(places, key=preference, default="")
 
     def _reach(self, place: str) -> str:
-        """The next action towards using `place`: go there, open it; leave first where
-        its viewing point is shared.
-        """
-        if f"open {place}" in self.admissible:
-            return f"open {place}"
-        if f"go to {place}" in self.admissible:
-            return f"go to {place}"
-        return self._away(place)
+        """The next action towards using `place`: open it, or go there."""
+        for action in (f"open {place}", f"go to {place}"):
+            if action in self.order:
+                return action
+        # It is right here, but under another place that shares its viewing point. After
+        # a step away, going there is admissible.
+        return self._away()
 
-    def _away(self, place: str) -> str:
-        ways = [
-            action
-            for action in self.admissible
-            if action.startswith("go to ") and action != f"go to {place}"
-        ]
-        return (
-            min(ways, key=lambda action: (_rank(self.seed, action), action))
-            if ways
-            else "look"
-        )
+    def _away(self) -> str:
+        ways = [(_rank(self.seed, action), action) for action in self._listed("go to ")]
+        return min(ways)[1] if ways else "look"
 
     def _explore(self, what: str) -> Advice:
-        """Look where it was not looked before: here, then where it may lie, then
-        elsewhere, then behind shut doors.
-        """
-        say = f"find {what}"
-        for action in self.admissible:
-            place = action[5:]
-            if (
-                action.startswith("open ")
-                and place not in self.known.seen
-                and not self._overlooks(place)
-            ):
-                return Advice("explore", say, action)
-        seen = self.known.seen
+        """Looks where it has not looked: here, then where it may lie, then elsewhere."""
+        return Advice("explore", f"find {what}", self._next_place(what))
+
+    def _next_place(self, what: str) -> str:
+        for action in self._listed("open "):
+            place = action.removeprefix("open ")
+            if place not in self.known.contents and not self._overlooks(place):
+                return action
+        unseen = [
+            place for place in self.known.places if place not in self.known.contents
+        ]
         new = [
             place
-            for place in self.known.places
-            if place not in self.known.visited and place not in seen
+            for place in unseen
+            if place not in self.known.visited and f"go to {place}" in self.order
         ]
-        new = [place for place in new if f"go to {place}" in self.admissible]
+        # Shut doors that were passed by come last.
         if new:
-            return Advice(
-                "explore",
-                say,
-                f"go to {min(new, key=lambda place: self._promise(what, place))}",
+            return f"go to {min(new, key=lambda place: self._promise(what, place))}"
+        if unseen:
+            return self._reach(
+                min(unseen, key=lambda place: self._promise(what, place))
             )
-        shut = [place for place in self.known.places if place not in seen]
-        if shut:
-            return Advice(
-                "explore",
-                say,
-                self._reach(min(shut, key=lambda place: self._promise(what, place))),
-            )
-        oldest = sorted(self.known.visited, key=lambda place: self.known.visited[place])
-        ways = [
-            f"go to {place}" for place in oldest if f"go to {place}" in self.admissible
-        ]
-        return Advice("explore", say, ways[0] if ways else self._away(""))
+        # Everything was seen, and the object was not: it may have been moved.
+        for place in sorted(self.known.visited, key=self.known.visited.__getitem__):
+            if f"go to {place}" in self.order:
+                return f"go to {place}"
+        return self._away()
 
     def _promise(self, what: str, place: str) -> tuple[bool, int]:
-        """Sorts places where it may lie first, by the seed; the goal itself late, for
-        things that belong there lie elsewhere.
-        """
-        late = what == self.goal.object and type_of(place) == self.goal.place
-        lies = what == "desklamp" or what in _fits().get(type_of(place), ())
-        return late or not lies, self._place(place)
-
-    def _place(self, place: str) -> int:
-        """Its place in the order of visits: one drawn by the seed for an expert that
-        wanders, else that of the commands.
-        """
-        return (
-            _rank(self.seed, place)
-            if self.wanders
-            else self.order.get(f"go to {place}", -1)
-        )
+        """Sorts places where it may lie first, then by the order of visits."""
+        kind = type_of(place)
+        # The goal itself comes late: things that belong there lie elsewhere.
+        late = what == self.goal.object and kind == self.goal.place
+        fits_there = what == "desklamp" or (what, kind) in _pairs()
+        unlikely = late or not fits_there
+        if self.wanders:
+            return unlikely, _rank(self.seed, place)
+        return unlikely, self.order.get(f"go to {place}", -1)
 
     def _overlooks(self, place: str) -> bool:
-        everywhere = all(
-            place in self.known.visited or place in self.known.seen
-            for place in self.known.places
-        )
-        return (
-            not everywhere
-            and derive_seed("overlook", self.seed, place) < self.overlook * 2.0**64
-        )
+        """Whether a closed receptacle is passed by while there are places to visit."""
+        known = self.known
+        if all(
+            name in known.visited or name in known.contents for name in known.places
+        ):
+            return False
+        draw = derive_seed("overlook", self.seed, place)
+        return draw < self.overlook * 2.0**64

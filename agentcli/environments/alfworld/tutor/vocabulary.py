@@ -1,5 +1,4 @@
-"""The entity names that games can show, so that a tiny tokenizer can hold each as one
-token.
+"""The entity names that games can show, for a tiny tokenizer that has a token for each.
 
 For generated games the set is closed over the rooms in force: as many receptacles of a
 type as the fullest room has, and as many objects of a type as the generator may place.
@@ -29,37 +28,34 @@ _DECLARED = re.compile(r"^\s*(\w+_bar_\w+) - (?:object|receptacle)\s*$", re.MULT
 
 
 def entities(options: AlfworldOptions, data: Path | None) -> list[str]:
-    """All receptacle and object names with their numbers, sorted. `data` names a real
-    data set to read instead.
+    """All receptacle and object names with their numbers, sorted.
+
+    `data` names a real data set to read instead.
     """
-    return list(_of_data(data) if data else _of_rooms(options))
+    return sorted(_of_data(data) if data else _of_rooms(options))
 
 
-def _of_rooms(options: AlfworldOptions) -> tuple[str, ...]:
+def _of_rooms(options: AlfworldOptions) -> set[str]:
     most: Counter[str] = Counter()
-    for scene in {
-        scene for split in OFFICIAL_GAMES for scene in scenes(options, split)
-    }:
-        here = room(scene)
-        most |= Counter(here.types)
-        most |= Counter(dict.fromkeys(here.objects, options.distractor_instances + 1))
-        most |= Counter({"DeskLamp": int(here.lamp)})
-    return tuple(
-        sorted(
-            f"{kind.lower()} {number}"
-            for kind, count in most.items()
-            for number in range(1, count + 1)
-        )
-    )
+    for split in OFFICIAL_GAMES:
+        for scene in scenes(options, split):
+            here = room(scene)
+            instances = options.distractor_instances + 1
+            most |= Counter(here.types)
+            most |= Counter(dict.fromkeys(here.objects, instances))
+            most |= Counter({"DeskLamp": int(here.lamp)})
+    names = set()
+    for kind, count in most.items():
+        names |= {f"{kind.lower()} {number}" for number in range(1, count + 1)}
+    return names
 
 
 @lru_cache(maxsize=4)
-def _of_data(data: Path) -> tuple[str, ...]:
-    found: set[str] = set()
+def _of_data(data: Path) -> set[str]:
+    names: set[str] = set()
     for split in OFFICIAL_GAMES:
-        for identifier in dataset.list_games(data, split):
-            problem = _PROBLEM.decode(
-                (data / dataset.LAYOUT / identifier / "game.tw-pddl").read_bytes()
-            ).pddl_problem
-            found.update(display_names(_DECLARED.findall(problem)).values())
-    return tuple(sorted(found))
+        for task_id in dataset.list_games(data, split):
+            content = dataset.game_file(data, task_id).read_bytes()
+            problem = _PROBLEM.decode(content).pddl_problem
+            names.update(display_names(_DECLARED.findall(problem)).values())
+    return names

@@ -1,0 +1,141 @@
+"""Sokoban in text: push every box onto a target.
+
+Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a target and
+-1 for one that leaves it, +10 for the last one.
+"""
+
+from agentcli.environments.options import read_options
+from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
+from agentcli.environments.sokoban import tutor
+from agentcli.environments.sokoban.levels import SPLITS, SokobanOptions, draw_level
+from agentcli.environments.sokoban.rules import (
+    MOVES,
+    Pieces,
+    draw,
+    is_solved,
+    moved,
+    possible,
+    solve,
+)
+from agentcli.errors import DataError, EngineError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+INSTRUCTION = (
+    "Push every box onto a target. Boxes can be pushed, one at a time, and never "
+    "pulled. # is a wall, _ floor, O a target, X a box, √ a box on a target, P you, "
+    "S you on a target."
+)
+
+Moment = tuple[Pieces, bool, float]
+"""A position, and how it was reached: whether by an accepted action, for what reward."""
+
+
+class SokobanEngine:
+    """One level at a time: an Engine that is Forkable and Solvable."""
+
+    def __init__(self, options: SokobanOptions) -> None:
+        self._options = options
+
+    def start(self, task: Task) -> Start:
+        """Opens a task. Raises DataError for a task of other options."""
+        prefix, split, index = task.id.split("/")
+        if prefix != self._options.digest():
+            raise DataError(
+                f"task {task.id}: these environment.options make "
+                f"{self._options.digest()}; use those of its panel"
+            )
+        self._room, self._position = draw_level(self._options, split, int(index))
+        return Start(instruction=INSTRUCTION, observation=self._observe(True, 0.0))
+
+    def step(self, action: str) -> Observation:
+        """Moves the player, and the box before it.
+
+        An action that is none, or moves nothing, is not accepted.
+        """
+        before = self._position
+        command = action.strip().lower()
+        if command in MOVES:
+            self._position = moved(self._room, before, command)
+        return self._observe(self._position is not before, self._reward(before))
+
+    def snapshot(self) -> Moment:
+        """The position, and how it was reached."""
+        return self._position, *self._reached
+
+    def restore(self, snapshot: Moment) -> Observation:
+        """Puts player and boxes back."""
+        self._position, accepted, reward = snapshot
+        return self._observe(accepted, reward)
+
+    def plan(self) -> list[str]:
+        """The fewest actions from here. Raises EngineError when a box is stuck."""
+        solution = solve(self._room, self._position)
+        if solution is None:
+            raise EngineError("no plan wins from here: a box is stuck")
+        return list(solution)
+
+    def _reward(self, before: Pieces) -> float:
+        targets = self._room.targets
+        gained = len(self._position.boxes & targets) - len(before.boxes & targets)
+        return round(-0.1 + gained + 10.0 * is_solved(self._room, self._position), 1)
+
+    def _observe(self, accepted: bool, reward: float) -> Observation:
+        self._reached = accepted, reward
+        grid = draw(self._room, self._position)
+        return Observation(
+            text=grid,
+            actions=possible(self._room, self._position),
+            state=grid,
+            accepted=accepted,
+            reward=reward,
+            end="success" if is_solved(self._room, self._position) else None,
+        )
+
+
+class SokobanWorld:
+    """The World and its Tutor."""
+
+    card = Card(
+        name="sokoban",
+        role="You are an expert at the puzzle game Sokoban.",
+        splits=tuple(SPLITS),
+        evaluation_split="test",
+        best_reward=None,
+    )
+    habits = tutor.SokobanHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = read_options(settings.options, SokobanOptions)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The levels of a split; none is drawn before it is played."""
+        if split not in SPLITS:
+            raise UsageError(f"--split {split}: sokoban has {', '.join(SPLITS)}")
+        options = self.options
+        return [
+            Task(
+                id=f"{options.digest()}/{split}/{index}",
+                world=self.card.name,
+                split=split,
+                kind=f"{options.boxes} boxes",
+                attributes={"size": str(options.size), "boxes": str(options.boxes)},
+            )
+            for index in range(getattr(options.levels, split))
+        ]
+
+    def engine(self) -> SokobanEngine:
+        """A new engine."""
+        return SokobanEngine(self.options)
+
+    def compact(self, context: Context) -> str:
+        """Where boxes and targets lie (see tutor.py)."""
+        return tutor.compact(context)
+
+    def vocabulary(self) -> list[str]:
+        """Directions with their lengths, as whole tokens."""
+        return tutor.vocabulary(self.options.size)
+
+    def next(self, context: Context, seed: int, habits: tutor.SokobanHabits) -> Advice:
+        """The plan's next action (see tutor.py)."""
+        return tutor.advise(context, seed, habits)
