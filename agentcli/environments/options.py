@@ -32,7 +32,9 @@ def refusal_of(error: msgspec.ValidationError) -> UsageError:
 
 
 def _refuse_unknown(
-    options: Mapping[str, Any], kind: type[msgspec.Struct], place: str
+    options: Mapping[str, Any],
+    kind: type[msgspec.Struct],
+    place: str,
 ) -> None:
     types = {field.name: field.type for field in msgspec.structs.fields(kind)}
     for name, value in options.items():

@@ -1,4 +1,4 @@
-"""What every world has, and what a world may have besides.
+"""The seam to worlds: what each one has, and what it may have besides.
 
 A World has a card, tasks and engines. An Engine plays one task at a time inside a
 worker process, so nothing here needs to be thread-safe. That is all a new world must
@@ -18,7 +18,13 @@ where it is missing:
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    Protocol,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -46,8 +52,8 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     """
     canonical: str | None = None
     """The papers' state f(s) (002 B.1), for credit: what the agent sees, with what it
-    cannot see but must know (what it holds, what was done to things). It merges on
-    purpose what looks the same. None: the world has no other than `state`.
+    cannot see but must know (what it holds, what was done to things). It merges states
+    that look the same, on purpose. None: the world has no other than `state`.
     """
     accepted: bool = True
     """The engine's verdict on the action that led here. False: the action was not
@@ -112,8 +118,9 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Engine(Protocol):
-    """One live game, in a worker process. Any exception becomes an errored leaf with
-    its message.
+    """One live game, in a worker process.
+
+    Any exception becomes an errored leaf with its message.
     """
 
     def start(self, task: Task) -> Start:
@@ -130,17 +137,17 @@ class Forkable(Protocol):
     """An engine that copies its state exactly and cheaply."""
 
     def snapshot(self) -> Any:
-        """A copy of the present state, for this engine object and this task; None where
-        it has none and must be replayed.
+        """A copy of the present state, for this engine object and this task.
+
+        None where it has none and must be replayed.
         """
         ...
 
     def restore(self, snapshot: Any) -> Observation:
-        """Makes a snapshot's state the present one, and gives the observation that had
-        led there.
+        """Makes a snapshot's state the present one.
 
-        What the engine can tell again, it tells as things are now: the pool refuses a
-        copy in which anything differs.
+        Gives the observation that had led there. What the engine can tell again, it
+        tells as things are now: the pool refuses a copy in which anything differs.
         """
         ...
 
@@ -150,8 +157,9 @@ class Solvable(Protocol):
     """An engine that can compute how to win."""
 
     def plan(self) -> list[str]:
-        """Actions that win from the present state, computed from the true state. Raises
-        EngineError when there are none.
+        """Actions that win from the present state, computed from the true state.
+
+        Raises EngineError when there are none.
         """
         ...
 
@@ -166,8 +174,10 @@ class Closable(Protocol):
 
 
 class World(Protocol):
-    """A family of tasks. It is made from EnvironmentSettings, is cheap, and imports no
-    engine until `engine()`.
+    """A family of tasks.
+
+    It is made from EnvironmentSettings, is cheap, and imports no engine until
+    `engine()`.
     """
 
     @property
@@ -206,14 +216,16 @@ class Advice(NamedTuple):
 
 @runtime_checkable
 class Tutor(Protocol):
-    """A world that can teach a policy from scratch, which knows neither the world's
-    words nor how to act.
+    """A world that can teach a policy from scratch.
+
+    Such a policy knows neither the world's words nor how to act.
     """
 
     @property
     def habits(self) -> type[msgspec.Struct]:
-        """Settings of what is wrong with its searching expert on purpose: each is a
-        field of `demos` too.
+        """Settings of the faults that its searching expert has on purpose.
+
+        Each is a field of `demos` too.
         """
         ...
 
@@ -225,9 +237,15 @@ class Tutor(Protocol):
         """Entity names that a tiny tokenizer must hold as whole tokens, sorted."""
         ...
 
-    def next(self, context: Context, seed: int, habits: Any) -> Advice:
-        """The searching expert's move, from the agent's own past alone. `seed` is the
-        episode's.
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: Any,
+    ) -> Advice:
+        """The searching expert's move, from the agent's own past alone.
+
+        `seed` is the episode's.
         """
         ...
 
@@ -244,14 +262,16 @@ class Requisite(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Inspected(Protocol):
-    """A world that looks for its data on this machine. The class is asked, so no
-    settings are needed.
+    """A world that looks for its data on this machine.
+
+    The class is asked, so no settings are needed.
     """
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """What there is and what to type for the rest. Starts, makes and fetches
-        nothing; raises nothing for what is broken.
+        """What this machine has, and what to type for the rest.
+
+        Starts, makes and fetches nothing; raises nothing for what is broken.
         """
         ...
 
@@ -261,9 +281,14 @@ class Inspected(Protocol):
         ...
 
 
-def tutor_of(world: World, key: str, value: str) -> Tutor:
-    """The world as a tutor, which the setting `key` asks for. Raises UsageError where
-    it is none.
+def tutor_of(
+    world: World,
+    key: str,
+    value: str,
+) -> Tutor:
+    """The world as a tutor, which the setting `key` asks for.
+
+    Raises UsageError where it is none.
     """
     if isinstance(world, Tutor):
         return world
@@ -274,7 +299,9 @@ def tutor_of(world: World, key: str, value: str) -> Tutor:
 
 
 def select(
-    world: World, tasks: Sequence[Task], where: dict[str, list[str]]
+    world: World,
+    tasks: Sequence[Task],
+    where: dict[str, list[str]],
 ) -> list[Task]:
     """Keeps the tasks whose attributes are among those asked for, in their order.
 
@@ -284,12 +311,12 @@ def select(
     kept = []
     for task in tasks:
         attributes = {"kind": task.kind, "split": task.split, **task.attributes}
-        unknown = [name for name in where if name not in attributes]
-        if unknown:
-            raise UsageError(
-                f"--where {unknown[0]}: {world.card.name} has no such attribute; it "
-                f"has {', '.join(attributes)}"
-            )
+        for name in where:
+            if name not in attributes:
+                raise UsageError(
+                    f"--where {name}: {world.card.name} has no such attribute; it "
+                    f"has {', '.join(attributes)}"
+                )
         if all(attributes[name] in values for name, values in where.items()):
             kept.append(task)
     return kept

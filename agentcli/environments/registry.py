@@ -1,5 +1,4 @@
-"""All worlds by name: the built-in ones, those that installed packages add, and any
-class named in full.
+"""All worlds by name: built-in ones, those of installed packages, any class in full.
 
 An installed package adds a world with an entry point in the group
 `agentcli.environments` (name -> "package.module:Class"). A world that is not packaged
@@ -13,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from agentcli.environments.options import refusal_of
 from agentcli.environments.protocol import Engine, World
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings, Settings
@@ -25,7 +25,11 @@ WORLDS = {
 """Name -> "module:Class"."""
 
 REGISTRY = Registry(
-    "agentcli.environments", WORLDS, key="environment.name", what="world", in_full=True
+    "agentcli.environments",
+    WORLDS,
+    key="environment.name",
+    what="world",
+    in_full=True,
 )
 
 
@@ -40,14 +44,24 @@ def make_world(settings: EnvironmentSettings) -> World:
     Raises UsageError for an unknown name and for options that the world's own types
     refuse, MissingError when its dependencies are not installed.
     """
-    name = settings.name
-    place = REGISTRY.place(name)
-    module, _, thing = place.partition(":")
+    kind = _load(settings.name)
     try:
-        world = (
-            _from_file(module, thing) if module.endswith(".py") else REGISTRY.load(name)
-        )
+        world: World = kind(settings)
+    except msgspec.ValidationError as error:
+        raise refusal_of(error) from error
+    return world
+
+
+def _load(name: str) -> Any:
+    """The class that a name stands for. Raises UsageError and MissingError."""
+    place = REGISTRY.place(name)
+    module, _, attribute = place.partition(":")
+    try:
+        if module.endswith(".py"):
+            return _from_file(module, attribute)
+        return REGISTRY.load(name)
     except ImportError as error:
+        # The world's own module is a slip of the pen; another one is to be installed.
         if error.name is not None and f"{module}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"environment.name: {place}: no module {error.name} can be imported"
@@ -55,20 +69,12 @@ def make_world(settings: EnvironmentSettings) -> World:
         raise _missing(name, error, None) from error
     except AttributeError as error:
         raise UsageError(
-            f"environment.name: {place}: {module} has no {thing}"
-        ) from error
-    try:
-        return world(settings)
-    except msgspec.ValidationError as error:
-        what, _, field = str(error).replace("`", "").partition(" - at $")
-        raise UsageError(
-            f"environment.options{field}: {what[0].lower()}{what[1:]}"
+            f"environment.name: {place}: {module} has no {attribute}"
         ) from error
 
 
 def settle(settings: Settings) -> Settings:
-    """The settings with what they leave to the world: its split, its evaluation split
-    and its dialect.
+    """Fills in what the settings leave to the world: its splits and its dialect.
 
     Raises what `make_world` raises.
     """
@@ -88,9 +94,7 @@ def settle(settings: Settings) -> Settings:
 
 
 def _from_file(path: str, name: str) -> Any:
-    """A class of a Python file. Raises UsageError for a file that is not there, and
-    what running it raises.
-    """
+    """A class of a Python file. Raises UsageError, and what running the file raises."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise UsageError(
@@ -102,8 +106,9 @@ def _from_file(path: str, name: str) -> Any:
 
 
 def make_engine(world: World, name: str) -> Engine:
-    """A new engine of the world that `name` made. Raises MissingError when its
-    dependencies are not installed.
+    """A new engine of the world that `name` made.
+
+    Raises MissingError when its dependencies are not installed.
     """
     try:
         return world.engine()
@@ -111,10 +116,12 @@ def make_engine(world: World, name: str) -> Engine:
         raise _missing(name, error, world.card.extra) from error
 
 
-def _missing(name: str, error: ImportError, extra: str | None) -> MissingError:
-    remedy = (
-        f"pip install 'agentcli[{extra}]'"
-        if extra
-        else f"install {error.name or 'what it imports'}"
-    )
+def _missing(
+    name: str,
+    error: ImportError,
+    extra: str | None,
+) -> MissingError:
+    remedy = f"install {error.name or 'what it imports'}"
+    if extra:
+        remedy = f"pip install 'agentcli[{extra}]'"
     return MissingError(f"{name}: {error}; {remedy}")

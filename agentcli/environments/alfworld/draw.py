@@ -122,7 +122,11 @@ def choices(scene: int, kind: str) -> dict[str, tuple[str, ...]]:
     return goals_of
 
 
-def _suits(here: Room, kind: str, tool: Tool | None) -> bool:
+def _suits(
+    here: Room,
+    kind: str,
+    tool: Tool | None,
+) -> bool:
     if ROOM_NAMES[here.kind] not in constants().GOALS_VALID[kind]:
         return False
     if kind == "look_at_obj_in_light":

@@ -7,7 +7,7 @@ one cannot, it refuses and says what to type.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.fast.backend import FastBackend
@@ -21,22 +21,7 @@ from agentcli.records.types import Task
 TASK_IS = "Your task is to:"
 
 
-class Backend(Protocol):
-    """A player of game files. `snapshot` is None where there are none."""
-
-    def load(self, path: Path) -> None: ...
-
-    def reset(self) -> Observation: ...
-
-    def step(self, action: str) -> Observation: ...
-
-    def snapshot(self) -> Any: ...
-
-    def restore(self, snapshot: Any) -> Observation: ...
-
-    def facts(self) -> list[Fact]: ...
-
-    def close(self) -> None: ...
+Backend = FastBackend | StockBackend
 
 
 class AlfworldEngine:

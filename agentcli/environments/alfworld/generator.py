@@ -18,7 +18,12 @@ from pathlib import Path
 import msgspec
 
 from agentcli.environments.alfworld.dataset import game_file
-from agentcli.environments.alfworld.draw import LAMP_STANDS, TOOLS, Name, name_of
+from agentcli.environments.alfworld.draw import (
+    LAMP_STANDS,
+    TOOLS,
+    Name,
+    name_of,
+)
 from agentcli.environments.alfworld.goal import goal_of_task
 from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.environments.alfworld.layouts import (
@@ -59,7 +64,7 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 def arrange(task_id: str, options: AlfworldOptions) -> Scene:
-    """Draws one game: where everything lies, where the agent stands, how it is asked."""
+    """Draws one game: where all lies, where the agent stands, how it is asked."""
     name = name_of(task_id)
     rng = random.Random(derive_seed("alfworld", "game", options.digest(), task_id))
     places = receptacles(name.scene)
@@ -122,7 +127,11 @@ def _scatter(
         things.append(Thing(identifier, kind, where))
 
 
-def _id_near(kind: str, where: Receptacle, rng: random.Random) -> str:
+def _id_near(
+    kind: str,
+    where: Receptacle,
+    rng: random.Random,
+) -> str:
     _, x, _, z, *_ = where.id.split("|")
     near_x = float(x) + rng.uniform(-0.3, 0.3)
     height = rng.uniform(0.1, 1.9)
@@ -162,7 +171,11 @@ def initial_facts(scene: Scene) -> list[Fact]:
     return facts
 
 
-def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
+def _problem(
+    task_id: str,
+    scene: Scene,
+    facts: list[Fact],
+) -> str:
     """The PDDL problem."""
     points = {scene.start, *(place.point for place in scene.receptacles)}
     # The domain names these types whether a room has them or not.
@@ -189,7 +202,9 @@ def _problem(task_id: str, scene: Scene, facts: list[Fact]) -> str:
     name = scene.name
     template = str(goals()[name.kind]["pddl"]).replace("#", "-")
     goal = template.format(
-        obj=name.object, recep=name.receptacle, toggle=name.receptacle
+        obj=name.object,
+        recep=name.receptacle,
+        toggle=name.receptacle,
     )
     lines = [
         f"(define (problem plan_{mangle(task_id.rsplit('/', 1)[-1])})",
@@ -214,10 +229,11 @@ def shown(facts: list[Fact]) -> list[Fact]:
             if word.count("|") >= 3 and not word.startswith("loc|"):
                 mangled.add(mangle(word))
     words = display_names(sorted(mangled))
-    return [
-        (predicate.lower(), *(words.get(mangle(word), word) for word in arguments))
-        for predicate, *arguments in facts
-    ]
+    readable: list[Fact] = []
+    for predicate, *arguments in facts:
+        spelled = [words.get(mangle(word), word) for word in arguments]
+        readable.append((predicate.lower(), *spelled))
+    return readable
 
 
 @lru_cache
@@ -249,7 +265,11 @@ def files(task_id: str, options: AlfworldOptions) -> dict[str, str]:
     }
 
 
-def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
+def make(
+    task_id: str,
+    options: AlfworldOptions,
+    root: Path,
+) -> Path:
     """The game's game.tw-pddl below `root` (see `cache_root`), made if it is not there.
 
     Raises WriteError.
@@ -264,7 +284,11 @@ def make(task_id: str, options: AlfworldOptions, root: Path) -> Path:
     return game
 
 
-def _publish(texts: dict[str, str], folder: Path, root: Path) -> None:
+def _publish(
+    texts: dict[str, str],
+    folder: Path,
+    root: Path,
+) -> None:
     """Writes a whole folder or none of it. Raises WriteError."""
     with keeping(root, CACHE):
         (root / "partial").mkdir(parents=True, exist_ok=True)

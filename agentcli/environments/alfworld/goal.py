@@ -9,7 +9,11 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.environments.alfworld.draw import TOOLS, Tool, name_of
+from agentcli.environments.alfworld.draw import (
+    TOOLS,
+    Tool,
+    name_of,
+)
 from agentcli.errors import DataError
 
 _SENTENCES = {

@@ -174,11 +174,16 @@ def _free(scene: int, places: Iterable[Receptacle]) -> list[Spot]:
     return sorted(spots.difference(place.point[:2] for place in places))
 
 
-def _synthetic(kind: str, spot: Spot, rng: random.Random) -> Receptacle:
+def _synthetic(
+    kind: str,
+    spot: Spot,
+    rng: random.Random,
+) -> Receptacle:
     x, z = spot
     place = f"{x * STEP:+06.2f}|{rng.uniform(0.1, 1.5):+06.2f}|{z * STEP:+06.2f}"
     parent = kind.removesuffix("Basin")
     identifier = f"{parent}|{place}"
+    # The basin of a sink is a part of it.
     if parent != kind:
         identifier += f"|{kind}"
     return Receptacle(identifier, kind, (x, z, rng.randrange(4), 30))

@@ -25,7 +25,7 @@ def unmangle(name: str) -> str:
 
 
 def display_names(mangled: list[str]) -> dict[str, str]:
-    """Gives each receptacle and object of one game the words the agent sees: `cup 1`."""
+    """PDDL name -> the words the agent sees (`cup 1`), for the things of one game."""
     remaining = Counter(map(_kind, mangled))
     words = {}
     for name in sorted(mangled, key=str.lower):

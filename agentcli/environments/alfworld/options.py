@@ -7,7 +7,12 @@ left out of it.
 
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    get_args,
+)
 
 import msgspec
 

@@ -27,14 +27,14 @@ class Situation(msgspec.Struct):
     at: str = ""
     """Where the agent stands."""
     holding: str | None = None
-    where: dict[str, str] = msgspec.field(default_factory=dict)
+    where: dict[str, str] = {}
     """Receptacle -> location. Several may share one."""
-    inside: dict[str, str] = msgspec.field(default_factory=dict)
+    inside: dict[str, str] = {}
     """Object -> receptacle."""
-    closed: set[str] = msgspec.field(default_factory=set)
-    done: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    closed: set[str] = set()
+    done: set[tuple[str, str]] = set()
     """(predicate, object) of what was done to objects."""
-    takes: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    takes: set[tuple[str, str]] = set()
     """(receptacle type, object type) that fit."""
 
     def places(self, kind: str) -> list[str]:
@@ -46,25 +46,27 @@ def situation(facts: Iterable[Fact]) -> Situation:
     """Sorts facts into a Situation; case and blanks around words do not matter."""
     now = Situation()
     opened = set()
-    for fact in facts:
-        predicate, *words = (word.strip().lower() for word in fact)
-        if predicate == "inreceptacle":
-            now.inside[words[0]] = words[1]
-        elif predicate == "receptacleatlocation":
-            now.where[words[0]] = words[1]
-        elif predicate == "cancontain":
-            place, thing = (word.removesuffix("type") for word in words)
-            now.takes.add((place, thing))
-        elif predicate in PROPERTIES:
-            now.done.add((predicate, words[0]))
-        elif predicate == "openable":
-            now.closed.add(words[0])
-        elif predicate == "opened":
-            opened.add(words[0])
-        elif predicate == "atlocation":
-            now.at = words[1]
-        elif predicate == "holds":
-            now.holding = words[1]
+    for predicate, *arguments in facts:
+        words = [word.strip().lower() for word in arguments]
+        first = words[0] if words else ""
+        match predicate.strip().lower():
+            case "inreceptacle":
+                now.inside[first] = words[1]
+            case "receptacleatlocation":
+                now.where[first] = words[1]
+            case "cancontain":
+                place = first.removesuffix("type")
+                now.takes.add((place, words[1].removesuffix("type")))
+            case "openable":
+                now.closed.add(first)
+            case "opened":
+                opened.add(first)
+            case "atlocation":
+                now.at = words[1]
+            case "holds":
+                now.holding = words[1]
+            case name if name in PROPERTIES:
+                now.done.add((name, first))
     now.closed -= opened
     return now
 
@@ -97,7 +99,10 @@ class Walk:
         self.actions.append(f"move {thing} to {place}")
 
     def nearest(
-        self, places: Iterable[str], opening: bool = True, wish: str | None = None
+        self,
+        places: Iterable[str],
+        opening: bool = True,
+        wish: str | None = None,
     ) -> str:
         """The place that costs least to use; ties go to `wish`, then by name.
 
@@ -163,7 +168,11 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     return min(plans, key=len)
 
 
-def _bring(now: Situation, goal: Goal, thing: str) -> list[str]:
+def _bring(
+    now: Situation,
+    goal: Goal,
+    thing: str,
+) -> list[str]:
     """One object, treated where the task says so, to its place."""
     walk = Walk(now)
     tool = goal.tool
@@ -183,7 +192,11 @@ def _bring(now: Situation, goal: Goal, thing: str) -> list[str]:
     return walk.actions
 
 
-def _look(now: Situation, thing: str, lamp: str) -> list[str]:
+def _look(
+    now: Situation,
+    thing: str,
+    lamp: str,
+) -> list[str]:
     """One object in hand before a lamp that was switched."""
     walk = Walk(now)
     if now.holding != thing:
@@ -194,7 +207,11 @@ def _look(now: Situation, thing: str, lamp: str) -> list[str]:
     return walk.actions
 
 
-def _two(now: Situation, goal: Goal, things: list[str]) -> list[list[str]]:
+def _two(
+    now: Situation,
+    goal: Goal,
+    things: list[str],
+) -> list[list[str]]:
     """Two objects into one receptacle: a plan per receptacle and order of fetching."""
     plans = []
     for place in now.places(goal.place):
@@ -210,7 +227,11 @@ def _two(now: Situation, goal: Goal, things: list[str]) -> list[list[str]]:
     return plans
 
 
-def _carry_all(now: Situation, things: Sequence[str], place: str) -> list[str]:
+def _carry_all(
+    now: Situation,
+    things: Sequence[str],
+    place: str,
+) -> list[str]:
     """Objects into one receptacle, in this order."""
     walk = Walk(now)
     if things[0] != now.holding:

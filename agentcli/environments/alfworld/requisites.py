@@ -1,4 +1,4 @@
-"""ALFWorld's games on this machine: the official ones, and those that were generated."""
+"""ALFWorld's games on this machine: the official ones, and the generated ones."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ GENERATE = "agentcli env check alfworld (games are made when first played)"
 
 
 def official_games(environ: Mapping[str, str]) -> Requisite:
-    """The official data set: numbers of playable games, hashes of ids and logic files."""
+    """The official data set: numbers of games, hashes of ids and logic files."""
     named = environ.get("ALFWORLD_DATA")
     if not named:
         return _no_data("ALFWORLD_DATA is not set")
@@ -58,7 +58,12 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
 
 
 def _no_data(reason: str) -> Requisite:
-    return Requisite(name="alfworld data", found=False, detail=reason, get=DOWNLOAD)
+    return Requisite(
+        name="alfworld data",
+        found=False,
+        detail=reason,
+        get=DOWNLOAD,
+    )
 
 
 def generated_games(folder: Path) -> Requisite:
@@ -66,7 +71,12 @@ def generated_games(folder: Path) -> Requisite:
     name = "generated games"
     if not os.path.isdir(folder):
         detail = f"{folder}: none yet"
-        return Requisite(name=name, found=False, detail=detail, get=GENERATE)
+        return Requisite(
+            name=name,
+            found=False,
+            detail=detail,
+            get=GENERATE,
+        )
     files = list(_files(folder))
     games = sum(file.name == "game.tw-pddl" for file in files)
     size = 0
@@ -75,7 +85,11 @@ def generated_games(folder: Path) -> Requisite:
         with contextlib.suppress(FileNotFoundError):
             size += file.lstat().st_size
     detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
-    return Requisite(name=name, found=True, detail=detail)
+    return Requisite(
+        name=name,
+        found=True,
+        detail=detail,
+    )
 
 
 def _files(folder: Path) -> Iterator[Path]:

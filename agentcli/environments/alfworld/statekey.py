@@ -121,7 +121,11 @@ def crowded(facts: Iterable[Fact]) -> frozenset[str]:
     return frozenset(several)
 
 
-def matters(fact: Fact, names: Collection[str], shared: Collection[str]) -> bool:
+def matters(
+    fact: Fact,
+    names: Collection[str],
+    shared: Collection[str],
+) -> bool:
     """Whether a fact belongs in a key, given relevant() and crowded().
 
     The first time something becomes false, TextWorld gains a fact `not_x`. The grammar
@@ -149,9 +153,13 @@ def describe(facts: Iterable[Fact], mark: int) -> str:
 
     `facts` may leave out what is not in READABLE.
     """
-    ordered = sorted(facts)
-    held = [fact[2] for fact in ordered if fact[0] == "holds"]
-    done = [f"{LABELS[fact[0]]} {fact[1]}" for fact in ordered if fact[0] in LABELS]
+    held = []
+    done = []
+    for name, *arguments in sorted(facts):
+        if name == "holds":
+            held.append(arguments[1])
+        elif name in LABELS:
+            done.append(f"{LABELS[name]} {arguments[0]}")
     return (
         f"[inventory] {', '.join(held) or 'nothing'}\n"
         f"[properties] {', '.join(done) or 'none'}\n"
@@ -170,13 +178,14 @@ def inventory(facts: Iterable[Fact]) -> str:
     It says what is carried, " You are carrying: a mug 1 [cleaned].", and then what else
     was treated, wherever it lies now.
     """
-    ordered = sorted(facts)
+    held = []
     treated: dict[str, str] = {}
-    for name, *arguments in ordered:
-        if name in TREATMENTS:
+    for name, *arguments in sorted(facts):
+        if name == "holds":
+            held.append(arguments[1])
+        elif name in TREATMENTS:
             thing = arguments[0]
             treated[thing] = f"{treated.get(thing, thing)} [{LABELS[name]}]"
-    held = [fact[2] for fact in ordered if fact[0] == "holds"]
     carried = ", ".join(_with_article(treated.pop(thing, thing)) for thing in held)
     elsewhere = ", ".join(treated[thing] for thing in sorted(treated))
     text = (

@@ -15,7 +15,11 @@ from agentcli.environments.alfworld.commands import judge
 from agentcli.environments.alfworld.fast.grammar import read_logic
 from agentcli.environments.alfworld.fast.translator import undisturbed
 from agentcli.environments.protocol import Observation
-from agentcli.errors import DataError, EngineError, MissingError
+from agentcli.errors import (
+    DataError,
+    EngineError,
+    MissingError,
+)
 
 
 @contextmanager
@@ -47,7 +51,9 @@ def stock_environment(path: Path) -> Any:
         )
 
         infos = textworld.EnvInfos(
-            won=True, admissible_commands=True, extras=["gamefile"]
+            won=True,
+            admissible_commands=True,
+            extras=["gamefile"],
         )
         wrappers = [AlfredDemangler(shuffle=False), AlfredInfos]
         return textworld.start(str(path), infos, wrappers=wrappers)
@@ -111,7 +117,13 @@ class StockBackend:
             raise EngineError("no game is open; call start first")
         return self._state
 
-    def _observe(self, reward: float, *, accepted: bool, looked: bool) -> Observation:
+    def _observe(
+        self,
+        reward: float,
+        *,
+        accepted: bool,
+        looked: bool,
+    ) -> Observation:
         state = self._state
         facts = [
             fact

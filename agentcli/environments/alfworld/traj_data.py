@@ -11,7 +11,10 @@ from agentcli.environments.alfworld.draw import Name
 
 
 def traj_data(
-    task_id: str, name: Name, sentence: str, walkthrough: list[str]
+    task_id: str,
+    name: Name,
+    sentence: str,
+    walkthrough: list[str],
 ) -> dict[str, Any]:
     """One game's record in the official field names."""
     look = name.kind == "look_at_obj_in_light"

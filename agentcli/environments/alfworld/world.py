@@ -15,7 +15,12 @@ from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
 from agentcli.environments.alfworld.requisites import generated_games, official_games
 from agentcli.environments.alfworld.tutor.habits import Habits
-from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Context,
+    Requisite,
+)
 from agentcli.errors import DataError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -150,7 +155,12 @@ class AlfworldWorld:
 
         return entities(self.options, self.data)
 
-    def next(self, context: Context, seed: int, habits: Habits) -> Advice:
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: Habits,
+    ) -> Advice:
         """The searching expert's next move (see tutor/search.py)."""
         from agentcli.environments.alfworld.tutor.search import search
 

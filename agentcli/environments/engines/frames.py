@@ -1,11 +1,10 @@
-"""What the pool and its worker processes say to each other: msgpack messages behind a
-4-byte big-endian length.
+"""The messages between the pool and its worker processes.
 
-Requests are answered one by one in the order they were sent, so no message carries a
-call number; Release has no answer. A state is named by a serial number that the pool
-hands out and never uses twice; a worker that does not know it (it was evicted, left
-behind, or died with an earlier process) answers Lost, and the pool asks again with the
-state's History.
+They are msgpack behind a 4-byte big-endian length. Requests are answered one by one in
+the order they were sent, so no message carries a call number; Release has no answer. A
+state is named by a serial number that the pool hands out and never uses twice. A worker
+that does not know it (it was evicted, left behind, or died with an earlier process)
+answers Lost, and the pool asks again with the state's History.
 """
 
 import struct
@@ -25,20 +24,20 @@ class Frame(msgspec.Struct, array_like=True, tag=True, gc=False):
 
 
 class History(msgspec.Struct, array_like=True):
-    """All that is needed to rebuild a state and to check it: observations is one longer
-    than actions.
-    """
+    """All that is needed to rebuild a state and to check it."""
 
     task: Task
     actions: tuple[str, ...]
     observations: tuple[str, ...]
+    """One more than there are actions."""
     key: str
-    """Of the state itself."""
+    """The state key of the last observation."""
 
 
 class Setup(Frame):
-    """First message of a process. Answered by Ready, or by Failed and the end of the
-    process.
+    """First message of a process.
+
+    Answered by Ready, or by Failed and the end of the process.
     """
 
     settings: EnvironmentSettings
@@ -53,7 +52,7 @@ class Open(Frame):
     state: int
 
 
-class Step(Frame):
+class Act(Frame):
     """Act in `state` of a task; the state reached is to be called `result`."""
 
     task: str
@@ -64,7 +63,7 @@ class Step(Frame):
 
 
 class Plan(Frame):
-    """The actions that win from `state`."""
+    """Plan the actions that win from `state`."""
 
     task: str
     state: int
@@ -86,6 +85,8 @@ class Ready(Frame):
 
 
 class Opened(Frame):
+    """The task is open."""
+
     start: Start
     exact: bool
     """The engine gave a snapshot of the new state."""
@@ -93,7 +94,9 @@ class Opened(Frame):
     """Wall seconds this request took in the worker."""
 
 
-class Stepped(Frame):
+class Acted(Frame):
+    """The action was carried out."""
+
     observation: Observation
     exact: bool
     replayed: int
@@ -102,6 +105,8 @@ class Stepped(Frame):
 
 
 class Planned(Frame):
+    """The plan."""
+
     actions: list[str]
     replayed: int
     seconds: float = 0.0
@@ -114,14 +119,16 @@ class Lost(Frame):
 
 
 class Failed(Frame):
+    """The request raised an error."""
+
     kind: str
     """Name of a class in agentcli.errors."""
     text: str
     seconds: float = 0.0
 
 
-Request: TypeAlias = Setup | Open | Step | Plan | Release
-Reply: TypeAlias = Ready | Opened | Stepped | Planned | Lost | Failed
+Request: TypeAlias = Setup | Open | Act | Plan | Release
+Reply: TypeAlias = Ready | Opened | Acted | Planned | Lost | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 decode_request = msgspec.msgpack.Decoder(Request).decode
@@ -137,14 +144,15 @@ def encode_frame(message: Request | Reply) -> bytes:
 
 
 def take_frames(buffer: bytearray) -> list[bytes]:
-    """Remove all complete frames from the front of `buffer` and return their payloads."""
-    payloads: list[bytes] = []
-    begin = 0
-    while len(buffer) - begin >= HEADER.size:
-        end = begin + HEADER.size + HEADER.unpack_from(buffer, begin)[0]
-        if end > len(buffer):
+    """Removes all complete frames from the front of `buffer`; gives their payloads."""
+    payloads = []
+    end = 0
+    while len(buffer) - end >= HEADER.size:
+        begin = end + HEADER.size
+        (length,) = HEADER.unpack_from(buffer, end)
+        if begin + length > len(buffer):
             break
-        payloads.append(bytes(buffer[begin + HEADER.size : end]))
-        begin = end
-    del buffer[:begin]
+        end = begin + length
+        payloads.append(bytes(buffer[begin:end]))
+    del buffer[:end]
     return payloads

@@ -10,7 +10,8 @@ business.
 
 import asyncio
 from collections import deque
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from agentcli.records.settings import EnvironmentSettings
 
 SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""
+STARTING = "starting an engine process"
 AS_THEY_ARE = {
     "ReplayMismatchError": errors.ReplayMismatchError,
     "WriteError": errors.WriteError,
@@ -32,27 +34,28 @@ any.
 """
 
 
-class Call:
+@dataclass(eq=False, slots=True)
+class PendingCall:
     """A request that has not been answered yet."""
 
-    __slots__ = ("deadline", "frame", "future", "what")
+    frame: bytes
+    what: str
+    """Names it in errors."""
+    deadline: float
+    """Seconds that it may be the first for."""
+    future: asyncio.Future[Any]
 
-    def __init__(
-        self,
-        request: frames.Request,
-        what: str,
-        deadline: float,
-        future: asyncio.Future[Any],
-    ) -> None:
-        self.frame = frames.encode_frame(request)
-        self.what = what
-        self.deadline = deadline
-        self.future = future
+    def succeed(self, result: Any) -> None:
+        """Hands the reply to whoever still waits for it."""
+        if not self.future.done():
+            self.future.set_result(result)
 
     def fail(self, error: errors.AgentCliError) -> None:
+        """Raises the error where the call is awaited."""
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # nobody awaits the set-up of a replacement
+            # Nobody awaits the set-up of a replacement, and asyncio would complain.
+            self.future.exception()
 
 
 class Link:
@@ -62,7 +65,7 @@ class Link:
         self.tasks = 0
         """Tasks pinned to this worker."""
         self.seconds = 0.0
-        """Wall seconds spent on requests by the processes, those killed for a hang
+        """Wall seconds that processes spent on requests, those killed for a hang
         included.
         """
         self.solvable = False
@@ -70,7 +73,7 @@ class Link:
         self._settings = frames.Setup(settings, engines)
         self._deadline = settings.deadline_seconds
         self._loop = asyncio.get_running_loop()
-        self._calls: deque[Call] = deque()
+        self._calls: deque[PendingCall] = deque()
         self._since = 0.0
         """When the first call became the first."""
         self._alarm: asyncio.TimerHandle | None = None
@@ -78,43 +81,52 @@ class Link:
         """The one that is spoken to."""
         self._alive: set[Process] = set()
         """That one and those that are being killed."""
-        self._setup: Call | None = None
+        self._setup: PendingCall | None = None
         self._closed = False
 
     async def start(self) -> None:
-        """Start the process. Raises what setting up the world raised: UsageError,
-        MissingError, DataError, ...
-        """
+        """Starts the process. Raises what setting up the world raised."""
         await self._relaunch()
 
     async def call(self, request: frames.Request, what: str) -> frames.Reply:
-        """Send a request and await its reply. `what` names it in errors. Raises
-        EngineError and, once closed, UsageError.
+        """Sends a request and awaits its reply. `what` names it in errors.
+
+        Raises EngineError and, once closed, UsageError.
         """
         if self._closed:
             raise errors.UsageError(f"{what}: the engine pool is closed")
-        call = Call(request, what, self._deadline, self._loop.create_future())
+        call = self._pending(request, what, self._deadline)
         if not self._calls:
             self._since = self._loop.time()
         self._calls.append(call)
-        if self._process is not None:
+        if self._process is None:
+            self._relaunch()
+        else:
             self._process.write(call.frame)
             if self._alarm is None:
                 self._watch()
-        else:
-            self._relaunch()
-        return cast(frames.Reply, await call.future)
+        reply: frames.Reply = await call.future
+        return reply
+
+    def _pending(
+        self,
+        request: frames.Request,
+        what: str,
+        deadline: float,
+    ) -> PendingCall:
+        future = self._loop.create_future()
+        return PendingCall(frames.encode_frame(request), what, deadline, future)
 
     def post(self, request: frames.Request) -> None:
-        """Send a request that has no reply. Where no process is, there is none that
-        would need it.
-        """
+        """Sends a request that has no reply."""
+        # Where no process is, there is none that would need it.
         if self._process is not None:
             self._process.write(frames.encode_frame(request))
 
     async def close(self) -> None:
-        """Fail what is unanswered, let the process close its engines, kill it if that
-        takes too long.
+        """Fails what is unanswered, and lets the process close its engines.
+
+        The process is killed if that takes too long.
         """
         self._closed = True
         if self._alarm is not None:
@@ -124,102 +136,93 @@ class Link:
         await asyncio.gather(*(process.close() for process in self._alive))
 
     def received(self, process: Process, payload: bytes) -> None:
-        """A reply of the process, which answers the first call."""
+        """Takes a reply of the process, which answers the first call."""
         if process is not self._process or not self._calls:
             return
+        reply: frames.Reply
         try:
             reply = frames.decode_reply(payload)
         except msgspec.MsgspecError as error:
-            reply = frames.Failed(
-                "EngineError",
-                f"the world answered what the protocol does not allow: {error}",
-            )
+            fault = f"the world answered what the protocol does not allow: {error}"
+            reply = frames.Failed("EngineError", fault)
         call = self._calls.popleft()
         self._since = self._loop.time()
         if call is self._setup:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
-            call.fail(
-                AS_THEY_ARE.get(reply.kind, errors.EngineError)(
-                    f"{call.what}: {reply.text}"
-                )
-            )
-        elif not call.future.done():
-            call.future.set_result(reply)
+            kind = AS_THEY_ARE.get(reply.kind, errors.EngineError)
+            call.fail(kind(f"{call.what}: {reply.text}"))
+        else:
+            call.succeed(reply)
         self.seconds += reply.seconds
 
     def ended(self, process: Process, how: str) -> None:
-        """The process is gone. One that was killed here, or closed, has been dealt with
-        already.
-        """
+        """Learns that the process is gone."""
         self._alive.discard(process)
+        # One that was killed here, or closed, has been dealt with already.
         if process is self._process:
             self._process = None
             if self._calls:
                 self._blame(how)
 
     def _relaunch(self) -> asyncio.Future[Any]:
-        """Start a process; the future is done when its world is set up."""
-        future = self._loop.create_future()
-        self._setup = Call(
-            self._settings, "starting an engine process", SETUP_SECONDS, future
-        )
-        self._calls.appendleft(self._setup)
+        """Starts a process; the future is done when its world is set up."""
+        setup = self._pending(self._settings, STARTING, SETUP_SECONDS)
+        self._setup = setup
+        self._calls.appendleft(setup)
         try:
             self._process = Process(self.received, self.ended)
         except OSError as error:
-            self._fail_all(errors.EngineError(f"starting an engine process: {error}"))
-            return future
+            self._fail_all(errors.EngineError(f"{STARTING}: {error}"))
+            return setup.future
         self._alive.add(self._process)
         for call in self._calls:
             self._process.write(call.frame)
         self._since = self._loop.time()
         self._watch()
-        return future
+        return setup.future
 
-    def _set_up(self, setup: Call, reply: frames.Reply) -> None:
-        """The answer to Setup. Without a world no call can be answered: all fail for
-        the reason given.
-        """
+    def _set_up(self, setup: PendingCall, reply: frames.Reply) -> None:
+        """Takes the answer to Setup."""
         self._setup = None
         if isinstance(reply, frames.Failed):
-            process, self._process = self._process, None
-            if process is not None:
-                process.kill()
+            if self._process is not None:
+                self._process.kill()
+                self._process = None
             error = getattr(errors, reply.kind, errors.EngineError)(reply.text)
             setup.fail(error)
+            # Without a world no call can be answered.
             self._fail_all(error)
         elif isinstance(reply, frames.Ready):
             self.solvable = reply.solvable
-            if not setup.future.done():
-                setup.future.set_result(None)
+            setup.succeed(None)
         self._watch()
 
     def _watch(self) -> None:
-        """Look again when the first call may be overdue."""
+        """Sets the alarm to when the first call may be overdue."""
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
         if self._process is not None and self._calls:
-            self._alarm = self._loop.call_at(
-                self._since + self._calls[0].deadline, self._judge
-            )
+            due = self._since + self._calls[0].deadline
+            self._alarm = self._loop.call_at(due, self._judge)
 
     def _judge(self) -> None:
-        """Kill the process if its first call is overdue. What it has answered while the
-        event loop was busy, perhaps for longer than the deadline, has been read: a turn
-        of the loop reads first and then rings alarms.
+        """Kills the process if its first call is overdue.
+
+        What it has answered while the event loop was busy, perhaps for longer than the
+        deadline, has been read: a turn of the loop reads first and then rings alarms.
         """
-        if (
-            self._process is None
-            or not self._calls
-            or self._loop.time() < self._since + self._calls[0].deadline
-        ):
+        process = self._process
+        if process is None or not self._calls:
             self._watch()
             return
-        process, self._process = self._process, None
-        process.kill()
         deadline = self._calls[0].deadline
+        if self._loop.time() < self._since + deadline:
+            self._watch()
+            return
+        self._process = None
+        process.kill()
         self.seconds += deadline
         self._blame(
             f"no answer within {deadline:g} s, the engine process was "
@@ -227,13 +230,12 @@ class Link:
         )
 
     def _blame(self, how: str) -> None:
-        """The first call fails, the others go to the next process; when it was the
-        set-up, all fail.
-        """
+        """Fails the first call, and sends the others to the next process."""
         call = self._calls.popleft()
         error = errors.EngineError(f"{call.what}: {how}")
         call.fail(error)
         if call is self._setup:
+            # The next process would not be set up either.
             self._fail_all(error)
         elif self._calls:
             self._relaunch()

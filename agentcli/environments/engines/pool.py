@@ -11,7 +11,7 @@ timing. Methods are for one event loop.
 import asyncio
 import itertools
 from collections.abc import Callable
-from types import TracebackType
+from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 import msgspec
@@ -29,8 +29,10 @@ ReplyT = TypeVar("ReplyT", bound=frames.Frame)
 
 
 class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
-    """A point in an episode. Two states are never equal; `observation.state` is the key
-    that says what is the same.
+    """A point in an episode.
+
+    Two states are never equal; `observation.state` is the key that says what is the
+    same.
     """
 
     task: Task
@@ -53,22 +55,19 @@ class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
     """The worker took a snapshot."""
 
 
+@dataclass(eq=False, slots=True)
 class _OpenTask:
-    """A task in flight: where it is pinned, how often it was started, which states were
-    continued.
-    """
+    """A task in flight."""
 
-    __slots__ = ("continued", "link", "starts")
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-        self.starts = 0
-        self.continued: set[int] = set()
+    link: Link
+    """Where it is pinned."""
+    starts: int = 0
+    continued: set[int] = field(default_factory=set)
+    """Serials of the states that were stepped."""
 
 
 class EnginePool:
-    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers
-    and ends them.
+    """`async with EnginePool(settings) as pool:` starts `settings.processes` workers.
 
     `engines_per_worker` bounds the live engines of a worker: with snapshots a task
     needs one, without them one for each branch that is still growing. Beyond the bound
@@ -105,7 +104,9 @@ class EnginePool:
         return any(link.solvable for link in self._links)
 
     async def __aenter__(self) -> Self:
-        """Raises what setting up the world raises: UsageError, MissingError, DataError,
+        """Starts the workers.
+
+        Raises what setting up the world raises: UsageError, MissingError, DataError,
         EngineError.
         """
         self._links = [
@@ -118,39 +119,33 @@ class EnginePool:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def start(self, task: Task) -> State:
-        """Open a task. Raises EngineError, and WriteError where the world has no room
-        for files of its own.
+        """Opens a task.
+
+        Raises EngineError, and WriteError where the world has no room for its files.
         """
         opened = self._open(task.id)
         opened.starts += 1
         serial = next(self._serials)
+        request = frames.Open(task, serial)
         try:
-            reply = _expect(
-                frames.Opened,
-                await opened.link.call(
-                    frames.Open(task, serial), f"task {task.id}: start"
-                ),
-            )
+            reply = await opened.link.call(request, f"task {task.id}: start")
+            answer = _expect(frames.Opened, reply)
         except BaseException:
             await self.release(task.id)
             raise
+        observation = answer.start.observation
         return State(
             task=task,
-            instruction=reply.start.instruction,
+            instruction=answer.start.instruction,
             actions=(),
-            observation=reply.start.observation,
-            observations=(reply.start.observation.text,),
+            observation=observation,
+            observations=(observation.text,),
             serial=serial,
-            exact=reply.exact,
+            exact=answer.exact,
         )
 
     async def step(self, state: State, action: str) -> State:
@@ -168,44 +163,42 @@ class EnginePool:
         opened = self._open(state.task.id)
         serial = next(self._serials)
 
-        def request(history: frames.History | None) -> frames.Step:
-            return frames.Step(state.task.id, state.serial, action, serial, history)
+        def request(history: frames.History | None) -> frames.Act:
+            return frames.Act(state.task.id, state.serial, action, serial, history)
 
         what = f"task {state.task.id}: step {len(state.actions) + 1} {action!r}"
-        reply = _expect(frames.Stepped, await _ask(opened.link, state, request, what))
-        self.replayed_steps += reply.replayed
+        answer = _expect(frames.Acted, await _ask(opened.link, state, request, what))
+        self.replayed_steps += answer.replayed
         again = state.serial in opened.continued
         opened.continued.add(state.serial)
         return State(
             task=state.task,
             instruction=state.instruction,
             actions=(*state.actions, action),
-            observation=reply.observation,
-            observations=(*state.observations, reply.observation.text),
+            observation=answer.observation,
+            observations=(*state.observations, answer.observation.text),
             replayed=len(state.actions) if again and not state.exact else 0,
             serial=serial,
-            exact=reply.exact,
+            exact=answer.exact,
         )
 
     async def plan(self, state: State) -> list[str]:
-        """Actions that win from `state`, by its engine's own planner. Raises
-        EngineError when there are none.
+        """Actions that win from `state`, by its engine's own planner.
+
+        Raises EngineError when there are none.
         """
 
         def request(history: frames.History | None) -> frames.Plan:
             return frames.Plan(state.task.id, state.serial, history)
 
+        link = self._open(state.task.id).link
         what = f"task {state.task.id}: plan at step {len(state.actions)}"
-        reply = _expect(
-            frames.Planned,
-            await _ask(self._open(state.task.id).link, state, request, what),
-        )
-        self.replayed_steps += reply.replayed
-        return reply.actions
+        answer = _expect(frames.Planned, await _ask(link, state, request, what))
+        self.replayed_steps += answer.replayed
+        return answer.actions
 
     async def release(self, task_id: str) -> None:
-        """Undo one `start`; with the last one the engines and snapshots of the task are
-        given up.
+        """Undoes one `start`; with the last one the task's engines are given up.
 
         A state that is stepped after that is still right: it is replayed.
         """
@@ -219,13 +212,11 @@ class EnginePool:
             opened.link.post(frames.Release(task_id))
 
     async def close(self) -> None:
-        """End all workers; what is unanswered fails with EngineError."""
+        """Ends all workers; what is unanswered fails with EngineError."""
         await asyncio.gather(*(link.close() for link in self._links))
 
     def _open(self, task_id: str) -> _OpenTask:
-        """The task's entry; a task that is not in flight is pinned to the least loaded
-        worker.
-        """
+        """The task's entry; one that is not in flight gets the least loaded worker."""
         opened = self._tasks.get(task_id)
         if opened is None:
             if not self._links:
@@ -235,7 +226,8 @@ class EnginePool:
                 )
             link = min(self._links, key=lambda link: link.tasks)
             link.tasks += 1
-            opened = self._tasks[task_id] = _OpenTask(link)
+            opened = _OpenTask(link)
+            self._tasks[task_id] = opened
         return opened
 
 
@@ -245,13 +237,14 @@ async def _ask(
     request: Callable[[frames.History | None], frames.Request],
     what: str,
 ) -> frames.Reply:
-    """Ask about a state; where the worker has lost it, ask again with all that is
-    needed to rebuild it.
-    """
+    """Asks about a state; a worker that has lost it is told how to rebuild it."""
     reply = await link.call(request(None), what)
     if isinstance(reply, frames.Lost):
         history = frames.History(
-            state.task, state.actions, state.observations, state.observation.state
+            task=state.task,
+            actions=state.actions,
+            observations=state.observations,
+            key=state.observation.state,
         )
         reply = await link.call(request(history), what)
     return reply

@@ -1,5 +1,4 @@
-"""One worker process as the event loop sees it: frames both ways, the end of its
-stderr, and its end.
+"""One worker process as the event loop sees it: frames both ways, last words, its end.
 
 asyncio's own subprocesses are not used: a second Ctrl-C while one is being started
 leaves them waiting for ever (Python 3.11), and what they have read arrives a turn of
@@ -13,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import IO, cast
+from typing import IO
 
 from agentcli.environments.engines.frames import take_frames
 
@@ -21,6 +20,8 @@ CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
 STDERR_BYTES = 2000
 """How much of the end of a process's stderr is kept for error messages."""
+SHOWN_LINES = 5
+"""Lines of its stderr that an error message quotes."""
 READ_BYTES = 1 << 18
 """More than a pipe holds: one read takes all that a dead process has left."""
 
@@ -40,10 +41,12 @@ class Process:
         received: Callable[["Process", bytes], None],
         ended: Callable[["Process", str], None],
     ) -> None:
-        self._received, self._ended = received, ended
+        self._received = received
+        self._ended = ended
         self._loop = asyncio.get_running_loop()
-        self._inbox, self._outbox = bytearray(), bytearray()
-        self._last_words = b""
+        self._inbox = bytearray()
+        self._outbox = bytearray()
+        self._stderr_end = b""
         self._gone: asyncio.Future[None] = self._loop.create_future()
         theirs, self._lifeline = os.pipe()
         try:
@@ -53,18 +56,16 @@ class Process:
             raise
         finally:
             os.close(theirs)
-        self._stdin, self._stdout, self._stderr = (
-            cast(IO[bytes], pipe)
-            for pipe in (self._popen.stdin, self._popen.stdout, self._popen.stderr)
-        )
-        for pipe in (self._stdin, self._stdout, self._stderr):
-            os.set_blocking(pipe.fileno(), False)
+        self._stdin = _not_blocking(self._popen.stdin)
+        self._stdout = _not_blocking(self._popen.stdout)
+        self._stderr = _not_blocking(self._popen.stderr)
         self._loop.add_reader(self._stdout, self._read)
         self._loop.add_reader(self._stderr, self._listen)
 
     def write(self, frame: bytes) -> None:
-        """Send a frame, at once as far as the pipe takes it: the deadline's clock runs
-        while the event loop is busy.
+        """Sends a frame, at once as far as the pipe takes it.
+
+        The deadline's clock runs while the event loop is busy.
         """
         sent = 0 if self._outbox else self._push(frame)
         if sent < len(frame):
@@ -73,45 +74,43 @@ class Process:
             self._outbox += frame[sent:]
 
     def kill(self) -> None:
-        """End it and its children at once."""
+        """Ends it and its children at once."""
         if not self._gone.done():
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._popen.pid, signal.SIGKILL)
 
     async def close(self) -> None:
-        """Close its stdin, which ends it; kill it after CLOSE_SECONDS."""
+        """Closes its stdin, which ends it; kills it after CLOSE_SECONDS."""
         self._close_stdin()
         await asyncio.wait([self._gone], timeout=CLOSE_SECONDS)
         self.kill()
         await self._gone
 
     def last_words(self) -> str:
-        """The lines of its stderr that matter most, as part of a one-line message: the
-        head of a report by faulthandler, else the last ones; empty when there are none.
+        """The lines of its stderr that matter most, as part of a one-line message.
+
+        The head of a report by faulthandler, else the last ones.
         """
-        text = self._last_words.decode(errors="replace")
+        text = self._stderr_end.decode(errors="replace")
         _, fatal, report = text.rpartition("Fatal Python error")
-        lines = [line.strip() for line in (fatal + report).splitlines() if line.strip()]
-        shown = lines[:5] if fatal else lines[-5:]
+        lines = [line.strip() for line in (fatal + report).splitlines()]
+        lines = [line for line in lines if line]
+        shown = lines[:SHOWN_LINES] if fatal else lines[-SHOWN_LINES:]
         return f"; its last words: {' | '.join(shown)}" if shown else ""
 
     def _read(self) -> None:
-        """Frames have come, or the pipe has ended: the worker alone holds its other
-        end, so the worker has.
-        """
         data = _available(self._stdout)
         self._inbox += data or b""
         for payload in take_frames(self._inbox):
             self._received(self, payload)
+        # The worker alone holds the other end, so the worker has ended.
         if data == b"":
             self._bury()
 
     def _listen(self) -> None:
-        """It, or a child of its engines, has said something on stderr; or nobody will
-        any more.
-        """
         data = _available(self._stderr)
-        self._last_words = (self._last_words + (data or b""))[-STDERR_BYTES:]
+        self._stderr_end = (self._stderr_end + (data or b""))[-STDERR_BYTES:]
+        # Neither it nor a child of its engines will say any more.
         if data == b"":
             self._loop.remove_reader(self._stderr)
 
@@ -121,20 +120,17 @@ class Process:
             self._loop.remove_writer(self._stdin)
 
     def _push(self, data: bytes | bytearray) -> int:
-        """How many bytes the pipe takes now; all of them when nobody is left to read
-        them.
-        """
+        """Writes what the pipe takes now; gives the number of bytes."""
         try:
             return os.write(self._stdin.fileno(), data)
         except BlockingIOError:
             return 0
         except BrokenPipeError:
+            # Nobody is left to read it; `_read` notices the end.
             return len(data)
 
     def _bury(self) -> None:
-        """It has ended, or is about to. Children of its engines may outlive it: they go
-        with it.
-        """
+        # Children of its engines may outlive it: they go with it.
         self.kill()
         code = self._popen.wait()
         self._listen()
@@ -145,11 +141,9 @@ class Process:
         self._stderr.close()
         os.close(self._lifeline)
         self._gone.set_result(None)
-        how = (
-            f"exited with status {code}"
-            if code >= 0
-            else f"died of {signal.Signals(-code).name}"
-        )
+        how = f"exited with status {code}"
+        if code < 0:
+            how = f"died of {signal.Signals(-code).name}"
         unexplained = " (memory ran out?)" if code == -signal.SIGKILL else ""
         self._ended(self, f"the engine process {how}{self.last_words() or unexplained}")
 
@@ -160,7 +154,7 @@ class Process:
 
 
 def _start(lifeline: int) -> "subprocess.Popen[bytes]":
-    path = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
+    path = os.pathsep.join(map(os.path.abspath, sys.path))
     return subprocess.Popen(
         [*COMMAND, str(lifeline)],
         bufsize=0,
@@ -173,8 +167,14 @@ def _start(lifeline: int) -> "subprocess.Popen[bytes]":
     )
 
 
+def _not_blocking(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None
+    os.set_blocking(pipe.fileno(), False)
+    return pipe
+
+
 def _available(pipe: IO[bytes]) -> bytes | None:
-    """What can be read without waiting: empty at the end, None while there is nothing."""
+    """The bytes that are there: empty at the end, None while there are none."""
     try:
         return os.read(pipe.fileno(), READ_BYTES)
     except BlockingIOError:

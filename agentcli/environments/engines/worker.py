@@ -1,13 +1,14 @@
-"""One engine process: `python -m agentcli.environments.engines.worker`, started and
-spoken to by the pool only.
+"""One engine process: `python -m agentcli.environments.engines.worker`.
 
-It holds the live engines and snapshots of the tasks pinned to it and answers one
-request at a time. It never decides what happens to a task: a call that raises is
-reported and its engine thrown away, a crash or a hang is the pool's to notice. It ends
-when its stdin closes, and takes along whatever its engines run. It cannot outlive its
-parent: argument 1 is the lifeline, a file descriptor by which the kernel kills it then.
-Requests and replies go over private copies of stdin and stdout; file descriptor 1 then
-points at stderr, so that an engine may print what it likes.
+The pool alone starts it and speaks to it. It holds the live engines and snapshots of
+the tasks pinned to it and answers one request at a time. It never decides what happens
+to a task: a call that raises is reported and its engine thrown away; a crash or a hang
+is the pool's to notice.
+
+It ends when its stdin closes, and takes along whatever its engines run. It cannot
+outlive its parent: argument 1 is the lifeline, a file descriptor by which the kernel
+kills it then. Requests and replies go over private copies of stdin and stdout; file
+descriptor 1 then points at stderr, so an engine may print what it likes.
 """
 
 import atexit
@@ -22,6 +23,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from agentcli import errors
@@ -37,29 +39,34 @@ from agentcli.environments.protocol import (
 from agentcli.environments.registry import make_engine, make_world
 
 
+@dataclass(eq=False, slots=True)
 class Slot:
     """One live engine that plays one task."""
 
-    __slots__ = ("at", "engine", "forkable", "snapshots", "task")
-
-    def __init__(self, engine: Engine, task: str) -> None:
-        self.engine = engine
-        self.forkable = engine if isinstance(engine, Forkable) else None
-        self.task = task
-        self.at: int | None = None
-        """The state the engine is in now."""
-        self.snapshots: dict[int, tuple[Any, Observation]] = {}
-        """States this engine can be put into, with what was observed there. None: no
-        snapshot, but it is there now.
-        """
+    engine: Engine
+    forkable: Forkable | None
+    """The engine again, if it can fork."""
+    task: str
+    at: int | None = None
+    """The state the engine is in now."""
+    snapshots: dict[int, tuple[Any, Observation]] = field(default_factory=dict)
+    """States this engine can be put into, with what was observed there. None: no
+    snapshot, but it is there now.
+    """
 
 
 class Host:
-    """The engines of this process, at most `limit`. The least recently used one is
-    taken over when all are in use.
+    """The engines of this process, at most `limit`.
+
+    The least recently used one is taken over when all are in use.
     """
 
-    def __init__(self, world: World, name: str, limit: int) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        limit: int,
+    ) -> None:
         self._world = world
         self._name = name
         self._limit = limit
@@ -77,85 +84,79 @@ class Host:
         return isinstance(self._free[0], Solvable)
 
     def serve(self, request: frames.Request) -> bytes | None:
-        """The frame that answers `request`; an engine that raises is discarded and
-        reported as Failed.
+        """The frame that answers `request`.
 
-        Raises MemoryError, which ends the process: what its engines share may be half
-        changed.
+        An engine that raises is discarded and reported as Failed. Raises MemoryError,
+        which ends the process: what its engines share may be half changed.
         """
         began = time.perf_counter()
-        self._busy, self._replayed = None, 0
-        reply: frames.Reply | None
+        self._busy = None
+        self._replayed = 0
         try:
-            reply = self._answer(request)
-            if reply is None:
-                return None
-            reply.seconds = time.perf_counter() - began
-            return frames.encode_frame(reply)
+            return _answer_frame(self._answer(request), began)
         except MemoryError:
             raise
         except Exception as error:
             if self._busy is not None:
                 self._drop(self._busy)
                 _close(self._busy.engine)
-            reply = failure(error)
-            reply.seconds = time.perf_counter() - began
-            return frames.encode_frame(reply)
+            return _answer_frame(failure(error), began)
 
     def close(self) -> None:
-        for engine in [slot.engine for slot in self._live] + self._free:
+        """Lets go of all engines."""
+        for slot in self._live:
+            _close(slot.engine)
+        for engine in self._free:
             _close(engine)
 
     def _answer(self, request: frames.Request) -> frames.Reply | None:
         match request:
-            case frames.Step():
-                return self._step(request)
-            case frames.Open(task, state):
-                slot = self._acquire(task.id)
-                start = slot.engine.start(task)
-                return frames.Opened(
-                    start, self._settle(slot, state, start.observation)
-                )
-            case frames.Plan(_, state, history):
-                reached = self._reach(state, history)
-                if reached is None:
-                    return frames.Lost()
-                return frames.Planned(self._plan(reached.engine), self._replayed)
-            case frames.Release(released):
-                self._release(released)
+            case frames.Act():
+                return self._act(request)
+            case frames.Open():
+                slot = self._acquire(request.task.id)
+                start = slot.engine.start(request.task)
+                exact = self._settle(slot, request.state, start.observation)
+                return frames.Opened(start, exact)
+            case frames.Plan():
+                return self._plan(request)
+            case frames.Release():
+                self._release(request.task)
                 return None
             case _:
-                raise errors.EngineError(
-                    f"{type(request).__name__}: only the first message sets up"
-                )
+                kind = type(request).__name__
+                raise errors.EngineError(f"{kind}: only the first message sets up")
 
-    def _step(self, request: frames.Step) -> frames.Reply:
+    def _act(self, request: frames.Act) -> frames.Reply:
         slot = self._reach(request.state, request.history)
         if slot is None:
             return frames.Lost()
         observation = slot.engine.step(request.action)
-        if slot.snapshots[request.state][0] is None:
-            del slot.snapshots[request.state], self._slot_of[request.state]
-        return frames.Stepped(
-            observation, self._settle(slot, request.result, observation), self._replayed
-        )
+        snapshot, _ = slot.snapshots[request.state]
+        # The engine has left a state that it cannot be put back into.
+        if snapshot is None:
+            del slot.snapshots[request.state]
+            del self._slot_of[request.state]
+        exact = self._settle(slot, request.result, observation)
+        return frames.Acted(observation, exact, self._replayed)
 
-    def _plan(self, engine: Engine) -> list[str]:
-        """Raises UsageError for an engine that cannot plan: no task of this world would
-        fare better.
-        """
-        if not isinstance(engine, Solvable):
+    def _plan(self, request: frames.Plan) -> frames.Reply:
+        slot = self._reach(request.state, request.history)
+        if slot is None:
+            return frames.Lost()
+        # A UsageError ends the command: no task of this world would fare better.
+        if not isinstance(slot.engine, Solvable):
             raise errors.UsageError(
                 f"{self._name} has no expert: its engine cannot plan; choose another "
                 "--policy"
             )
-        return list(engine.plan())
+        return frames.Planned(list(slot.engine.plan()), self._replayed)
 
     def _reach(self, state: int, history: frames.History | None) -> Slot | None:
-        """A slot whose engine is in `state`; None when the state is lost and there is
-        no history to rebuild it from.
+        """A slot whose engine is in `state`.
 
-        Raises ReplayMismatchError when the restored copy is not what was observed.
+        None when the state is lost and there is no history to rebuild it from. Raises
+        ReplayMismatchError when the restored copy is not what was observed.
         """
         slot = self._slot_of.get(state)
         if slot is None:
@@ -163,17 +164,17 @@ class Host:
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:
-            assert slot.forkable is not None, (
-                "a state without a snapshot is only known while its engine is there"
-            )
+            # Without a snapshot a state is only known while its engine is there.
+            assert slot.forkable is not None
             snapshot, observed = slot.snapshots[state]
             _check_copy(slot.forkable.restore(snapshot), observed)
             slot.at = state
         return slot
 
     def _rebuild(self, state: int, history: frames.History) -> Slot:
-        """Play a prefix again in another engine. Raises ReplayMismatchError when any
-        observation differs.
+        """Plays a prefix again in another engine.
+
+        Raises ReplayMismatchError when any observation differs.
         """
         slot = self._acquire(history.task.id)
         observation = slot.engine.start(history.task).observation
@@ -190,8 +191,13 @@ class Host:
         self._settle(slot, state, observation)
         return slot
 
-    def _settle(self, slot: Slot, state: int, observation: Observation) -> bool:
-        """The slot's engine has arrived in `state`; whether it gave a snapshot of it."""
+    def _settle(
+        self,
+        slot: Slot,
+        state: int,
+        observation: Observation,
+    ) -> bool:
+        """Notes that the engine is in `state`; whether it gave a snapshot of it."""
         snapshot = None if slot.forkable is None else slot.forkable.snapshot()
         slot.at = state
         slot.snapshots[state] = snapshot, observation
@@ -207,7 +213,9 @@ class Host:
             oldest = next(iter(self._live))
             self._drop(oldest)
             engine = oldest.engine
-        self._busy = slot = Slot(engine, task)
+        forkable = engine if isinstance(engine, Forkable) else None
+        slot = Slot(engine, forkable, task)
+        self._busy = slot
         self._live[slot] = None
         return slot
 
@@ -222,13 +230,19 @@ class Host:
             self._free.append(slot.engine)
 
 
+def _answer_frame(reply: frames.Reply | None, began: float) -> bytes | None:
+    if reply is None:
+        return None
+    reply.seconds = time.perf_counter() - began
+    return frames.encode_frame(reply)
+
+
 def failure(error: Exception) -> frames.Failed:
-    """An exception as a message; what is not one of agentcli's own errors keeps its
-    class name in the text.
-    """
+    """An exception as a message."""
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
         return frames.Failed(kind, str(error))
+    # The pool knows agentcli's own errors only; others keep their name in the text.
     return frames.Failed("EngineError", f"{kind}: {error}")
 
 
@@ -236,35 +250,37 @@ def _check_copy(now: Observation, then: Observation) -> None:
     if now == then:
         return
     for name in Observation.__struct_fields__:
-        shown, recorded = getattr(now, name), getattr(then, name)
+        shown = getattr(now, name)
+        recorded = getattr(then, name)
         if shown != recorded:
             raise errors.ReplayMismatchError(
                 f"{name} of the restored copy is {shown!r}, recorded was {recorded!r}"
             )
 
 
-def _check_text(history: frames.History, index: int, text: str) -> None:
-    if text != history.observations[index]:
+def _check_text(
+    history: frames.History,
+    index: int,
+    text: str,
+) -> None:
+    recorded = history.observations[index]
+    if text != recorded:
         raise errors.ReplayMismatchError(
-            f"replayed observation {index} is {text!r}, recorded was "
-            f"{history.observations[index]!r}"
+            f"replayed observation {index} is {text!r}, recorded was {recorded!r}"
         )
 
 
 def _close(engine: Engine) -> None:
-    """Lets go of an engine that is thrown away. Whatever it raises changes nothing for
-    the caller.
-    """
+    # The engine is thrown away: whatever it raises changes nothing for the caller.
     if isinstance(engine, Closable):
         with contextlib.suppress(Exception):
             engine.close()
 
 
 def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
-    """Buffered copies of stdin and stdout that no engine library and no child process
-    sees.
-    """
-    requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Buffered copies of stdin and stdout that no engine and no child process sees."""
+    requests = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.close(null)
@@ -274,50 +290,60 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 def _read_frames(stream: BinaryIO) -> Iterator[bytes]:
     while len(header := stream.read(frames.HEADER.size)) == frames.HEADER.size:
-        yield stream.read(frames.HEADER.unpack(header)[0])
+        (length,) = frames.HEADER.unpack(header)
+        yield stream.read(length)
 
 
 def _hang_on(lifeline: int) -> None:
-    """Let the kernel kill this process and what its engines run as soon as the other
-    end of `lifeline` closes, which is never written to (fcntl(2): F_SETOWN, F_SETSIG,
-    O_ASYNC). A process that is stuck in C code, or stopped, could not do it itself.
+    """Lets the kernel kill this process and its engines when `lifeline` closes.
+
+    Nothing is ever written to it (fcntl(2): F_SETOWN, F_SETSIG, O_ASYNC). A process
+    that is stuck in C code, or stopped, could not end itself.
     """
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_ASYNC)
     poller = select.poll()
     poller.register(lifeline)
+    # It had closed before, so no signal will come.
     if poller.poll(0):
-        os._exit(1)  # it had closed before
+        os._exit(1)
 
 
 def _end_group() -> None:
-    """Kill what the engines run in processes of their own, and this process with it: no
-    parent may be left to do so.
-    """
+    """Kills what the engines run in processes of their own, and this process too."""
+    # No parent may be left to do so.
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
 
 
+def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
+    """The host that Setup asks for, and the frame that answers it."""
+    try:
+        setup = frames.decode_request(payload)
+        if not isinstance(setup, frames.Setup):
+            raise errors.EngineError("the first message must be Setup")
+        world = make_world(setup.settings)
+        host = Host(world, setup.settings.name, setup.engines)
+        return host, frames.encode_frame(frames.Ready(host.solvable))
+    except Exception as error:
+        return None, frames.encode_frame(failure(error))
+
+
 def main() -> int:
-    """Serve requests until stdin closes. Exit status 1 when the world cannot be set up."""
+    """Serves requests until stdin closes.
+
+    Exit status 1 when the world cannot be set up.
+    """
     _hang_on(int(sys.argv[1]))
-    atexit.register(
-        _end_group
-    )  # first in, last out: what libraries clean up at the end is clean by then
+    # First in, last out: what libraries clean up at the end is clean by then.
+    atexit.register(_end_group)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     requests, replies = _private_pipes()
     faulthandler.enable(all_threads=False)
     inbox = _read_frames(requests)
-    host = None
-    try:
-        setup = frames.decode_request(next(inbox, b""))
-        if not isinstance(setup, frames.Setup):
-            raise errors.EngineError("the first message must be Setup")
-        host = Host(make_world(setup.settings), setup.settings.name, setup.engines)
-        answer = frames.encode_frame(frames.Ready(host.solvable))
-    except Exception as error:
-        answer = frames.encode_frame(failure(error))
+    host, answer = _set_up(next(inbox, b""))
+    # Nothing that was imported for the world will ever be garbage.
     gc.collect()
     gc.freeze()
     with contextlib.suppress(BrokenPipeError):

@@ -63,7 +63,9 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 @lru_cache(maxsize=4096)
 def draw_level(
-    options: SokobanOptions, split: str, index: int
+    options: SokobanOptions,
+    split: str,
+    index: int,
 ) -> tuple[Warehouse, Pieces]:
     """The level of a task, the same for ever.
 
@@ -115,7 +117,10 @@ def _pulled_apart(
 
 
 def _pulled(
-    room: Warehouse, position: Pieces, step: tuple[int, int], pulls: bool
+    room: Warehouse,
+    position: Pieces,
+    step: tuple[int, int],
+    pulls: bool,
 ) -> Pieces:
     """One step backwards: the player walks, and may pull the box behind it."""
     ahead = beside(position.player, step)

@@ -38,7 +38,11 @@ def beside(cell: Cell, step: tuple[int, int]) -> Cell:
     return cell[0] + step[0], cell[1] + step[1]
 
 
-def moved(room: Warehouse, position: Pieces, action: str) -> Pieces:
+def moved(
+    room: Warehouse,
+    position: Pieces,
+    action: str,
+) -> Pieces:
     """The position after an action; the same object where nothing moves."""
     step = MOVES[action]
     ahead = beside(position.player, step)
@@ -73,7 +77,11 @@ def draw(room: Warehouse, position: Pieces) -> str:
     return "\n".join(rows)
 
 
-def _sign(room: Warehouse, position: Pieces, cell: Cell) -> str:
+def _sign(
+    room: Warehouse,
+    position: Pieces,
+    cell: Cell,
+) -> str:
     if cell in room.walls:
         return WALL
     on_target = cell in room.targets
@@ -89,12 +97,12 @@ def read(text: str) -> tuple[Warehouse, Pieces]:
     lines = [line.split() for line in text.split("\n")]
 
     def cells(signs: str) -> frozenset[Cell]:
-        return frozenset(
-            (row, column)
-            for row, line in enumerate(lines)
-            for column, sign in enumerate(line)
-            if sign in signs
-        )
+        marked = set()
+        for row, line in enumerate(lines):
+            for column, sign in enumerate(line):
+                if sign in signs:
+                    marked.add((row, column))
+        return frozenset(marked)
 
     targets = cells(TARGET + BOX_ON_TARGET + PLAYER_ON_TARGET)
     (player,) = cells(PLAYER + PLAYER_ON_TARGET)

@@ -4,7 +4,11 @@ import random
 
 import msgspec
 
-from agentcli.environments.protocol import FINISHED, Advice, Context
+from agentcli.environments.protocol import (
+    FINISHED,
+    Advice,
+    Context,
+)
 from agentcli.environments.sokoban.rules import (
     MOVES,
     WALL,
@@ -45,7 +49,7 @@ def last_grid(context: Context) -> str:
 
 
 def compact(context: Context) -> str:
-    """Where boxes lie from the player and targets from the boxes, and what is around."""
+    """Where boxes lie from the player, targets from the boxes, and what is around."""
     room, position = read(last_grid(context))
     player = position.player
     free_targets = room.targets - position.boxes
@@ -67,7 +71,11 @@ def vocabulary(size: int) -> list[str]:
     return sorted(f"{name} {length}" for name in MOVES for length in range(1, size))
 
 
-def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
+def advise(
+    context: Context,
+    seed: int,
+    habits: SokobanHabits,
+) -> Advice:
     """The plan's next action, read off the grid that the agent sees."""
     text = last_grid(context)
     room, position = read(text)
@@ -82,7 +90,11 @@ def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
     return Advice("think", _intention(room, position, solution), solution[0])
 
 
-def _intention(room: Warehouse, position: Pieces, solution: tuple[str, ...]) -> str:
+def _intention(
+    room: Warehouse,
+    position: Pieces,
+    solution: tuple[str, ...],
+) -> str:
     """The plan's next push, and where to stand for it: "push right stand down 2"."""
     here = position
     for action in solution:
@@ -114,7 +126,11 @@ def _offset(start: Cell, end: Cell) -> str:
     return " ".join(parts)
 
 
-def _around(room: Warehouse, position: Pieces, cell: Cell) -> str:
+def _around(
+    room: Warehouse,
+    position: Pieces,
+    cell: Cell,
+) -> str:
     """What lies on the four sides of a cell, in words."""
     words = []
     for name, step in MOVES.items():

@@ -5,9 +5,19 @@ Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a ta
 """
 
 from agentcli.environments.options import read_options
-from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Context,
+    Observation,
+    Start,
+)
 from agentcli.environments.sokoban import tutor
-from agentcli.environments.sokoban.levels import SPLITS, SokobanOptions, draw_level
+from agentcli.environments.sokoban.levels import (
+    SPLITS,
+    SokobanOptions,
+    draw_level,
+)
 from agentcli.environments.sokoban.rules import (
     MOVES,
     Pieces,
@@ -17,7 +27,11 @@ from agentcli.environments.sokoban.rules import (
     possible,
     solve,
 )
-from agentcli.errors import DataError, EngineError, UsageError
+from agentcli.errors import (
+    DataError,
+    EngineError,
+    UsageError,
+)
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -28,7 +42,7 @@ INSTRUCTION = (
 )
 
 Moment = tuple[Pieces, bool, float]
-"""A position, and how it was reached: whether by an accepted action, for what reward."""
+"""A position, whether the action before was accepted, and its reward."""
 
 
 class SokobanEngine:
@@ -136,6 +150,11 @@ class SokobanWorld:
         """Directions with their lengths, as whole tokens."""
         return tutor.vocabulary(self.options.size)
 
-    def next(self, context: Context, seed: int, habits: tutor.SokobanHabits) -> Advice:
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: tutor.SokobanHabits,
+    ) -> Advice:
         """The plan's next action (see tutor.py)."""
         return tutor.advise(context, seed, habits)

@@ -30,7 +30,7 @@ class FastBackend:
         self._game: Game | None = None
         self._now: Moment | None = None
         self._release: Callable[[], object] | None = None
-        """Ends this player's use of the game; runs by itself if close() was forgotten."""
+        """Ends the use of the game; runs by itself if close() was forgotten."""
 
     def load(self, path: Path) -> None:
         """Opens a game file. Raises DataError naming the file."""

@@ -37,7 +37,12 @@ class Cache:
 
     folder: Path | None
 
-    def get(self, kind: type[T], parts: tuple[str, ...], build: Callable[[], T]) -> T:
+    def get(
+        self,
+        kind: type[T],
+        parts: tuple[str, ...],
+        build: Callable[[], T],
+    ) -> T:
         """The value built from `parts`, read from disk where it was built before.
 
         Raises WriteError where it cannot be kept.
@@ -64,7 +69,11 @@ def _read(path: Path, kind: type[T]) -> T | None:
         return None
 
 
-def _path(folder: Path, kind: type, parts: tuple[str, ...]) -> Path:
+def _path(
+    folder: Path,
+    kind: type,
+    parts: tuple[str, ...],
+) -> Path:
     digest = hashlib.blake2b(_salt(), digest_size=16)
     for part in parts:
         digest.update(b"\0")

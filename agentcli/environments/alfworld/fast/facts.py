@@ -9,7 +9,11 @@ facts as TextWorld does.
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+)
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -64,12 +68,16 @@ class Shape(NamedTuple):
 
 
 class Pattern:
-    """One conjunct of a query, compiled: arguments known by then, arguments it finds."""
+    """One conjunct of a query, compiled: the arguments it knows and those it finds."""
 
     __slots__ = ("known", "shape")
 
     def __init__(
-        self, predicate: str, types: tuple[str, ...], names: list[int], scope: int
+        self,
+        predicate: str,
+        types: tuple[str, ...],
+        names: list[int],
+        scope: int,
     ) -> None:
         """`names` are placeholders as positions in the scope.
 
@@ -100,7 +108,7 @@ def _picker(slots: list[int]) -> Callable[[Entities], Entities]:
 
 
 class FactTable:
-    """The atoms of one game, and the indices that queries need, built when asked for."""
+    """The atoms of one game, and the indices that queries need, built on demand."""
 
     def __init__(self, translation: Translation, sentence: str) -> None:
         self.names = translation.displays
@@ -219,8 +227,12 @@ class FactTable:
         return atoms
 
 
-def _groups(shape: Shape, atoms: list[Entities], first: int) -> dict[Entities, Group]:
-    """The atoms of one signature, numbered from `first` on, by their bound arguments."""
+def _groups(
+    shape: Shape,
+    atoms: list[Entities],
+    first: int,
+) -> dict[Entities, Group]:
+    """The atoms of one signature by their bound arguments, numbered from `first` on."""
     place_of: dict[int, int] = {}
     for place, role in shape.free:
         place_of.setdefault(role, place)
@@ -239,8 +251,12 @@ def _groups(shape: Shape, atoms: list[Entities], first: int) -> dict[Entities, G
     return groups
 
 
-def _distinct(arguments: Entities, free: tuple[Free, ...], new: Entities) -> bool:
-    """Whether an atom gives one entity to each free placeholder, and another to each."""
+def _distinct(
+    arguments: Entities,
+    free: tuple[Free, ...],
+    new: Entities,
+) -> bool:
+    """Whether an atom gives each free placeholder one entity, each another one."""
     values = {(role, arguments[place]) for place, role in free}
     return len(values) == len(new) == len(set(new))
 

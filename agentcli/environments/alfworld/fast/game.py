@@ -1,4 +1,4 @@
-"""One game as a graph of visited states, shared by everyone in this process who plays it.
+"""One game as a graph of visited states, shared by its players in this process.
 
 A state is what the planner knows (a number from its library) together with the facts
 (an integer): facts depend on the past, so neither says the other. Everything about a
@@ -22,7 +22,11 @@ from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.commands import NOTHING, judge
 from agentcli.environments.alfworld.fast import library
 from agentcli.environments.alfworld.fast.cache import Cache
-from agentcli.environments.alfworld.fast.facts import Entities, FactTable, Hierarchy
+from agentcli.environments.alfworld.fast.facts import (
+    Entities,
+    FactTable,
+    Hierarchy,
+)
 from agentcli.environments.alfworld.fast.grammar import load_grammar, split_sentence
 from agentcli.environments.alfworld.fast.render import Render, Renderer
 from agentcli.environments.alfworld.fast.translation import Translation
@@ -42,7 +46,10 @@ class Operation:
     __slots__ = ("entities", "feedback", "kept_added", "words")
 
     def __init__(
-        self, entities: Entities, words: str | Render, feedback: Render
+        self,
+        entities: Entities,
+        words: str | Render,
+        feedback: Render,
     ) -> None:
         self.entities = entities
         self.words = words
@@ -78,7 +85,13 @@ class GameState:
         "won",
     )
 
-    def __init__(self, game: "Game", number: int, facts: int, mark: int) -> None:
+    def __init__(
+        self,
+        game: "Game",
+        number: int,
+        facts: int,
+        mark: int,
+    ) -> None:
         self.game = game
         self.number = number
         """In the planner's library."""
@@ -98,7 +111,10 @@ class Game:
     """One loaded game: a copy of the planner, the tables of its task, its states."""
 
     def __init__(
-        self, translation: Translation, renderer: Renderer, sentence: str
+        self,
+        translation: Translation,
+        renderer: Renderer,
+        sentence: str,
     ) -> None:
         self.users = 0
         self.table = FactTable(translation, sentence)
@@ -191,7 +207,12 @@ class Game:
         """Hands the copy of the planner on; no state of this game can be used then."""
         library.give_back(self.planner)
 
-    def _apply(self, state: GameState, operator: int, operation: Operation) -> int:
+    def _apply(
+        self,
+        state: GameState,
+        operator: int,
+        operation: Operation,
+    ) -> int:
         """Moves the planner; returns the facts afterwards."""
         self.planner.go(state.number)
         if operation.kept_added is None:
@@ -248,7 +269,11 @@ class Game:
 
 
 def _observe(
-    state: GameState, text: str, *, accepted: bool = True, looked: bool = False
+    state: GameState,
+    text: str,
+    *,
+    accepted: bool = True,
+    looked: bool = False,
 ) -> Observation:
     return Observation(
         text=text,
@@ -331,6 +356,8 @@ def _load(path: Path, cache: Cache) -> Game:
 
 @lru_cache(maxsize=8)
 def _renderer(
-    grammar: str, hierarchy: tuple[tuple[str, tuple[str, ...]], ...], cache: Cache
+    grammar: str,
+    hierarchy: tuple[tuple[str, tuple[str, ...]], ...],
+    cache: Cache,
 ) -> Renderer:
     return Renderer(load_grammar(grammar, cache), Hierarchy(hierarchy))

@@ -108,7 +108,7 @@ def split_sentence(grammar: str) -> tuple[str, str]:
 
 
 def load_grammar(text: str, cache: Cache) -> Grammar:
-    """The grammar of a game as data; parsed by TextWorld if the cache does not have it."""
+    """The grammar of a game as data; parsed by TextWorld if the cache lacks it."""
 
     def parse() -> Grammar:
         from textworld.envs.pddl.logic import GameLogic

@@ -180,9 +180,9 @@ def _load_copy() -> ctypes.CDLL:
 
 
 def _loadable_part(path: Path) -> bytes:
-    """The bytes of a 64-bit little-endian ELF file up to its last loadable segment's end.
+    """The bytes of an ELF file up to the end of its last loadable segment.
 
-    All bytes of any other file.
+    All bytes of a file that is not ELF with 64 bits, little endian.
     """
     with path.open("rb") as file:
         head = file.read(64)

@@ -33,7 +33,11 @@ Ground = tuple[str, tuple[str, ...]]
 """A predicate and its arguments."""
 
 
-def load_translation(domain: str, problem: str, cache: Cache) -> Translation:
+def load_translation(
+    domain: str,
+    problem: str,
+    cache: Cache,
+) -> Translation:
     """The translation of a problem; translated where the cache does not have it.
 
     Raises DataError for PDDL that the planner's translator refuses.
@@ -65,7 +69,7 @@ def translate(domain: str, problem: str) -> Translation:
     with undisturbed():
         try:
             task, sas = fast_downward.pddl2sas(domain, problem)
-        # The translator ends the process for some faults, and raises anything for others.
+        # The translator exits for some faults, and raises anything for others.
         except (Exception, SystemExit) as error:
             raise DataError(
                 "pddl_problem: the planner's translator refuses it "
@@ -190,7 +194,7 @@ class _Builder:
         self.most_effects = max(self.most_effects, int(self.lines[effects]))
 
     def _displays(self, visible: set[str]) -> list[str]:
-        """alfworld's names: numbered where the PDDL name has parts, else with a blank."""
+        """alfworld's words: numbered where the PDDL name has parts, else with a blank."""
         words = display_names([name for name in visible if "_bar_" in name])
         return [words.get(name, f"{unmangle(name)} ") for name in self.entities]
 

@@ -67,7 +67,7 @@ def _sightings(known: Knowledge, goal: Goal) -> str:
 
 
 def _last(context: Context, goal: Goal) -> str:
-    """The step before: what was observed (only relevant things of a list) > the action."""
+    """The step before: what was observed, only relevant things > the action."""
     if not context.actions:
         return ""
     before = _brief(context.observations[-2], goal)
@@ -77,10 +77,9 @@ def _last(context: Context, goal: Goal) -> str:
 def _local(admissible: tuple[str, ...], goal: Goal) -> str:
     actions = []
     for action in admissible:
-        useless = action.startswith("take ") and not action.startswith(
-            f"take {goal.object} "
-        )
-        if not useless and not action.startswith(HIDDEN):
+        takes = action.startswith("take ")
+        useful = not takes or action.startswith(f"take {goal.object} ")
+        if useful and not action.startswith(HIDDEN):
             actions.append(action)
     return " , ".join(actions)
 

@@ -10,13 +10,17 @@ from functools import lru_cache
 
 import msgspec
 
-from agentcli.environments.alfworld.goal import Goal, goal_of_task, parse_instruction
+from agentcli.environments.alfworld.goal import (
+    Goal,
+    goal_of_task,
+    parse_instruction,
+)
 from agentcli.environments.alfworld.names import type_of
 from agentcli.environments.protocol import Context
 from agentcli.errors import DataError
 
 Event = tuple[str, str, tuple[str, ...]]
-"""(what happened, the receptacle or tool it concerns or "", the objects it concerns)."""
+"""(what happened, the receptacle or tool of it or "", the objects of it)."""
 
 _ENTITY = re.compile(r"[a-z]+ \d+")
 _LISTED = re.compile(r"\ban? ([a-z]+ \d+)")
@@ -56,30 +60,32 @@ def parse(text: str) -> tuple[Event, ...]:
         if match:
             groups = match.groupdict()
             words = groups.get("list") or ""
-            # Only what one faces is listed without articles: "the drawer 1, and shelf 2".
-            things = [] if event == "facing" else _LISTED.findall(words)
-            things = things or _ENTITY.findall(words)
-            events.append((event, groups.get("place") or "", tuple(things)))
+            things = _LISTED.findall(words)
+            # What one faces is listed without articles: "the drawer 1, and shelf 2".
+            if not things or event == "facing":
+                things = _ENTITY.findall(words)
+            place = groups.get("place") or ""
+            events.append((event, place, tuple(things)))
     return tuple(events)
 
 
 class Knowledge(msgspec.Struct):
     """The room as the agent's past shows it."""
 
-    places: dict[str, None] = msgspec.field(default_factory=dict)
+    places: dict[str, None] = {}
     """Receptacles known to exist, in the order they were named."""
     at: str = ""
     """The receptacle last arrived at; "" in the middle of the room."""
-    visited: dict[str, int] = msgspec.field(default_factory=dict)
+    visited: dict[str, int] = {}
     """Receptacle -> number of the step after which the agent last arrived there."""
-    contents: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    contents: dict[str, tuple[str, ...]] = {}
     """Receptacle -> what lies in it, as last seen and since changed by the agent."""
-    shut: set[str] = msgspec.field(default_factory=set)
+    shut: set[str] = set()
     """Receptacles known to be closed."""
     holding: str = ""
-    done: dict[tuple[str, str], None] = msgspec.field(default_factory=dict)
+    done: dict[tuple[str, str], None] = {}
     """(verb, object) of what was done: clean, heat, cool, use, in order."""
-    moved: dict[str, str] = msgspec.field(default_factory=dict)
+    moved: dict[str, str] = {}
     """Object -> receptacle the agent itself put it in last and has not taken it from
     since.
     """
@@ -110,7 +116,12 @@ class Knowledge(msgspec.Struct):
             elif event in ("carry", "empty"):
                 self.holding = things[0] if things else ""
 
-    def _carry(self, event: str, place: str, thing: str) -> None:
+    def _carry(
+        self,
+        event: str,
+        place: str,
+        thing: str,
+    ) -> None:
         there = self.contents.get(place, ())
         others = tuple(name for name in there if name != thing)
         if event == "take":
@@ -129,13 +140,13 @@ class Knowledge(msgspec.Struct):
         self.done[verb, thing] = None
 
     def sightings(self, kind: str) -> list[tuple[str, str]]:
-        """(object, receptacle) of every known object of a type, in the order of sight."""
-        return [
-            (thing, place)
-            for place, things in self.contents.items()
-            for thing in things
-            if type_of(thing) == kind
-        ]
+        """(object, receptacle) of every known object of a type, as first seen."""
+        sightings = []
+        for place, things in self.contents.items():
+            for thing in things:
+                if type_of(thing) == kind:
+                    sightings.append((thing, place))
+        return sightings
 
 
 def know(context: Context) -> Knowledge:

@@ -7,17 +7,26 @@ one that somebody else spoiled. Its words are few and regular, because tiny mode
 them.
 """
 
+from collections import Counter
 from functools import lru_cache
 
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
 from agentcli.environments.alfworld.tutor.habits import Habits, chance
 from agentcli.environments.alfworld.tutor.knowledge import goal_of, know
-from agentcli.environments.protocol import FINISHED, Advice, Context
+from agentcli.environments.protocol import (
+    FINISHED,
+    Advice,
+    Context,
+)
 from agentcli.records.files import derive_seed
 
 
-def search(context: Context, seed: int, habits: Habits) -> Advice:
+def search(
+    context: Context,
+    seed: int,
+    habits: Habits,
+) -> Advice:
     """The next move.
 
     Raises DataError when neither the task sentence nor its name says what is wanted.
@@ -43,7 +52,12 @@ def _rank(seed: int, place: str) -> int:
 class _Searcher:
     """One decision: what is known, and what follows from it."""
 
-    def __init__(self, context: Context, seed: int, habits: Habits) -> None:
+    def __init__(
+        self,
+        context: Context,
+        seed: int,
+        habits: Habits,
+    ) -> None:
         self.goal = goal_of(context)
         self.known = know(context)
         self.order = {action: index for index, action in enumerate(context.admissible)}
@@ -77,12 +91,11 @@ class _Searcher:
         if self.goal.count == 1 and self.tool is self.goal.tool:
             return False
         wanted = 1 if self.forgets else self.goal.count
-        placed = [
-            place
-            for thing, place in self.known.moved.items()
-            if self._is_at_goal(thing, place)
-        ]
-        return any(placed.count(place) >= wanted for place in placed)
+        placed: Counter[str] = Counter()
+        for thing, place in self.known.moved.items():
+            if self._is_at_goal(thing, place):
+                placed[place] += 1
+        return max(placed.values(), default=0) >= wanted
 
     def _is_at_goal(self, thing: str, place: str) -> bool:
         """Whether it lies where it may stay."""
@@ -142,16 +155,13 @@ class _Searcher:
         say = f"drop {kind}"
         for action in self._listed(f"move {held} to ", f"put {held} in/on "):
             return Advice("think", say, action)
-        homes = [
-            place for place in self.known.places if (kind, type_of(place)) in _pairs()
-        ]
-        if not homes:
-            return Advice("think", say, "look")
-        home = min(homes, key=self._ease)
-        return Advice("think", say, self._reach(home))
-
-    def _ease(self, place: str) -> tuple[bool, int]:
-        return place in self.known.shut, _rank(self.seed, place)
+        homes = []
+        for place in self.known.places:
+            if (kind, type_of(place)) in _pairs():
+                shut = place in self.known.shut
+                homes.append((shut, _rank(self.seed, place), place))
+        action = self._reach(min(homes)[2]) if homes else "look"
+        return Advice("think", say, action)
 
     def _choose(self, kind: str) -> str:
         """One receptacle of a type, "" if none is known.
@@ -182,7 +192,7 @@ class _Searcher:
         return min(ways)[1] if ways else "look"
 
     def _explore(self, what: str) -> Advice:
-        """Looks where it has not looked: here, then where it may lie, then elsewhere."""
+        """Looks where it has not looked: here, where it may lie, elsewhere."""
         return Advice("explore", f"find {what}", self._next_place(what))
 
     def _next_place(self, what: str) -> str:
@@ -190,21 +200,19 @@ class _Searcher:
             place = action.removeprefix("open ")
             if place not in self.known.contents and not self._overlooks(place):
                 return action
-        unseen = [
-            place for place in self.known.places if place not in self.known.contents
-        ]
-        new = [
-            place
-            for place in unseen
-            if place not in self.known.visited and f"go to {place}" in self.order
-        ]
+        unseen = []
+        new = []
+        for place in self.known.places:
+            if place not in self.known.contents:
+                promise = self._promise(what, place)
+                unseen.append((promise, place))
+                if place not in self.known.visited and f"go to {place}" in self.order:
+                    new.append((promise, place))
         # Shut doors that were passed by come last.
         if new:
-            return f"go to {min(new, key=lambda place: self._promise(what, place))}"
+            return f"go to {min(new)[1]}"
         if unseen:
-            return self._reach(
-                min(unseen, key=lambda place: self._promise(what, place))
-            )
+            return self._reach(min(unseen)[1])
         # Everything was seen, and the object was not: it may have been moved.
         for place in sorted(self.known.visited, key=self.known.visited.__getitem__):
             if f"go to {place}" in self.order:
