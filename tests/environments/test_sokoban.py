@@ -7,7 +7,7 @@ import pytest
 from agentcli.environments.protocol import FINISHED, Context, Forkable, Observation, Solvable, Tutor
 from agentcli.environments.registry import make_world
 from agentcli.environments.sokoban.levels import draw_level
-from agentcli.environments.sokoban.rules import draw, read
+from agentcli.environments.sokoban.rules import read
 from agentcli.environments.sokoban.tutor import SokobanHabits
 from agentcli.environments.sokoban.world import SokobanEngine, SokobanWorld
 from agentcli.errors import DataError, EngineError, UsageError
@@ -33,7 +33,7 @@ def at(text: str) -> SokobanEngine:
     """An engine in the position that a grid shows."""
     engine = world().engine()
     engine.start(world().tasks("train")[0])
-    engine._room, engine._position = read(text)
+    engine._position = read(text)
     return engine
 
 
@@ -51,7 +51,7 @@ def test_it_is_made_by_its_name_and_has_every_capability() -> None:
 
 
 def test_what_is_drawn_is_read_back() -> None:
-    assert draw(*read(LEVEL)) == LEVEL
+    assert read(LEVEL).draw() == LEVEL
 
 
 def test_a_push_onto_the_target_is_paid_and_ends_the_episode() -> None:
@@ -94,15 +94,15 @@ def test_every_level_is_solved_by_its_plan_within_the_bounds() -> None:
 def test_levels_follow_from_options_and_no_two_splits_share_one() -> None:
     made = world()
     levels = {
-        split: [draw(*draw_level(made.options, split, index)) for index in range(60)]
+        split: [draw_level(made.options, split, index).draw() for index in range(60)]
         for split in ("train", "valid", "test")
     }
     assert not set(levels["train"]) & set(levels["test"])
     assert not set(levels["valid"]) & (set(levels["train"]) | set(levels["test"]))
     assert len(set(levels["train"])) > 55
     draw_level.cache_clear()
-    assert [draw(*draw_level(made.options, "test", index)) for index in range(60)] == levels["test"]
-    assert draw(*draw_level(world(seed=1).options, "test", 0)) != levels["test"][0]
+    assert [draw_level(made.options, "test", index).draw() for index in range(60)] == levels["test"]
+    assert draw_level(world(seed=1).options, "test", 0).draw() != levels["test"][0]
 
 
 def test_a_snapshot_restores_the_position_and_what_was_observed() -> None:

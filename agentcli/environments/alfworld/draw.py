@@ -142,7 +142,8 @@ def scenes(options: AlfworldOptions, split: str) -> list[int]:
     kept = []
     for kind in allowed:
         plans = [scene for scene in training_scenes() if room(scene).kind == kind]
-        plans.sort(key=lambda scene: (sum(room(scene).types.values()), scene))
+        # They are ascending already; of equal size the first one comes first.
+        plans.sort(key=lambda scene: sum(room(scene).types.values()))
         kept += plans[: options.scenes_per_room]
     return sorted(kept)
 
@@ -185,7 +186,8 @@ def draw(options: AlfworldOptions, split: str) -> list[str]:
         goals_of = choices(scene, kind)
         thing = rng.choice(list(goals_of))
         goal = rng.choice(goals_of[thing])
-        ids.append(f"{split}/{kind}-{thing}-None-{goal}-{scene}/trial_g{index:05d}")
+        folder = f"{kind}-{thing}-None-{goal}-{scene}"
+        ids.append(f"{split}/{folder}/trial_g{index:05d}")
     return ids
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,27 @@ Spot = tuple[int, int]
 """x and z in grid steps."""
 Point = tuple[int, int, int, int]
 """A spot, quarter turns, degrees of horizon: where one stands to see something."""
+
+
+class View(NamedTuple):
+    """A point as the wheel has it, in metres and degrees."""
+
+    x: float
+    z: float
+    rotation: float
+    horizon: float
+
+    def point(self) -> Point:
+        """The point in steps and turns."""
+        turns = round(self.rotation / 90)
+        return *_spot(self.x, self.z), turns, round(self.horizon)
+
+
+def _spot(x: float, z: float) -> Spot:
+    return round(x / STEP), round(z / STEP)
+
+
+_VIEWS = msgspec.json.Decoder(dict[str, View])
 
 
 class Receptacle(msgspec.Struct, frozen=True):
@@ -117,19 +138,16 @@ def _file(scene: int, suffix: str) -> Path:
     return wheel() / "gen" / "layouts" / f"FloorPlan{scene}-{suffix}"
 
 
-def _viewing_points(scene: int) -> dict[str, tuple[float, float, float, float]]:
-    """Receptacle id -> x, z, rotation, horizon, in metres and degrees."""
-    table: dict[str, tuple[float, float, float, float]] = msgspec.json.decode(
-        _file(scene, "openable.json").read_bytes()
-    )
-    return table
+def _views(scene: int) -> dict[str, View]:
+    """Receptacle id -> where one stands to see it."""
+    return _VIEWS.decode(_file(scene, "openable.json").read_bytes())
 
 
 @lru_cache(maxsize=256)
 def room(scene: int) -> Room:
     """The offer of a floor plan, viewing points left out (see `receptacles`)."""
     occurring = set(msgspec.json.decode(_file(scene, "objects.json").read_bytes()))
-    types = Counter(map(receptacle_type, _viewing_points(scene)))
+    types = Counter(map(receptacle_type, _views(scene)))
     for kind in (occurring & fits().keys()) - types.keys():
         types[kind] = INSTANCES.get(kind, 1)
     objects: set[str] = set()
@@ -148,9 +166,9 @@ def room(scene: int) -> Room:
 def receptacles(scene: int) -> tuple[Receptacle, ...]:
     """All receptacles of a floor plan with their viewing points, sorted by id."""
     places = []
-    for identifier, (x, z, rotation, horizon) in _viewing_points(scene).items():
-        point = (round(x / STEP), round(z / STEP), round(rotation / 90), round(horizon))
-        places.append(Receptacle(identifier, receptacle_type(identifier), point))
+    for identifier, view in _views(scene).items():
+        kind = receptacle_type(identifier)
+        places.append(Receptacle(identifier, kind, view.point()))
     known = {place.type for place in places}
     rng = random.Random(derive_seed("alfworld", "synthetic receptacles", scene))
     spots = _free(scene, places)
@@ -170,7 +188,7 @@ def _free(scene: int, places: Iterable[Receptacle]) -> list[Spot]:
     import numpy as np
 
     floor = np.load(_file(scene, "layout.npy"), allow_pickle=False)
-    spots = {(round(x / STEP), round(z / STEP)) for x, z in floor.tolist()}
+    spots = {_spot(x, z) for x, z in floor.tolist()}
     return sorted(spots.difference(place.point[:2] for place in places))
 
 
@@ -180,7 +198,8 @@ def _synthetic(
     rng: random.Random,
 ) -> Receptacle:
     x, z = spot
-    place = f"{x * STEP:+06.2f}|{rng.uniform(0.1, 1.5):+06.2f}|{z * STEP:+06.2f}"
+    height = rng.uniform(0.1, 1.5)
+    place = f"{x * STEP:+06.2f}|{height:+06.2f}|{z * STEP:+06.2f}"
     parent = kind.removesuffix("Basin")
     identifier = f"{parent}|{place}"
     # The basin of a sink is a part of it.

@@ -42,6 +42,7 @@ SPLITS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Name -> (folder of the data set, task types). L0: seen rooms; L1: unseen rooms; L2:
 unseen rooms and task types (5 and 6, cool and two objects, after training on 1 to 4).
 """
+FOLDERS = ("train", "valid_seen", "valid_unseen")
 
 
 class AlfworldWorld:
@@ -125,8 +126,7 @@ class AlfworldWorld:
         panel that other settings wrote.
         """
         folder = task.id.split("/", 1)[0]
-        known = folder in dict(SPLITS.values()) and task.id in self._list(folder)
-        if not known:
+        if folder not in FOLDERS or task.id not in self._list(folder):
             source = self.data or "the generator under these environment.options"
             raise DataError(
                 f"task {task.id}: {source} has no such game; use the settings that "

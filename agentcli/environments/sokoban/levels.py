@@ -11,18 +11,15 @@ from typing import Annotated
 
 import msgspec
 
-from agentcli.environments.sokoban.rules import (
-    MOVES,
-    Pieces,
-    Warehouse,
-    beside,
-    draw,
-    solve,
-)
+from agentcli.environments.sokoban.rules import MOVES, Cell, Position, beside, solve
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 
-SPLITS = {"train": range(0, 80), "valid": range(80, 90), "test": range(90, 100)}
+SPLITS = {
+    "train": range(0, 80),
+    "valid": range(80, 90),
+    "test": range(90, 100),
+}
 """Split -> the levels that it holds, by their digest modulo 100."""
 PATIENCE = 2000
 """Levels drawn before the options are refused."""
@@ -55,33 +52,34 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def digest(self) -> str:
         """The part of a task's id that names the options its level was drawn under."""
-        return (
-            f"{self.size}-{self.boxes}-{self.blocks}-{self.shortest}-{self.longest}"
-            f"-{self.seed}"
+        shape = (
+            self.size,
+            self.boxes,
+            self.blocks,
+            self.shortest,
+            self.longest,
+            self.seed,
         )
+        return "-".join(map(str, shape))
 
 
 @lru_cache(maxsize=4096)
-def draw_level(
-    options: SokobanOptions,
-    split: str,
-    index: int,
-) -> tuple[Warehouse, Pieces]:
+def draw_level(options: SokobanOptions, split: str, index: int) -> Position:
     """The level of a task, the same for ever.
 
     Raises UsageError for options under which none can be drawn.
     """
     rng = random.Random(derive_seed("sokoban", options.seed, split, index))
     for _ in range(PATIENCE):
-        room, position = _pulled_apart(options, rng)
-        digest = hashlib.sha256(draw(room, position).encode()).digest()
+        level = _pulled_apart(options, rng)
+        digest = hashlib.sha256(level.draw().encode()).digest()
         number = int.from_bytes(digest[:8], "big") % 100
         # A box that is still on a target would make part of the level trivial.
-        if number not in SPLITS[split] or position.boxes & room.targets:
+        if number not in SPLITS[split] or level.boxes & level.targets:
             continue
-        solution = solve(room, position)
+        solution = solve(level)
         if solution and options.shortest <= len(solution) <= options.longest:
-            return room, position
+            return level
     raise UsageError(
         f"environment.options: no level of size {options.size} with {options.boxes} "
         f"boxes and {options.blocks} blocks is solved in {options.shortest} to "
@@ -90,15 +88,17 @@ def draw_level(
     )
 
 
-def _pulled_apart(
-    options: SokobanOptions, rng: random.Random
-) -> tuple[Warehouse, Pieces]:
+def _pulled_apart(options: SokobanOptions, rng: random.Random) -> Position:
     """A room with its boxes pulled away from the targets by a random walk."""
     size = options.size
-    cells = {(row, column) for row in range(size) for column in range(size)}
-    inner = range(1, size - 1)
-    inside = [(row, column) for row in inner for column in inner]
-    border = cells.difference(inside)
+    border = set()
+    inside = []
+    for row in range(size):
+        for column in range(size):
+            if {row, column} & {0, size - 1}:
+                border.add((row, column))
+            else:
+                inside.append((row, column))
     rng.shuffle(inside)
     blocks = inside[: options.blocks]
     free = inside[options.blocks :]
@@ -107,26 +107,29 @@ def _pulled_apart(
             f"environment.options.blocks: {options.blocks} leave no room for boxes "
             f"and player in size {size}"
         )
-    walls = frozenset(border.union(blocks))
-    room = Warehouse(size, walls, targets=frozenset(free[: options.boxes]))
-    position = Pieces(free[options.boxes], room.targets)
+    targets = frozenset(free[: options.boxes])
+    position = Position(
+        size=size,
+        walls=frozenset(border.union(blocks)),
+        targets=targets,
+        player=free[options.boxes],
+        boxes=targets,
+    )
     for _ in range(rng.randint(size, 12 * size)):
         step = MOVES[rng.choice(tuple(MOVES))]
-        position = _pulled(room, position, step, rng.random() < 0.7)
-    return room, position
+        position = _pulled(position, step, pulls=rng.random() < 0.7)
+    return position
 
 
-def _pulled(
-    room: Warehouse,
-    position: Pieces,
-    step: tuple[int, int],
-    pulls: bool,
-) -> Pieces:
+def _pulled(position: Position, step: Cell, pulls: bool) -> Position:
     """One step backwards: the player walks, and may pull the box behind it."""
-    ahead = beside(position.player, step)
-    if ahead in room.walls or ahead in position.boxes:
+    player = position.player
+    ahead = beside(player, step)
+    if position.blocks(ahead):
         return position
-    behind = beside(position.player, (-step[0], -step[1]))
-    if pulls and behind in position.boxes:
-        return Pieces(ahead, position.boxes - {behind} | {position.player})
-    return Pieces(ahead, position.boxes)
+    down, right = step
+    behind = beside(player, (-down, -right))
+    boxes = position.boxes
+    if pulls and behind in boxes:
+        boxes = boxes - {behind} | {player}
+    return position.with_pieces(ahead, boxes)

@@ -1,23 +1,17 @@
 """Sokoban for policies from scratch: a short prompt, and an expert with a fault."""
 
 import random
+from collections.abc import Iterable
 
 import msgspec
 
-from agentcli.environments.protocol import (
-    FINISHED,
-    Advice,
-    Context,
-)
+from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.sokoban.rules import (
     MOVES,
     WALL,
     Cell,
-    Pieces,
-    Warehouse,
+    Position,
     beside,
-    moved,
-    possible,
     read,
     solve,
 )
@@ -50,15 +44,15 @@ def last_grid(context: Context) -> str:
 
 def compact(context: Context) -> str:
     """Where boxes lie from the player, targets from the boxes, and what is around."""
-    room, position = read(last_grid(context))
+    position = read(last_grid(context))
     player = position.player
-    free_targets = room.targets - position.boxes
+    boxes = _by_distance(player, position.boxes - position.targets)
     lines = []
-    for box in _by_distance(player, position.boxes - room.targets)[:BOXES_SHOWN]:
-        target = _by_distance(box, free_targets)[0]
+    for box in boxes[:BOXES_SHOWN]:
+        target = _by_distance(box, position.targets - position.boxes)[0]
         lines.append(f"box {_offset(player, box)} goal {_offset(box, target)}")
-        lines.append(f"around {_around(room, position, box)}")
-    lines.append(f"you {_around(room, position, player)}")
+        lines.append(f"around {_around(position, box)}")
+    lines.append(f"you {_around(position, player)}")
     if context.actions:
         lines.append(f"last {context.actions[-1] or 'nothing'}")
     else:
@@ -68,37 +62,30 @@ def compact(context: Context) -> str:
 
 def vocabulary(size: int) -> list[str]:
     """Directions with their lengths, as whole tokens."""
-    return sorted(f"{name} {length}" for name in MOVES for length in range(1, size))
+    lengths = range(1, size)
+    return sorted(f"{name} {length}" for name in MOVES for length in lengths)
 
 
-def advise(
-    context: Context,
-    seed: int,
-    habits: SokobanHabits,
-) -> Advice:
+def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
     """The plan's next action, read off the grid that the agent sees."""
     text = last_grid(context)
-    room, position = read(text)
-    actions = possible(room, position)
-    solution = solve(room, position)
+    position = read(text)
+    actions = position.possible()
+    solution = solve(position)
     if not solution:
         # A box is stuck: nothing is left to do although the episode goes on.
         return Advice("think", FINISHED, actions[0] if actions else "up")
     if derive_seed("overlook", seed, text) < habits.overlook * 2.0**64:
         rng = random.Random(derive_seed("stray", seed, text))
         return Advice("explore", "try", rng.choice(actions))
-    return Advice("think", _intention(room, position, solution), solution[0])
+    return Advice("think", _intention(position, solution), solution[0])
 
 
-def _intention(
-    room: Warehouse,
-    position: Pieces,
-    solution: tuple[str, ...],
-) -> str:
+def _intention(position: Position, solution: tuple[str, ...]) -> str:
     """The plan's next push, and where to stand for it: "push right stand down 2"."""
     here = position
     for action in solution:
-        after = moved(room, here, action)
+        after = here.moved(action)
         if after.boxes != here.boxes:
             stand = _offset(position.player, here.player) or "here"
             return f"push {action} stand {stand}"
@@ -106,12 +93,14 @@ def _intention(
     raise EngineError("a plan that pushes no box solves nothing")
 
 
-def _by_distance(start: Cell, cells: frozenset[Cell]) -> list[Cell]:
+def _by_distance(start: Cell, cells: Iterable[Cell]) -> list[Cell]:
     """The nearest cell first; ties by row and column."""
-    return sorted(
-        cells,
-        key=lambda cell: (abs(cell[0] - start[0]) + abs(cell[1] - start[1]), cell),
-    )
+    row, column = start
+
+    def distance(cell: Cell) -> int:
+        return abs(cell[0] - row) + abs(cell[1] - column)
+
+    return sorted(sorted(cells), key=distance)
 
 
 def _offset(start: Cell, end: Cell) -> str:
@@ -126,20 +115,16 @@ def _offset(start: Cell, end: Cell) -> str:
     return " ".join(parts)
 
 
-def _around(
-    room: Warehouse,
-    position: Pieces,
-    cell: Cell,
-) -> str:
+def _around(position: Position, cell: Cell) -> str:
     """What lies on the four sides of a cell, in words."""
     words = []
     for name, step in MOVES.items():
         side = beside(cell, step)
-        if side in room.walls:
+        if side in position.walls:
             words.append(f"{name} wall")
         elif side in position.boxes:
             words.append(f"{name} box")
-        elif side in room.targets:
+        elif side in position.targets:
             words.append(f"{name} goal")
         else:
             words.append(f"{name} floor")

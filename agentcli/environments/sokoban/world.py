@@ -18,15 +18,7 @@ from agentcli.environments.sokoban.levels import (
     SokobanOptions,
     draw_level,
 )
-from agentcli.environments.sokoban.rules import (
-    MOVES,
-    Pieces,
-    draw,
-    is_solved,
-    moved,
-    possible,
-    solve,
-)
+from agentcli.environments.sokoban.rules import MOVES, Position, solve
 from agentcli.errors import (
     DataError,
     EngineError,
@@ -41,7 +33,7 @@ INSTRUCTION = (
     "S you on a target."
 )
 
-Moment = tuple[Pieces, bool, float]
+Moment = tuple[Position, bool, float]
 """A position, whether the action before was accepted, and its reward."""
 
 
@@ -59,7 +51,7 @@ class SokobanEngine:
                 f"task {task.id}: these environment.options make "
                 f"{self._options.digest()}; use those of its panel"
             )
-        self._room, self._position = draw_level(self._options, split, int(index))
+        self._position = draw_level(self._options, split, int(index))
         return Start(instruction=INSTRUCTION, observation=self._observe(True, 0.0))
 
     def step(self, action: str) -> Observation:
@@ -70,7 +62,7 @@ class SokobanEngine:
         before = self._position
         command = action.strip().lower()
         if command in MOVES:
-            self._position = moved(self._room, before, command)
+            self._position = before.moved(command)
         return self._observe(self._position is not before, self._reward(before))
 
     def snapshot(self) -> Moment:
@@ -84,26 +76,30 @@ class SokobanEngine:
 
     def plan(self) -> list[str]:
         """The fewest actions from here. Raises EngineError when a box is stuck."""
-        solution = solve(self._room, self._position)
+        solution = solve(self._position)
         if solution is None:
             raise EngineError("no plan wins from here: a box is stuck")
         return list(solution)
 
-    def _reward(self, before: Pieces) -> float:
-        targets = self._room.targets
-        gained = len(self._position.boxes & targets) - len(before.boxes & targets)
-        return round(-0.1 + gained + 10.0 * is_solved(self._room, self._position), 1)
+    def _reward(self, before: Position) -> float:
+        now = self._position
+        reward = -0.1
+        reward += len(now.boxes & now.targets) - len(before.boxes & before.targets)
+        if now.is_solved:
+            reward += 10.0
+        return round(reward, 1)
 
     def _observe(self, accepted: bool, reward: float) -> Observation:
         self._reached = accepted, reward
-        grid = draw(self._room, self._position)
+        position = self._position
+        grid = position.draw()
         return Observation(
             text=grid,
-            actions=possible(self._room, self._position),
+            actions=position.possible(),
             state=grid,
             accepted=accepted,
             reward=reward,
-            end="success" if is_solved(self._room, self._position) else None,
+            end="success" if position.is_solved else None,
         )
 
 

@@ -18,7 +18,11 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from agentcli.environments.alfworld import statekey
-from agentcli.environments.alfworld.fast.translation import Translation
+from agentcli.environments.alfworld.fast.translation import (
+    Supertypes,
+    Translation,
+    Types,
+)
 
 Entities = tuple[int, ...]
 
@@ -61,7 +65,7 @@ class Shape(NamedTuple):
     """What a pattern asks for, apart from how it reads the scope."""
 
     predicate: str
-    types: tuple[str, ...]
+    types: Types
     bound: tuple[int, ...]
     """Places of the arguments that are known."""
     free: tuple[Free, ...]
@@ -75,7 +79,7 @@ class Pattern:
     def __init__(
         self,
         predicate: str,
-        types: tuple[str, ...],
+        types: Types,
         names: list[int],
         scope: int,
     ) -> None:
@@ -121,7 +125,7 @@ class FactTable:
         self._loose = int.from_bytes(translation.loose, "little")
         self._starts: list[int] = []
         """Number of the first atom of each signature."""
-        self._position: dict[tuple[str, tuple[str, ...]], int] = {}
+        self._position: dict[tuple[str, Types], int] = {}
         self.count = 0
         for position, signature in enumerate(self.signatures):
             self._starts.append(self.count)
@@ -272,7 +276,7 @@ def numbers(bits: int) -> Iterator[int]:
 class Hierarchy:
     """Types and what lies below them, enumerated as TextWorld does."""
 
-    def __init__(self, types: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
+    def __init__(self, types: Iterable[Supertypes]) -> None:
         self._children: dict[str, list[str]] = {}
         for name, parents in types:
             for parent in parents:
@@ -280,10 +284,10 @@ class Hierarchy:
         for children in self._children.values():
             children.sort()
 
-    def below(self, types: tuple[str, ...]) -> list[tuple[str, ...]]:
+    def below(self, types: Types) -> list[Types]:
         """The types themselves, then every tuple of subtypes, breadth first."""
         tuples = [types]
-        met: set[tuple[str, ...]] = set()
+        met: set[Types] = set()
         # TextWorld does not count the first level as met, so it enumerates some of it
         # twice.
         waiting = deque(self._narrowed(types))
@@ -296,7 +300,7 @@ class Hierarchy:
                     waiting.append(narrower)
         return tuples
 
-    def _narrowed(self, types: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _narrowed(self, types: Types) -> Iterator[Types]:
         for position, kind in enumerate(types):
             for child in self._children.get(kind, ()):
                 yield (*types[:position], child, *types[position + 1 :])

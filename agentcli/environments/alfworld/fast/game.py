@@ -29,7 +29,7 @@ from agentcli.environments.alfworld.fast.facts import (
 )
 from agentcli.environments.alfworld.fast.grammar import load_grammar, split_sentence
 from agentcli.environments.alfworld.fast.render import Render, Renderer
-from agentcli.environments.alfworld.fast.translation import Translation
+from agentcli.environments.alfworld.fast.translation import Supertypes, Translation
 from agentcli.environments.alfworld.fast.translator import load_translation, undisturbed
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
@@ -357,7 +357,7 @@ def _load(path: Path, cache: Cache) -> Game:
 @lru_cache(maxsize=8)
 def _renderer(
     grammar: str,
-    hierarchy: tuple[tuple[str, tuple[str, ...]], ...],
+    hierarchy: tuple[Supertypes, ...],
     cache: Cache,
 ) -> Renderer:
     return Renderer(load_grammar(grammar, cache), Hierarchy(hierarchy))

@@ -14,13 +14,15 @@ from typing import Any
 import msgspec
 
 from agentcli.environments.alfworld.fast.cache import Cache
+from agentcli.environments.alfworld.fast.translation import Scope
 
 SENTENCE = "AGENTCLI TASK SENTENCE"
 """Stands in rules where the game's own task sentence belongs."""
 _TASK = re.compile(r'("rhs":\s*"Your task is to: )([^"\\;|<>\[\]#{}\t\n]+)(")')
 
-Atom = tuple[str, tuple[tuple[str, str], ...]]
-"""One conjunct of a query: predicate and its placeholders as (name, type)."""
+Atom = tuple[str, Scope]
+"""One conjunct of a query: predicate and its placeholders."""
+Query = tuple[Atom, ...]
 
 
 class Text(msgspec.Struct, tag=True, frozen=True):
@@ -45,7 +47,7 @@ class Each(msgspec.Struct, tag=True, frozen=True):
     """The body once per answer to a query (once where there is no query)."""
 
     body: Rules | Value
-    query: tuple[Atom, ...] = ()
+    query: Query = ()
 
 
 class Enumeration(msgspec.Struct, tag=True, frozen=True):
@@ -55,20 +57,21 @@ class Enumeration(msgspec.Struct, tag=True, frozen=True):
 
 
 Symbol = Text | Rules | Value | Each | Enumeration
+Symbols = tuple[Symbol, ...]
 
 
 class Rule(msgspec.Struct, frozen=True):
     """One right-hand side and the query that must have an answer for it to apply."""
 
-    body: tuple[Symbol, ...]
-    condition: tuple[Atom, ...] = ()
+    body: Symbols
+    condition: Query = ()
 
 
 class Action(msgspec.Struct, frozen=True):
     """How one action is typed and what it answers."""
 
-    command: tuple[Symbol, ...]
-    feedback: tuple[Symbol, ...]
+    command: Symbols
+    feedback: Symbols
 
 
 class Grammar(msgspec.Struct, frozen=True):
@@ -77,9 +80,9 @@ class Grammar(msgspec.Struct, frozen=True):
     rules: dict[str, tuple[Rule, ...]]
     actions: dict[str, Action]
 
-    def queries(self) -> list[tuple[Atom, ...]]:
+    def queries(self) -> list[Query]:
         """Every query that a text can depend on."""
-        queries: list[tuple[Atom, ...]] = []
+        queries: list[Query] = []
         for action in self.actions.values():
             queries += _queries((*action.command, *action.feedback))
         for rules in self.rules.values():
@@ -88,7 +91,7 @@ class Grammar(msgspec.Struct, frozen=True):
         return [query for query in queries if query]
 
 
-def _queries(symbols: Iterable[Symbol]) -> Iterator[tuple[Atom, ...]]:
+def _queries(symbols: Iterable[Symbol]) -> Iterator[Query]:
     for symbol in symbols:
         each = symbol.each if isinstance(symbol, Enumeration) else symbol
         if isinstance(each, Each):
@@ -100,11 +103,10 @@ def split_sentence(grammar: str) -> tuple[str, str]:
 
     The text as it is and "" where it has no plain sentence.
     """
-    matches = list(_TASK.finditer(grammar))
-    if len(matches) != 1:
+    sentences = _TASK.findall(grammar)
+    if len(sentences) != 1:
         return grammar, ""
-    start, end = matches[0].span(2)
-    return grammar[:start] + SENTENCE + grammar[end:], matches[0][2]
+    return _TASK.sub(rf"\g<1>{SENTENCE}\g<3>", grammar), sentences[0][1]
 
 
 def load_grammar(text: str, cache: Cache) -> Grammar:
@@ -132,14 +134,14 @@ def read_logic(logic: Any) -> Grammar:
     return Grammar(rules, actions)
 
 
-def _parse(text: str) -> tuple[Symbol, ...]:
+def _parse(text: str) -> Symbols:
     from textworld.envs.pddl.textgen import ContextSensitiveGrammar
 
     rules = ContextSensitiveGrammar.parse(json.dumps({"text": [{"rhs": text}]}))._rules
     return _symbols(rules["text"][0].rhs)
 
 
-def _symbols(parsed: list[object]) -> tuple[Symbol, ...]:
+def _symbols(parsed: list[object]) -> Symbols:
     return tuple(map(_symbol, parsed))
 
 
@@ -162,7 +164,7 @@ def _symbol(parsed: object) -> Symbol:
     return Each(body, _query(parsed.given))
 
 
-def _query(text: str | None) -> tuple[Atom, ...]:
+def _query(text: str | None) -> Query:
     if not text:
         return ()
     from textworld.logic import Rule as LogicRule

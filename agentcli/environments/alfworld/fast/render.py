@@ -18,12 +18,13 @@ from agentcli.environments.alfworld.fast.facts import (
 )
 from agentcli.environments.alfworld.fast.grammar import (
     SENTENCE,
-    Atom,
     Each,
     Enumeration,
     Grammar,
+    Query,
     Rules,
     Symbol,
+    Symbols,
     Text,
     Value,
 )
@@ -83,7 +84,7 @@ class Renderer:
             if not touched.isdisjoint(predicates)
         }
 
-    def text(self, symbols: tuple[Symbol, ...], scope: Scope) -> Render:
+    def text(self, symbols: Symbols, scope: Scope) -> Render:
         """A sequence of symbols."""
         parts = [self._symbol(symbol, scope) for symbol in symbols]
         if len(parts) == 1:
@@ -114,7 +115,7 @@ class Renderer:
             self._rules[name, scope] = late
         return compiled
 
-    def _asked(self, symbols: tuple[Symbol, ...]) -> set[str]:
+    def _asked(self, symbols: Symbols) -> set[str]:
         """Predicates that a text can depend on."""
         predicates: set[str] = set()
         waiting = list(symbols)
@@ -133,7 +134,7 @@ class Renderer:
                     waiting += rule.body
         return predicates
 
-    def _used(self, symbols: tuple[Symbol, ...], scope: Scope) -> tuple[int, ...]:
+    def _used(self, symbols: Symbols, scope: Scope) -> tuple[int, ...]:
         """Positions in the scope that a text can depend on."""
         names: set[str] = set()
         for symbol in symbols:
@@ -224,7 +225,7 @@ class Renderer:
 
         return enumerate_
 
-    def _search(self, query: tuple[Atom, ...], scope: Scope) -> tuple[Search, Scope]:
+    def _search(self, query: Query, scope: Scope) -> tuple[Search, Scope]:
         """A query as a function, and the scope of its answers.
 
         Distinct placeholders are distinct entities.

@@ -10,6 +10,9 @@ from agentcli.environments.alfworld import statekey
 
 Scope = tuple[tuple[str, str], ...]
 """Placeholders as (name, type)."""
+Types = tuple[str, ...]
+Supertypes = tuple[str, Types]
+"""A type and those above it."""
 
 
 class Signature(msgspec.Struct, array_like=True, frozen=True):
@@ -19,7 +22,7 @@ class Signature(msgspec.Struct, array_like=True, frozen=True):
     """
 
     predicate: str
-    types: tuple[str, ...]
+    types: Types
     arguments: bytes
     """Entity indices of all atoms' arguments as 16-bit integers, atoms sorted (the
     order of TextWorld's facts).
@@ -51,8 +54,8 @@ class Translation(msgspec.Struct, array_like=True, frozen=True):
     types: list[str]
     displays: list[str]
     """Names shown to the agent."""
-    hierarchy: list[tuple[str, tuple[str, ...]]]
-    """Types and their supertypes, first definitions first."""
+    hierarchy: list[Supertypes]
+    """First definitions first."""
     signatures: list[Signature]
     changing: bytes
     """Bit per atom (little endian): whether the planner has a variable for it."""

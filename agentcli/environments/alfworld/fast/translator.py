@@ -9,7 +9,7 @@ import gc
 import re
 import sys
 from array import array
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -22,7 +22,9 @@ from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import FactTable, numbers
 from agentcli.environments.alfworld.fast.translation import (
     Parameters,
+    Scope,
     Signature,
+    Supertypes,
     Translation,
 )
 from agentcli.environments.alfworld.names import display_names, unmangle
@@ -30,7 +32,7 @@ from agentcli.errors import DataError, EngineError
 
 _ATOM = re.compile(r"(Negated)?Atom ([^(]+)\((.*)\)")
 Ground = tuple[str, tuple[str, ...]]
-"""A predicate and its arguments."""
+"""A predicate and its arguments, or their types."""
 
 
 def load_translation(
@@ -153,16 +155,17 @@ class _Builder:
                 )
 
     def _signatures(self, atoms: set[Ground]) -> list[Signature]:
-        groups: dict[Ground, list[list[int]]] = defaultdict(list)
+        arguments: dict[Ground, array[int]] = defaultdict(lambda: array("H"))
+        counts: Counter[Ground] = Counter()
         for predicate, things in sorted(atoms):
-            types = tuple(self.type_of[name] for name in things)
-            groups[predicate, types].append([self.index[name] for name in things])
+            key = predicate, tuple(self.type_of[name] for name in things)
+            arguments[key].extend(self.index[name] for name in things)
+            counts[key] += 1
         signatures = []
-        for (predicate, types), rows in sorted(groups.items()):
-            arguments = array("H", [thing for row in rows for thing in row])
-            signatures.append(
-                Signature(predicate, types, arguments.tobytes(), len(rows))
-            )
+        for key in sorted(counts):
+            predicate, types = key
+            packed = arguments[key].tobytes()
+            signatures.append(Signature(predicate, types, packed, counts[key]))
         return signatures
 
     def _shorten_variable(self, start: int, number_of: dict[Ground, int]) -> None:
@@ -187,18 +190,19 @@ class _Builder:
                     f"action {name!r} takes subtypes of {kind!r}; play this "
                     "game with engine: stock"
                 )
-        numbers = [self.position[name], *(self.index[thing] for thing in things)]
+        numbers = [self.position[name]]
+        numbers += [self.index[thing] for thing in things]
         self.operators.append(" ".join(map(str, numbers)))
         self.lines[start + 1] = "o"
         effects = start + 3 + int(self.lines[start + 2])
         self.most_effects = max(self.most_effects, int(self.lines[effects]))
 
     def _displays(self, visible: set[str]) -> list[str]:
-        """alfworld's words: numbered where the PDDL name has parts, else with a blank."""
+        """alfworld's words: with a number where the name has parts, else a blank."""
         words = display_names([name for name in visible if "_bar_" in name])
         return [words.get(name, f"{unmangle(name)} ") for name in self.entities]
 
-    def _hierarchy(self) -> list[tuple[str, tuple[str, ...]]]:
+    def _hierarchy(self) -> list[Supertypes]:
         """Types and their supertypes. Of several definitions the first counts."""
         supertypes: dict[str, tuple[str, ...]] = {}
         for kind in reversed(self.task.types):
@@ -212,7 +216,11 @@ def _with_marks(translation: Translation) -> Translation:
     placed = table.listed(table.initial & table.block("receptacleatlocation"))
     shared = statekey.crowded(placed)
     inside = table.changing & table.block("inreceptacle")
-    loose = {number for number in numbers(inside) if table.fact(number)[2] in shared}
+    loose = set()
+    for number in numbers(inside):
+        _, _, receptacle = table.fact(number)
+        if receptacle in shared:
+            loose.add(number)
     at_start = table.initial & table.changing
     predicates = sorted({signature.predicate for signature in table.signatures})
     return msgspec.structs.replace(
@@ -243,11 +251,11 @@ def _true_at_start(sas: bytes) -> set[int]:
     return {int(name[1:]) for name in names if name[0] == "a"}
 
 
-def _parameters(action: Any) -> tuple[tuple[str, str], ...]:
-    return tuple(
-        (parameter.name.strip("?"), parameter.type_name)
-        for parameter in action.parameters
-    )
+def _parameters(action: Any) -> Scope:
+    parameters = []
+    for parameter in action.parameters:
+        parameters.append((parameter.name.strip("?"), parameter.type_name))
+    return tuple(parameters)
 
 
 def _bits(numbers: set[int]) -> bytes:

@@ -35,13 +35,13 @@ def search(
 
 
 @lru_cache
-def _pairs() -> frozenset[tuple[str, str]]:
+def _pairs() -> set[tuple[str, str]]:
     """(object type, receptacle type) that fit, as the texts spell them."""
-    return frozenset(
-        (thing.lower(), place.lower())
-        for place, things in fits().items()
-        for thing in things
-    )
+    pairs = set()
+    for place, things in fits().items():
+        for thing in things:
+            pairs.add((thing.lower(), place.lower()))
+    return pairs
 
 
 @lru_cache(maxsize=65536)
@@ -59,6 +59,7 @@ class _Searcher:
         habits: Habits,
     ) -> None:
         self.goal = goal_of(context)
+        self.wanted = self.goal.object
         self.known = know(context)
         self.order = {action: index for index, action in enumerate(context.admissible)}
         """Action that is admissible -> its place among them."""
@@ -71,7 +72,7 @@ class _Searcher:
     def move(self) -> Advice:
         """The next move, by what is in hand."""
         held = self.known.holding
-        if held and type_of(held) != self.goal.object:
+        if held and type_of(held) != self.wanted:
             return self._put_down(held)
         if held and self.goal.kind == "look_at_obj_in_light":
             return self._light()
@@ -79,7 +80,7 @@ class _Searcher:
             return self._deliver(held)
         if self._is_finished():
             return Advice("think", FINISHED, "look")
-        return self._fetch() or self._explore(self.goal.object)
+        return self._fetch() or self._explore(self.wanted)
 
     def _is_finished(self) -> bool:
         """Whether all is in place as far as this expert cares.
@@ -99,10 +100,11 @@ class _Searcher:
 
     def _is_at_goal(self, thing: str, place: str) -> bool:
         """Whether it lies where it may stay."""
-        if type_of(thing) != self.goal.object or type_of(place) != self.goal.place:
+        goal = self.goal
+        if type_of(thing) != goal.object or type_of(place) != goal.place:
             return False
         # Two objects must share one receptacle.
-        return self.goal.count == 1 or place == self._choose(self.goal.place)
+        return goal.count == 1 or place == self._choose(goal.place)
 
     def _is_treated(self, thing: str) -> bool:
         return self.tool is None or (self.tool.verb, thing) in self.known.done
@@ -116,12 +118,12 @@ class _Searcher:
 
     def _fetch(self) -> Advice | None:
         """Takes an object that was seen and is not yet where it belongs."""
-        say = f"take {self.goal.object}"
+        say = f"take {self.wanted}"
         for action in self._listed(f"{say} "):
             thing, place = action.removeprefix("take ").split(" from ")
             if not self._is_right(thing, place):
                 return Advice("think", say, action)
-        for thing, place in self.known.sightings(self.goal.object):
+        for thing, place in self.known.sightings(self.wanted):
             if not self._is_right(thing, place):
                 return Advice("think", say, self._reach(place))
         return None
@@ -129,11 +131,11 @@ class _Searcher:
     def _deliver(self, held: str) -> Advice:
         """Treats what is held where that is due, then brings it to the goal."""
         if self.tool and not self._is_treated(held):
-            say = f"{self.tool.verb} {self.goal.object}"
+            say = f"{self.tool.verb} {self.wanted}"
             actions = self._listed(f"{self.tool.verb} {held} with ")
             place = self._choose(self.tool.receptacle.lower())
         else:
-            say = f"put {self.goal.object}"
+            say = f"put {self.wanted}"
             place = self._choose(self.goal.place)
             puts = (f"move {held} to {place}", f"put {held} in/on {place}")
             actions = [action for action in puts if action in self.order]
@@ -169,7 +171,7 @@ class _Searcher:
         The one that holds most of what is wanted, then where the agent stands, then by
         the seed.
         """
-        holders = [place for _, place in self.known.sightings(self.goal.object)]
+        holders = [place for _, place in self.known.sightings(self.wanted)]
 
         def preference(place: str) -> tuple[int, bool, int]:
             away = place != self.known.at
@@ -188,33 +190,36 @@ class _Searcher:
         return self._away()
 
     def _away(self) -> str:
-        ways = [(_rank(self.seed, action), action) for action in self._listed("go to ")]
-        return min(ways)[1] if ways else "look"
+        def rank(action: str) -> tuple[int, str]:
+            return _rank(self.seed, action), action
+
+        return min(self._listed("go to "), key=rank, default="look")
 
     def _explore(self, what: str) -> Advice:
         """Looks where it has not looked: here, where it may lie, elsewhere."""
         return Advice("explore", f"find {what}", self._next_place(what))
 
     def _next_place(self, what: str) -> str:
+        known = self.known
         for action in self._listed("open "):
             place = action.removeprefix("open ")
-            if place not in self.known.contents and not self._overlooks(place):
+            if place not in known.contents and not self._overlooks(place):
                 return action
-        unseen = []
-        new = []
-        for place in self.known.places:
-            if place not in self.known.contents:
+        unseen = {}
+        new = {}
+        for place in known.places:
+            if place not in known.contents:
                 promise = self._promise(what, place)
-                unseen.append((promise, place))
-                if place not in self.known.visited and f"go to {place}" in self.order:
-                    new.append((promise, place))
+                unseen[place] = promise
+                if place not in known.visited and f"go to {place}" in self.order:
+                    new[place] = promise
         # Shut doors that were passed by come last.
         if new:
-            return f"go to {min(new)[1]}"
+            return f"go to {min(new, key=new.__getitem__)}"
         if unseen:
-            return self._reach(min(unseen)[1])
+            return self._reach(min(unseen, key=unseen.__getitem__))
         # Everything was seen, and the object was not: it may have been moved.
-        for place in sorted(self.known.visited, key=self.known.visited.__getitem__):
+        for place in sorted(known.visited, key=known.visited.__getitem__):
             if f"go to {place}" in self.order:
                 return f"go to {place}"
         return self._away()
@@ -223,7 +228,7 @@ class _Searcher:
         """Sorts places where it may lie first, then by the order of visits."""
         kind = type_of(place)
         # The goal itself comes late: things that belong there lie elsewhere.
-        late = what == self.goal.object and kind == self.goal.place
+        late = what == self.wanted and kind == self.goal.place
         fits_there = what == "desklamp" or (what, kind) in _pairs()
         unlikely = late or not fits_there
         if self.wanders:

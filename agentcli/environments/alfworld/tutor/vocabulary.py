@@ -46,7 +46,8 @@ def _of_rooms(options: AlfworldOptions) -> set[str]:
             most |= Counter({"DeskLamp": int(here.lamp)})
     names = set()
     for kind, count in most.items():
-        names |= {f"{kind.lower()} {number}" for number in range(1, count + 1)}
+        for number in range(1, count + 1):
+            names.add(f"{kind.lower()} {number}")
     return names
 
 

@@ -218,7 +218,7 @@ for task in world.tasks("train")[:20]:
 
 def run_python(code: str, *arguments: str) -> "subprocess.Popen[str]":
     """Another interpreter with this package and these tests' helpers; the tests' own process stays as it is."""
-    command = [sys.executable, "-c", code, str(Path(__file__).parents[1] / "support"), *arguments]
+    command = [sys.executable, "-c", code, str(Path(__file__).parents[2] / "support"), *arguments]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
 
