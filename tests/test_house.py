@@ -66,9 +66,7 @@ RUN_ON_FIRST_LINES = {
     "credit",
     "errors",
     "evaluation",
-    "exploration",
     "policies",
-    "prompts",
     "records",
     "registry",
     "reports",
@@ -77,9 +75,7 @@ RUN_ON_FIRST_LINES = {
     "training",
 }
 """Rooms with a docstring whose first line does not end with a full stop."""
-RIDDLING = {
-    "exploration",
-}
+RIDDLING: set[str] = set()
 """Rooms with a docstring that begins with one of RIDDLES."""
 
 

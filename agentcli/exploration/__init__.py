@@ -1,3 +1,1 @@
-"""Growing trees: one file per method, each reading like its paper's algorithm box;
-actor.py does the rest.
-"""
+"""Growing trees: one file per method, which reads like its paper's algorithm box."""

@@ -1,9 +1,8 @@
-"""The actor of one tree: asks the policy, steps the environment, keeps the steps and
-charges the ledger.
+"""The actor of one tree: asks the policy, steps the environment and keeps the steps.
 
 An exploration method sees nodes only. Nothing here depends on timing: a step is named
 by its lineage (the child indices from the root), its seed comes from that name, and the
-finished tree lists steps in lineage order, so that one seed gives one tree at any
+finished tree lists steps in lineage order. So one seed gives one tree at any
 concurrency.
 """
 
@@ -26,12 +25,13 @@ from agentcli.exploration.nodes import (
     Response,
     as_step,
     reached,
+    spelled,
 )
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import Settings
+from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import joined
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Tree
 
@@ -39,8 +39,9 @@ NO_REPLY = Reply(text="")
 """Stands for the response that a broken policy did not give."""
 
 UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
-"""Stands for the response to a prompt that was too long, where that fails the task. Its
-mask keeps it out of training: there is nothing that the policy said.
+"""Stands for the response to a prompt that was too long, where that fails the task.
+
+Its mask keeps it out of training: there is nothing that the policy said.
 """
 
 
@@ -68,12 +69,11 @@ class Actor:
         self.seed = seed
         self.ledger = Ledger()
         self.seconds = {"policy": 0.0, "environment": 0.0}
-        """Waited for each so far; of requests that wait at the same time every one
-        counts.
-        """
+        """Waited for each so far; requests that wait at the same time all count."""
         self.roots: int | None = None
-        """Trajectories from scratch before the first fork (Tree.roots), set by the
-        methods that make that difference.
+        """Trajectories from scratch before the first fork (Tree.roots).
+
+        Set by the methods that make that difference.
         """
         self._engines = engines
         self._policy = policy
@@ -87,25 +87,28 @@ class Actor:
         the number of the question.
         """
         self._instruction = ""
-        self._broken = "the environment could not be opened"
-        """Why, when the engine could not open the task."""
+        self._broken = ""
+        """Why the engine could not open the task."""
 
     async def start(self, copies: int | None = None, limited: bool = False) -> Node:
-        """The initial state, in one environment or in so many `copies` that answers
-        name by their numbers.
+        """The initial state: of one environment, or of `copies` that answers number.
 
         With `limited` a response that names a copy above the last one fails the task.
         When the engine cannot open the task, every act on the node is an errored leaf.
         Raises UsageError for a prompt style that does not exist (for several copies).
         """
         numbered = copies is not None
+        count = copies or 1
         self._dialect = make_dialect(self.settings.prompt, self._world, numbered)
         states: tuple[Handle, ...] = ()
-        context = Context(task=self.task, instruction="", observations=("",))
+        context = self._nowhere()
         try:
             with self._waiting("environment"):
                 state = await self._engines.start(self.task)
-            states = (state,) * (copies or 1)
+        except EngineError as error:
+            self._broken = str(error)
+        else:
+            states = (state,) * count
             self._instruction = state.instruction
             context = Context(
                 task=self.task,
@@ -114,20 +117,14 @@ class Actor:
                 admissible=state.observation.actions,
                 pictures=state.observation.pictures,
             )
-        except EngineError as error:
-            self._broken = str(error)
-        return Node(
-            (),
-            states,
-            Moment(
-                copies=(context,) * (copies or 1), numbered=numbered, limited=limited
-            ),
-        )
+        moment = Moment(copies=(context,) * count, numbered=numbered, limited=limited)
+        return Node((), states, moment)
 
     async def act(self, node: Node, index: int = 0) -> Node:
-        """Sample the index-th response at `node` and execute it. With
-        `rollout.distinct` it is drawn again while it does what a sibling before it did
-        (exploration/distinct.py). Raises ValueError on a finished node.
+        """Samples the index-th response at `node` and executes it.
+
+        With `rollout.distinct` it is drawn again while it does what a sibling before it
+        did (exploration/distinct.py). Raises ValueError on a finished node.
         """
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
@@ -135,37 +132,38 @@ class Actor:
         def draw(attempt: int) -> Awaitable[Response]:
             return self.sample(node, index, attempt)
 
-        response, redrawn = await self._draws.draw(
-            (*node.lineage, index), draw, lambda drawn: joined(drawn.answer.actions)
-        )
+        def action(response: Response) -> str:
+            return joined(response.answer.actions)
+
+        lineage = (*node.lineage, index)
+        response, redrawn = await self._draws.draw(lineage, draw, action)
         return await self.execute(node, index, replace(response, redrawn=redrawn))
 
     async def sample(self, node: Node, index: int, attempt: int = 0) -> Response:
-        """Ask the policy once, without acting: a vote is never drawn again. `attempt`
-        counts the responses before it that were thrown away. What breaks is in the
-        response's `error`.
+        """Asks the policy once, without acting: a vote is never drawn again.
+
+        `attempt` counts the responses before it that were thrown away. What breaks is
+        in the response's `error`.
         """
         if not node.states:
             return Response("", NO_REPLY, error=self._broken)
-        request = self._request(node, (*node.lineage, index), attempt)
+        request = self._request(node, index, attempt)
+        prompt = request.message.text
+        overlong_fails = self.settings.rollout.overlong == "failure"
         try:
             with self._waiting("policy"):
                 reply = await self._policy.respond(request)
         except (EngineError, PolicyError) as error:
-            if (
-                isinstance(error, PromptTooLongError)
-                and self.settings.rollout.overlong == "failure"
-            ):
-                return Response(request.message.text, UNASKED)
-            return Response(request.message.text, NO_REPLY, error=str(error))
+            if isinstance(error, PromptTooLongError) and overlong_fails:
+                return Response(prompt, UNASKED)
+            return Response(prompt, NO_REPLY, error=str(error))
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
-        return Response(
-            request.message.text, reply, self._dialect.read(reply.text, node.moment)
-        )
+        return Response(prompt, reply, self._dialect.read(reply.text, node.moment))
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
-        """Act on a sampled response, in all copies that it names at the same time, and
-        keep the step.
+        """Acts on a sampled response and keeps the step.
+
+        All copies that the response names act at the same time.
         """
         actions = response.answer.actions
         results = await self._move(node, actions) if response.error is None else {}
@@ -177,16 +175,15 @@ class Actor:
                 copy = f"env_{number}: " if node.moment.numbered else ""
                 response = replace(response, error=f"{copy}{result}")
         after = reached(node, index, actions, states)
-        step = as_step(
-            node, response, after, states, self._outcome(response, after, states)
-        )
+        outcome = self._outcome(response, after, states)
+        step = as_step(node, response, after, states, outcome)
         self._steps.keep(after.lineage, step)
         return replace(after, step=step)
 
     async def ask(
         self, name: str, node: Node, message: Message, index: int = 0
     ) -> Reply:
-        """What the method's further model `name` replies to a message about `node`.
+        """The reply of the method's further model `name` to a message about `node`.
 
         The seed derives from the node's lineage, the name and `index`, the number of
         the question there. The tokens are charged. A model that breaks replies nothing:
@@ -202,27 +199,12 @@ class Actor:
                 "this model, and it is not set; name one with --set "
                 f"rollout.{name}.kind=KIND"
             )
+        # The environment could not be opened: the first act is an errored leaf.
         if not node.states:
-            # The environment could not be opened: the first act is an errored leaf.
             return NO_REPLY
-        seed = derive_seed(
-            self.seed,
-            self.task.id,
-            "/".join(map(str, node.lineage)),
-            "ask",
-            name,
-            index,
-        )
-        request = Request(
-            message=message,
-            moment=node.moment,
-            states=node.states,
-            form=self._dialect,
-            seed=seed,
-            episode_seed=seed,
-            temperature=chosen.temperature,
-            max_tokens=chosen.max_tokens,
-        )
+        place = spelled(node.lineage)
+        seed = derive_seed(self.seed, self.task.id, place, "ask", name, index)
+        request = self._request_to(chosen, node, message, seed, episode_seed=seed)
         try:
             with self._waiting("policy"):
                 reply = await self._models[name].respond(request)
@@ -233,32 +215,36 @@ class Actor:
         return reply
 
     def note(self, node: Node, **values: float | str) -> None:
-        """Record numbers or words about the step that led to `node`, for credit methods
-        to read (Step.notes).
+        """Records numbers or words about the step that led to `node` (Step.notes).
 
-        Raises ValueError for the initial state, which no step led to, and for a number
-        that is not finite.
+        Credit methods read them. Raises ValueError for the initial state, which no step
+        led to, and for a number that is not finite.
         """
         if node.step is None:
             raise ValueError(f"task {self.task.id}: a note on the initial state")
         notes: dict[str, float | str] = {}
         for name, value in values.items():
-            if not isinstance(value, str) and not math.isfinite(value):
+            if isinstance(value, str):
+                notes[name] = value
+            elif math.isfinite(value):
+                notes[name] = float(value)
+            else:
                 raise ValueError(f"task {self.task.id}: the note {name} is {value}")
-            notes[name] = value if isinstance(value, str) else float(value)
         self._steps.note(node.lineage, notes)
 
     def keep_only(self, trajectory: Iterable[Node]) -> None:
-        """Leave out whatever has branched off a trajectory; what it cost stays charged."""
+        """Leaves out whatever has branched off a trajectory; its cost stays charged."""
         self._steps.keep_only(trajectory)
 
     def tree(self, method: str) -> Tree:
-        """The finished tree: steps in lineage order, ids their positions, ledger filled
-        in.
+        """The finished tree: steps in lineage order, ids their positions.
+
+        The ledger is filled in.
         """
+        steps = self._steps.in_order()
+        # Charged before it is errored: what was executed stays charged.
         self._steps.charge(self.ledger)
-        # After the charge: what was executed stays charged. Sorted: which question
-        # failed first may depend on timing.
+        # Sorted: which question failed first may depend on timing.
         for (lineage, _, _), why in sorted(self._unanswered.items()):
             self._steps.fail_below(lineage, why)
         return Tree(
@@ -267,7 +253,7 @@ class Actor:
             method=method,
             seed=self.seed,
             roots=self.roots,
-            steps=self._steps.in_order(),
+            steps=steps,
             ledger=self.ledger,
         )
 
@@ -279,105 +265,122 @@ class Actor:
         trajectory, at least one, is an errored leaf that says `why`.
         """
         enough = min(minimum, self.settings.rollout.leaves)
-        if not self._steps.drop_unfinished(enough) and not self._steps.fail_unfinished(
-            why
-        ):
-            nowhere = Context(
-                task=self.task, instruction=self._instruction, observations=("",)
-            )
-            node = Node((), (), Moment(copies=(nowhere,)))
-            response = Response("", NO_REPLY, error=why)
-            after = reached(node, self._steps.next_root(), {}, {})
-            self._steps.keep(
-                after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)
-            )
+        if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
+            return self.tree(method)
+        # Too few trajectories have begun, and none of them is unfinished.
+        node = Node((), (), Moment(copies=(self._nowhere(),)))
+        response = Response("", NO_REPLY, error=why)
+        after = reached(node, self._steps.next_root(), {}, {})
+        step = as_step(node, response, after, {}, Outcome.ERRORED)
+        self._steps.keep(after.lineage, step)
         return self.tree(method)
 
-    def _request(self, node: Node, lineage: Lineage, attempt: int) -> Request:
-        """The request for the step that will be called `lineage`."""
-        policy = self.settings.policy
-        name = "/".join(map(str, lineage))
-        again = ("again", attempt) if attempt else ()
-        return Request(
-            message=self._message(node.moment),
-            moment=node.moment,
-            states=node.states,
-            form=self._dialect,
-            seed=derive_seed(self.seed, self.task.id, name, *again),
-            episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
-            temperature=policy.temperature,
-            max_tokens=policy.max_tokens,
-            parent_prompt=self._steps.prompt_before(lineage),
+    def _nowhere(self) -> Context:
+        """The context where nothing could be observed."""
+        return Context(
+            task=self.task, instruction=self._instruction, observations=("",)
         )
 
-    def _message(self, moment: Moment) -> Message:
-        """What the dialect asks. Raises UsageError where it leaves out a picture: the
-        policy would act blindly.
+    def _request(self, node: Node, index: int, attempt: int) -> Request:
+        """The request for the index-th response at `node`.
+
+        Raises UsageError where the dialect leaves out a picture: the policy would act
+        blindly.
         """
-        message = self._dialect.ask(moment)
-        if not set(moment.pictures) <= set(message.pictures):
+        message = self._dialect.ask(node.moment)
+        if not set(node.moment.pictures) <= set(message.pictures):
             raise UsageError(
                 f"prompt.style: {self.settings.prompt.style} shows no pictures, and "
                 f"the world {self._world.card.name} has some; choose a style that "
                 "shows them"
             )
-        return message
+        lineage = (*node.lineage, index)
+        again = ("again", attempt) if attempt else ()
+        seed = derive_seed(self.seed, self.task.id, spelled(lineage), *again)
+        return self._request_to(
+            self.settings.policy,
+            node,
+            message,
+            seed,
+            episode_seed=derive_seed(self.seed, self.task.id, lineage[0]),
+            parent_prompt=self._steps.prompt_before(lineage),
+        )
+
+    def _request_to(
+        self,
+        policy: PolicySettings,
+        node: Node,
+        message: Message,
+        seed: int,
+        episode_seed: int,
+        parent_prompt: str = "",
+    ) -> Request:
+        return Request(
+            message=message,
+            moment=node.moment,
+            states=node.states,
+            form=self._dialect,
+            seed=seed,
+            episode_seed=episode_seed,
+            temperature=policy.temperature,
+            max_tokens=policy.max_tokens,
+            parent_prompt=parent_prompt,
+        )
 
     def _charge(self, reply: Reply, same_prompt: bool) -> None:
+        shared = reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens
         self.ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
         self.ledger.prompt_tokens += reply.prompt_tokens
-        self.ledger.shared_prompt_tokens += (
-            reply.prompt_tokens if same_prompt else reply.shared_prompt_tokens
-        )
+        self.ledger.shared_prompt_tokens += shared
 
     async def _move(
         self, node: Node, actions: Mapping[int, str]
     ) -> dict[int, Handle | EngineError]:
-        """The results of every action, in the order of the copies; all are executed,
-        whatever one of them does.
+        """The results of every action, in the order of the copies.
+
+        All are executed, whatever one of them does.
         """
 
         async def one(number: int) -> Handle | EngineError:
+            state = node.states[number - 1]
             try:
                 with self._waiting("environment"):
-                    after = await self._engines.step(
-                        node.states[number - 1], actions[number]
-                    )
+                    after = await self._engines.step(state, actions[number])
             except EngineError as error:
                 return error
             self.ledger.replayed_steps += after.replayed
             return after
 
         numbers = sorted(actions)
-        return dict(zip(numbers, await asyncio.gather(*map(one, numbers)), strict=True))
+        results = await asyncio.gather(*map(one, numbers))
+        return dict(zip(numbers, results, strict=True))
 
     def _outcome(
         self, response: Response, after: Node, states: Mapping[int, Handle]
     ) -> Outcome | None:
-        """Success as soon as any copy succeeds (004 eq. 2), failure when no copy is
-        left to act in, truncated at the horizon.
-        """
+        """How the trajectory ends with this step; None where it goes on."""
         moment = after.moment
         if response.error is not None:
             return Outcome.ERRORED
-        if response.reply.stop is StopReason.OVERLONG or (
-            response.answer.beyond and moment.limited
-        ):
+        if response.reply.stop is StopReason.OVERLONG:
             return Outcome.FAILURE
+        if response.answer.beyond and moment.limited:
+            return Outcome.FAILURE
+        # Any copy's success is the trajectory's (004 eq. 2).
         if any(state.observation.end == "success" for state in states.values()):
             return Outcome.SUCCESS
+        # No copy is left to act in.
         if not moment.open:
             return Outcome.FAILURE
-        return (
-            Outcome.TRUNCATED
-            if len(after.lineage) >= self.settings.environment.max_steps
-            else None
-        )
+        if len(after.lineage) >= self.settings.environment.max_steps:
+            return Outcome.TRUNCATED
+        return None
 
     @contextmanager
-    def _waiting(self, what: str) -> Iterator[None]:
+    def _waiting(self, resource: str) -> Iterator[None]:
+        """Adds the seconds of the block to those waited for `resource`."""
         begun = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[what] += time.perf_counter() - begun
+            self.seconds[resource] += time.perf_counter() - begun

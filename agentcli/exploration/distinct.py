@@ -1,5 +1,4 @@
-"""Drawing a response again because a sibling took its action already (rollout.distinct
-= N).
+"""Draws a response again because a sibling took its action (rollout.distinct = N).
 
 A child at place i of a node draws y ~ pi. While y names an action that a sibling at a
 lower place ended up with, it is thrown away and drawn again, at most N times. With S
@@ -8,34 +7,37 @@ the actions of those siblings and q = pi(S), the response that is kept comes fro
     P(y) = pi(y) (1 + q + ... + q^N)    where y's action is new
     P(y) = pi(y) q^N                    where it is in S: every draw repeated
 
-The log-probabilities that are stored, and that the trainer takes for the old ones, stay
-those of pi at the response that was kept: the ratio of 002 eq. 10 compares policies,
-and P is no policy. So the siblings of a node are no independent draws of pi: their mean
-outcome is no unbiased estimate of the state's value.
+The stored log-probabilities, which the trainer takes for the old ones, stay those of pi
+at the response that was kept. The ratio of 002 eq. 10 compares policies, and P is no
+policy. So the siblings of a node are no independent draws of pi: their mean outcome is
+no unbiased estimate of the state's value.
 
 Every first draw is made at once; a child then waits for the siblings before it, and for
 nothing else. So one seed is one tree at any concurrency.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-Lineage = tuple[int, ...]
+from agentcli.exploration.nodes import Lineage
+
 T = TypeVar("T")
+Settled = dict[Lineage, asyncio.Future[str]]
+"""The action that each child ends up with, "" without one."""
 
 
 class Draws:
-    """The draws of one tree. `most`: how often a child is drawn again; 0: never, and
-    nobody waits for anybody.
+    """The draws of one tree.
+
+    `most` is how often a child is drawn again. With 0 nobody waits for anybody.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._settled: dict[Lineage, asyncio.Future[str]] = {}
-        """The action that a child ended up with, once it has; "" without one."""
-        self._begun: dict[Lineage, list[Lineage]] = {}
-        """Children by node, in the order in which they began."""
+        self._children: dict[Lineage, Settled] = defaultdict(dict)
+        """By node, its children that have begun."""
 
     async def draw(
         self,
@@ -51,12 +53,11 @@ class Draws:
         """
         if not self._most:
             return await sample(0), 0
-        siblings = self._begun.setdefault(lineage[:-1], [])
-        before = [self._settled[sibling] for sibling in siblings if sibling < lineage]
-        siblings.append(lineage)
+        siblings = self._children[lineage[:-1]]
+        before = [siblings[sibling] for sibling in siblings if sibling < lineage]
         settled: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._settled[lineage] = settled
-        final = ""
+        siblings[lineage] = settled
+        final_action = ""
         try:
             drawn = await sample(0)
             thrown_away = 0
@@ -66,9 +67,8 @@ class Draws:
             while action(drawn) in taken and thrown_away < self._most:
                 thrown_away += 1
                 drawn = await sample(thrown_away)
-            final = action(drawn)
+            final_action = action(drawn)
             return drawn, thrown_away
         finally:
-            # Also where the draw failed or was cancelled: nobody may wait for it any
-            # longer.
-            settled.set_result(final)
+            # Also where the draw failed or was cancelled: a sibling may wait for it.
+            settled.set_result(final_action)

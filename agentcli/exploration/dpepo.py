@@ -1,18 +1,16 @@
-"""DPEPO: every response acts in up to K copies of the environment (004 section 3.1,
-Algorithm 1, rollout stage).
+"""DPEPO: every response acts in up to K copies of the environment (004 section 3.1).
 
-N trajectories of one task are the group. In each step of one the policy selects copies
-E'_t and an action for each, all are executed at the same time, and the observations of
-all copies are its history. The trajectory has succeeded as soon as any copy has. So it
-is chain with K copies. Step.moves holds what happened in each; the reward scheme is the
-credit method's.
+N trajectories of one task are the group (Algorithm 1, rollout stage). In each step of
+one the policy selects copies E'_t and an action for each. All are executed at the same
+time, and the observations of all copies are its history. The trajectory has succeeded
+as soon as any copy has. So it is chain with K copies. Step.moves holds what happened in
+each; the reward scheme is the credit method's.
 """
 
-import asyncio
 from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.chain import follow
+from agentcli.exploration.chain import follow_all
 from agentcli.records.settings import Count, RolloutSettings
 from agentcli.records.types import Tree
 
@@ -39,11 +37,8 @@ class DpepoRollout(RolloutSettings, kw_only=True):
 
 
 async def explore(actor: Actor, settings: DpepoRollout) -> Tree:
-    """A tree that branches only at the root: `leaves` trajectories, each in `copies`
-    copies.
-    """
-    start = await actor.start(settings.copies, limited=settings.beyond == "failure")
-    await asyncio.gather(
-        *(follow(actor, start, index) for index in range(settings.leaves))
-    )
+    """Grows `leaves` trajectories from the root, each in `copies` copies."""
+    limited = settings.beyond == "failure"
+    root = await actor.start(settings.copies, limited)
+    await follow_all(actor, root, range(settings.leaves))
     return actor.tree("dpepo")

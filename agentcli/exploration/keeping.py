@@ -1,18 +1,14 @@
-"""The steps of a growing tree by lineage, and those that were executed and left out of
-it.
-"""
+"""The steps of a growing tree, by lineage, and what the tree cost."""
 
 from collections.abc import Iterable, Mapping
 
-import msgspec
-
 from agentcli.exploration.nodes import Lineage, Node
-from agentcli.records.siblings import count_siblings, was_sampled
+from agentcli.records.siblings import by_place, was_sampled
 from agentcli.records.types import Ledger, Outcome, Step
 
 
 class Steps:
-    """The steps of one tree."""
+    """The steps of one tree, and those that were executed and left out of it."""
 
     def __init__(self) -> None:
         self._kept: dict[Lineage, Step] = {}
@@ -24,8 +20,10 @@ class Steps:
 
     def prompt_before(self, lineage: Lineage) -> str:
         """The prompt of the step before a first child; "" for any other step."""
-        before = self._kept.get(lineage[:-1]) if lineage[-1] == 0 else None
-        return before.prompt if before is not None else ""
+        before = self._kept.get(lineage[:-1])
+        if before is None or lineage[-1] > 0:
+            return ""
+        return before.prompt
 
     def leave_out(self, lineages: Iterable[Lineage]) -> None:
         """Takes steps out of the tree; what they cost stays charged."""
@@ -34,108 +32,102 @@ class Steps:
 
     def keep_only(self, trajectory: Iterable[Node]) -> None:
         """Leaves out whatever has branched off a trajectory."""
-        kept = {node.lineage for node in trajectory}
-        roots = {lineage[:1] for lineage in kept if lineage}
-        self.leave_out(
-            [
-                lineage
-                for lineage in self._kept
-                if lineage[:1] in roots and lineage not in kept
-            ]
-        )
+        path = {node.lineage for node in trajectory}
+        roots = {lineage[:1] for lineage in path if lineage}
+        beside = self._kept.keys() - path
+        self.leave_out([lineage for lineage in beside if lineage[:1] in roots])
 
     def drop_unfinished(self, minimum: int) -> bool:
-        """Leaves out every trajectory without an end, if at least `minimum` ended
-        without an error.
+        """Leaves out every trajectory without an end.
+
+        Does nothing, and says False, unless at least `minimum` ended without an error.
         """
-        ends = [
-            lineage for lineage, step in self._kept.items() if step.outcome is not None
-        ]
-        if (
-            sum(self._kept[lineage].outcome is not Outcome.ERRORED for lineage in ends)
-            < minimum
-        ):
+        finished = 0
+        whole: set[Lineage] = set()
+        for lineage, step in self._kept.items():
+            if step.outcome is None:
+                continue
+            finished += step.outcome is not Outcome.ERRORED
+            whole.update(lineage[:depth] for depth in range(1, len(lineage) + 1))
+        if finished < minimum:
             return False
-        whole = {
-            lineage[:depth] for lineage in ends for depth in range(1, len(lineage) + 1)
-        }
-        self.leave_out([lineage for lineage in self._kept if lineage not in whole])
+        self.leave_out(self._kept.keys() - whole)
         return True
 
     def fail_unfinished(self, why: str) -> bool:
-        """Makes the last step of every trajectory without an end an errored leaf; False
-        where there is none.
-        """
-        inner = {lineage[:-1] for lineage in self._kept}
-        tips = [
-            lineage
-            for lineage, step in self._kept.items()
-            if step.outcome is None and lineage not in inner
-        ]
-        for lineage in tips:
-            self._kept[lineage] = msgspec.structs.replace(
-                self._kept[lineage], outcome=Outcome.ERRORED, error=why
-            )
-        return bool(tips)
+        """Makes the tip of every trajectory without an end an errored leaf.
 
-    def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
-        """Adds to the notes of a step. Those of a step that was left out go with it."""
-        step = self._kept.get(lineage) or self._left_out[lineage]
-        notes = {**step.notes, **values}
-        # Which of two values was noted first may depend on timing.
-        step.notes = {name: notes[name] for name in sorted(notes)}
+        Says False where there is none.
+        """
+        tips = [self._kept[lineage] for lineage in self._leaves()]
+        unfinished = [step for step in tips if step.outcome is None]
+        for step in unfinished:
+            _fail(step, why)
+        return bool(unfinished)
 
     def fail_below(self, lineage: Lineage, why: str) -> None:
-        """Makes the leaves at or below a step errored ones; all leaves where the tree
-        has none there.
+        """Makes the leaves at or below a step errored ones.
+
+        Makes all leaves errored ones where the tree has none there.
         """
-        inner = {lineage[:-1] for lineage in self._kept}
-        leaves = [leaf for leaf in self._kept if leaf not in inner]
+        leaves = self._leaves()
         below = [leaf for leaf in leaves if leaf[: len(lineage)] == lineage]
         for leaf in below or leaves:
             step = self._kept[leaf]
+            # The first fault of a leaf is the one to report.
             if step.outcome is not Outcome.ERRORED:
-                self._kept[leaf] = msgspec.structs.replace(
-                    step, outcome=Outcome.ERRORED, error=why
-                )
+                _fail(step, why)
+
+    def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
+        """Adds to the notes of a step; a step that was left out takes its notes along."""
+        step = self._kept.get(lineage) or self._left_out[lineage]
+        notes = {**step.notes, **values}
+        # Which of two values was noted first may depend on timing.
+        step.notes = dict(sorted(notes.items()))
 
     def next_root(self) -> int:
         """The index of a trajectory beside all that began."""
         return 1 + max((lineage[0] for lineage in self._kept), default=-1)
 
     def in_order(self) -> list[Step]:
-        """The steps in lineage order, with their ids and parents."""
-        order = sorted(self._kept)
-        ids = {lineage: position for position, lineage in enumerate(order)}
+        """The steps in lineage order, given their ids and parents."""
+        ids: dict[Lineage, int] = {}
         steps = []
-        for lineage in order:
-            parent = ids.get(lineage[:-1])
-            steps.append(
-                msgspec.structs.replace(
-                    self._kept[lineage], id=ids[lineage], parent=parent
-                )
-            )
+        for position, lineage in enumerate(sorted(self._kept)):
+            step = self._kept[lineage]
+            step.id = position
+            step.parent = ids.get(lineage[:-1])
+            ids[lineage] = position
+            steps.append(step)
         return steps
 
     def charge(self, ledger: Ledger) -> None:
-        """Fills in what the steps come to."""
+        """Fills in what the steps come to, once they are in order."""
         everything = [*self._kept.items(), *self._left_out.items()]
-        inner = {lineage[:-1] for lineage in self._kept}
-        groups: dict[Lineage, list[Step]] = {}
-        for lineage, step in self._kept.items():
-            groups.setdefault(lineage[:-1], []).append(step)
-        siblings = [count_siblings(group) for group in groups.values()]
+        at_start, of_forks = by_place(self._kept.values())
+        siblings = at_start.plus(of_forks)
         ledger.steps = sum(_executed(step) for _, step in everything)
-        ledger.leaves = sum(lineage not in inner for lineage in self._kept)
-        ledger.forks = sum(
-            lineage[-1] > 0 for lineage, _ in everything if len(lineage) > 1
-        )
-        ledger.siblings = sum(count.steps for count in siblings)
-        ledger.distinct_siblings = sum(count.distinct for count in siblings)
+        ledger.leaves = len(self._leaves())
+        # A second trajectory from the initial state is no fork.
+        ledger.forks = sum(len(name) > 1 and name[-1] > 0 for name, _ in everything)
+        ledger.siblings = siblings.steps
+        ledger.distinct_siblings = siblings.distinct
+
+    def _leaves(self) -> list[Lineage]:
+        inner = {lineage[:-1] for lineage in self._kept}
+        return [lineage for lineage in self._kept if lineage not in inner]
+
+
+def _fail(step: Step, why: str) -> None:
+    step.outcome = Outcome.ERRORED
+    step.error = why
 
 
 def _executed(step: Step) -> int:
-    """Steps of the environment, at least one for a response; none where the policy or a
-    lone engine broke.
+    """Steps of the environment, at least one for a response.
+
+    None where the policy or a lone engine broke.
     """
-    return len(step.moves) or int(step.error is None and was_sampled(step))
+    if step.moves:
+        return len(step.moves)
+    return int(step.error is None and was_sampled(step))

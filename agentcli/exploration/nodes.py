@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import msgspec
+from msgspec.structs import replace
 
 from agentcli.environments.protocol import Context, Observation
 from agentcli.policies.protocol import Reply
@@ -19,6 +19,11 @@ from agentcli.records.types import Move, Outcome, Step, StopReason, Task, Validi
 
 Lineage = tuple[int, ...]
 """Child indices from the root: the name of a step."""
+
+
+def spelled(lineage: Lineage) -> str:
+    """A lineage as text, e.g. "0/2/1", as seeds are derived from it."""
+    return "/".join(map(str, lineage))
 
 
 class Handle(Protocol):
@@ -37,20 +42,19 @@ class Pool(Protocol):
 
     async def start(self, task: Task) -> Handle: ...
     async def step(self, state: Any, action: str) -> Handle: ...
-    async def release(self, task_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A state the agent can act in, or the end of a trajectory; `step` is the one that
-    led here.
-    """
+    """A state the agent can act in, or the end of a trajectory."""
 
     lineage: Lineage
     states: tuple[Handle, ...]
-    """Of copy 1, copy 2, ...; empty when the environment could not be opened."""
+    """The state of copy 1, copy 2, ...; empty when the environment could not be opened.
+    """
     moment: Moment
     step: Step | None = None
+    """The step that led here; None at the initial state."""
 
     @property
     def finished(self) -> bool:
@@ -65,16 +69,16 @@ class Node:
     @property
     def key(self) -> str:
         """The exact state key, of all copies where they have numbers."""
-        keys = {
-            number: state.observation.state
-            for number, state in enumerate(self.states, 1)
-        }
-        return joined(keys) if self.moment.numbered else keys.get(1, "")
+        keys = [state.observation.state for state in self.states]
+        if self.moment.numbered:
+            return joined(dict(enumerate(keys, 1)))
+        return keys[0] if keys else ""
 
     @property
     def canonical(self) -> str | None:
-        """The canonical state, of all copies where they have numbers; None in a world
-        that has none.
+        """The canonical state, of all copies where they have numbers.
+
+        None in a world that has none.
         """
         texts = {}
         for number, state in enumerate(self.states, 1):
@@ -97,7 +101,7 @@ class Response:
     reply: Reply
     answer: Answer = NOTHING
     error: str | None = None
-    """What broke, where nothing was sampled."""
+    """The fault, where nothing was sampled."""
     redrawn: int = 0
     """Responses thrown away before this one."""
 
@@ -105,41 +109,42 @@ class Response:
 def reached(
     node: Node, index: int, actions: Mapping[int, str], states: Mapping[int, Handle]
 ) -> Node:
-    """The node that the response `index` leads to, still without its step; `states` are
-    those of the copies that acted.
+    """The node that the response `index` leads to, still without its step.
+
+    `states` are those of the copies that acted.
     """
     moment = node.moment
+    now = list(node.states)
     copies = list(moment.copies)
     ended = set(moment.ended)
     for number, state in states.items():
-        seen = state.observation
-        copies[number - 1] = _after(copies[number - 1], actions[number], seen)
-        if seen.end is not None:
+        observation = state.observation
+        place = number - 1
+        now[place] = state
+        copies[place] = _after(copies[place], actions[number], observation)
+        if observation.end is not None:
             ended.add(number)
     if not actions and not moment.numbered:
         # An unreadable response is a step of the only copy's past; what can be done and
         # seen there stays.
         before = copies[0]
-        copies[0] = msgspec.structs.replace(
+        copies[0] = replace(
             before,
             observations=(*before.observations, UNREADABLE),
             actions=(*before.actions, ""),
         )
-    following = msgspec.structs.replace(
+    following = replace(
         moment,
         copies=tuple(copies),
         ended=frozenset(ended),
         acted=tuple(states),
         unread=not actions,
     )
-    now = tuple(
-        states.get(number, state) for number, state in enumerate(node.states, 1)
-    )
-    return Node((*node.lineage, index), now, following)
+    return Node((*node.lineage, index), tuple(now), following)
 
 
 def _after(context: Context, action: str, observation: Observation) -> Context:
-    return msgspec.structs.replace(
+    return replace(
         context,
         observations=(*context.observations, observation.text),
         actions=(*context.actions, action),
@@ -155,11 +160,10 @@ def as_step(
     states: Mapping[int, Handle],
     outcome: Outcome | None,
 ) -> Step:
-    """The record of the step from `node` to `after`; the tree gives it its id and
-    parent.
-    """
+    """The record of the step from `node` to `after`; the tree sets its id and parent."""
     numbered = node.moment.numbered
-    reply, answer = response.reply, response.answer
+    reply = response.reply
+    answer = response.answer
     moves = [
         as_move(node, number, answer.actions[number], state)
         for number, state in states.items()
@@ -196,28 +200,29 @@ def as_step(
 
 
 def as_move(node: Node, number: int, action: str, state: Handle) -> Move:
-    """What happened in one copy."""
-    before = node.moment.copies[number - 1]
-    left = node.states[number - 1].observation
-    seen = state.observation
+    """The record of what happened in one copy."""
+    context = node.moment.copies[number - 1]
+    before = node.states[number - 1].observation
+    after = state.observation
     return Move(
         copy=number,
         action=action,
-        validity=Validity.VALID if seen.accepted else Validity.INADMISSIBLE,
-        observation=before.observations[-1],
-        admissible=list(before.admissible),
-        state=left.state,
-        next_state=seen.state,
-        canonical=left.canonical,
-        next_canonical=seen.canonical,
-        next_observation=seen.text,
-        looked=seen.looked,
-        reward=seen.reward,
-        outcome=None if seen.end is None else Outcome(seen.end),
+        validity=Validity.VALID if after.accepted else Validity.INADMISSIBLE,
+        observation=context.observations[-1],
+        admissible=list(context.admissible),
+        state=before.state,
+        next_state=after.state,
+        canonical=before.canonical,
+        next_canonical=after.canonical,
+        next_observation=after.text,
+        looked=after.looked,
+        reward=after.reward,
+        outcome=None if after.end is None else Outcome(after.end),
     )
 
 
 def _validity(moves: list[Move]) -> Validity:
     """A step is inadmissible when none of its moves did anything."""
-    useless = moves and all(move.validity is Validity.INADMISSIBLE for move in moves)
-    return Validity.INADMISSIBLE if useless else Validity.VALID
+    if moves and all(move.validity is Validity.INADMISSIBLE for move in moves):
+        return Validity.INADMISSIBLE
+    return Validity.VALID

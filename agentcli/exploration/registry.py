@@ -1,11 +1,13 @@
-"""All exploration methods by name. An installed package adds its own under the
-entry-point group `agentcli.exploration`: a module with `async def explore(actor,
-settings) -> Tree`. The class that `settings` is annotated with holds the method's own
-settings (settings.py).
+"""All exploration methods by name.
+
+An installed package adds its own under the entry-point group `agentcli.exploration`: a
+module with `async def explore(actor, settings) -> Tree`. The class that `settings` is
+annotated with holds the method's own settings (settings.py).
 """
 
 from agentcli.errors import UsageError
-from agentcli.exploration.budget import Explore, parse_budget, within_deadline
+from agentcli.exploration.budget import parse_budget
+from agentcli.exploration.deadline import Explore, within_deadline
 from agentcli.records.settings import Settings
 from agentcli.registry import Registry
 
@@ -31,17 +33,18 @@ def method_names() -> list[str]:
 
 
 def make(name: str) -> Explore:
-    """The method's explore function, bounded by the tree's deadline. Raises UsageError
-    with the nearest name.
+    """The method's explore function, bounded by the tree's deadline.
+
+    Raises UsageError with the nearest name for an unknown method.
     """
     return within_deadline(REGISTRY.load(name).explore)
 
 
 def check(settings: Settings) -> None:
-    """Refuse what would end the first tree, before a policy is loaded for it.
+    """Refuses what would end the first tree, before a policy is loaded for it.
 
-    Raises UsageError for an unknown method, a budget that is none, values that do not
-    go together, and votes to be drawn again.
+    Raises UsageError for an unknown method, a malformed budget, values that do not go
+    together, and votes to be drawn again.
     """
     rollout = settings.rollout
     make(rollout.method)

@@ -1,11 +1,10 @@
-"""The settings of exploration methods, each typed by the class that stands beside its
-method.
+"""The settings of exploration methods, each typed by a class beside its method.
 
 The class is what `explore`'s `settings` are annotated with: RolloutSettings or a
 subclass. Its fields are `rollout.NAME`. Evaluations sample with the method's `alone`,
 or vote (test-time-branch): the fields of these two are `evaluation.NAME` as well. So a
 new field needs no second line anywhere. A field of the type PolicySettings (or None) is
-a further model, which the stages open and `explore` asks with `actor.ask(NAME, node,
+a further model: the stages open it, and `explore` asks it with `actor.ask(NAME, node,
 message)`.
 """
 
@@ -24,56 +23,43 @@ VOTING = "test-time-branch"
 
 @cache
 def rollout_class(method: str) -> type[RolloutSettings]:
-    """The class of a method's settings. Raises UsageError with the nearest name for an
-    unknown method.
+    """The class of a method's settings.
+
+    Raises UsageError with the nearest name for an unknown method.
     """
-    kind: type[RolloutSettings] = get_type_hints(REGISTRY.load(method).explore)[
-        "settings"
-    ]
+    explore = REGISTRY.load(method).explore
+    kind: type[RolloutSettings] = get_type_hints(explore)["settings"]
     return kind
 
 
 @cache
 def evaluation_class(method: str) -> type[EvaluationSettings]:
-    """EvaluationSettings with the settings of the methods that evaluate a policy of
-    `method`.
+    """EvaluationSettings with those of the methods that evaluate a policy of `method`.
 
     A setting that `rollout` has too is None until it is set: then rollout's value
     holds.
     """
-    added: list[tuple[str, Any, Any]] = []
+    fields: list[tuple[str, Any, Any]] = []
     for field in own_fields(VOTING):
-        added.append((field.name, field.type, _default(field)))
+        default = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+        fields.append((field.name, field.type, default))
     for field in own_fields(rollout_class(method).alone):
-        added.append((field.name, field.type | None, None))
-    kind = msgspec.defstruct(
-        "EvaluationSettings",
-        added,
-        bases=(EvaluationSettings,),
-        module=__name__,
-        kw_only=True,
-    )
-    return cast(type[EvaluationSettings], kind)
+        fields.append((field.name, field.type | None, None))
+    return cast(type[EvaluationSettings], _extended(EvaluationSettings, fields))
 
 
 @cache
 def settings_class(method: str) -> type[Settings]:
-    """Settings, with the sections that depend on the method typed as `method` wants
-    them.
-    """
-    evaluation = evaluation_class(method)
+    """Settings with the sections that depend on the method typed as `method` wants."""
+    rollout = msgspec.field(default_factory=partial(rollout_settings, method))
+    evaluation = msgspec.field(default_factory=evaluation_class(method))
     sections: list[tuple[str, Any, Any]] = [
-        (
-            "rollout",
-            rollout_class(method),
-            msgspec.field(default_factory=partial(rollout_settings, method)),
-        ),
-        ("evaluation", evaluation, msgspec.field(default_factory=evaluation)),
+        ("rollout", rollout_class(method), rollout),
+        ("evaluation", evaluation_class(method), evaluation),
     ]
-    kind = msgspec.defstruct(
-        "Settings", sections, bases=(Settings,), module=__name__, kw_only=True
-    )
-    return cast(type[Settings], kind)
+    return cast(type[Settings], _extended(Settings, sections))
 
 
 def decode(values: Mapping[str, Any]) -> Settings:
@@ -92,55 +78,58 @@ def method_of(values: Mapping[str, Any], otherwise: str = "chain") -> str:
 
 
 def rollout_settings(method: str = "chain", **values: Any) -> RolloutSettings:
-    """The settings of a method, of its own class. Raises UsageError for an unknown
-    method.
+    """The settings of a method, of its own class.
+
+    Raises UsageError for an unknown method.
     """
     return rollout_class(method)(method=method, **values)
 
 
 def own_fields(method: str) -> list[FieldInfo]:
     """The fields that a method adds to those of every method."""
+    fields = msgspec.structs.fields(rollout_class(method))
     shared = RolloutSettings.__struct_fields__
-    return [
-        field
-        for field in msgspec.structs.fields(rollout_class(method))
-        if field.name not in shared
-    ]
+    return [field for field in fields if field.name not in shared]
 
 
 def methods_with(name: str) -> list[str]:
     """The methods that have a setting of their own called `name`."""
-    return [
-        method
-        for method in method_names()
-        if any(field.name == name for field in own_fields(method))
-    ]
+    return [method for method in method_names() if name in _own_names(method)]
 
 
 def names_of_methods() -> list[str]:
     """The settings that some method has of its own, sorted."""
-    return sorted(
-        {field.name for method in method_names() for field in own_fields(method)}
-    )
+    names: set[str] = set()
+    for method in method_names():
+        names |= _own_names(method)
+    return sorted(names)
 
 
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
-    """The same settings for another method: what both have stays, and `changes` are
-    made.
+    """The same settings for another method: those that both have, with `changes`.
 
     A change to None is none.
     """
-    names = rollout_class(method).__struct_fields__
-    values = {
-        name: getattr(rollout, name)
-        for name in rollout.__struct_fields__
-        if name in names
-    }
-    values |= {name: value for name, value in changes.items() if value is not None}
-    return rollout_settings(**{**values, "method": method})
+    kind = rollout_class(method)
+    values = {}
+    for name in kind.__struct_fields__:
+        if hasattr(rollout, name):
+            values[name] = getattr(rollout, name)
+    for name, value in changes.items():
+        if value is not None:
+            values[name] = value
+    values["method"] = method
+    return kind(**values)
 
 
-def _default(field: FieldInfo) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return msgspec.field(default_factory=field.default_factory)
-    return field.default
+def _own_names(method: str) -> set[str]:
+    return {field.name for field in own_fields(method)}
+
+
+def _extended(
+    base: type[msgspec.Struct], fields: list[tuple[str, Any, Any]]
+) -> type[msgspec.Struct]:
+    """`base` with further fields, each (name, type, default), under the same name."""
+    return msgspec.defstruct(
+        base.__name__, fields, bases=(base,), module=__name__, kw_only=True
+    )

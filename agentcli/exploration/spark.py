@@ -1,12 +1,12 @@
-"""SPARK: M roots, branching where the policy says <explore>, under a budget of N leaves
-(000 section 2.2, Algorithm 1).
+"""SPARK: M roots that branch where the policy says <explore> (000 section 2.2).
 
-The frontier holds every unfinished trajectory in a fixed order. In each round all of
-them act; then, in that order, each decides how many continuations its new state gets:
-b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else one. N_current
-counts every leaf, finished or not, so the tree never has more than N; once it has N,
-nobody waits for a round any longer. `--branch fixed:P` replaces the trigger by a coin
-(Table 4's ablation), `--branch entropy` by a rise of entropy as in ARPO.
+The frontier of Algorithm 1 holds every unfinished trajectory in a fixed order. In each
+round all of them act. Then, in that order, each decides how many continuations its new
+state gets: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else
+one. N_current counts every leaf, finished or not, so the tree never has more than N.
+Once it has N, nobody waits for a round any longer. `--branch fixed:P` replaces the
+trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of entropy as in
+ARPO.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ import asyncio
 import msgspec
 
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.budget import RootedRollout
 from agentcli.exploration.chain import follow
 from agentcli.exploration.nodes import Node
+from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.triggers import (
     EntropySettings,
     Trigger,
@@ -46,45 +46,46 @@ class SparkRollout(BranchingRollout, kw_only=True):
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
     def check(self) -> None:
-        """Raises UsageError for too many roots, and for a criterion that there is not."""
+        """Raises UsageError for too many roots and for an unknown criterion."""
         super().check()
         probability_of(self.branch)
 
 
 async def explore(actor: Actor, settings: SparkRollout) -> Tree:
-    """A forest of `roots` trees (children of the root) with at most `leaves` leaves.
+    """Grows a forest of `roots` trees with at most `leaves` leaves.
 
     Raises UsageError when roots exceed leaves, `branch` is no known criterion, or it
     needs log-probabilities and there are none.
     """
-    await branch_out(actor, settings, trigger(settings.branch, settings.entropy, actor))
+    triggered = trigger(settings.branch, settings.entropy, actor)
+    await branch_out(actor, settings, triggered)
     return actor.tree("spark")
 
 
 async def branch_out(
     actor: Actor, settings: BranchingRollout, triggered: Trigger
 ) -> tuple[Node, int]:
-    """Grow `roots` trajectories to their ends, branching where it is triggered: the
-    initial state and the number of leaves.
+    """Grows `roots` trajectories to their ends, branching where it is triggered.
+
+    Returns the initial state and the number of leaves.
     """
     settings.check()
-    current = actor.roots = settings.roots
+    actor.roots = settings.roots
     root = await actor.start()
-    frontier = [(root, index) for index in range(current)]
+    frontier = [(root, index) for index in range(settings.roots)]
+    current = settings.roots
     while frontier and current < settings.leaves:
-        reached = await asyncio.gather(
-            *(actor.act(node, index) for node, index in frontier)
-        )
+        acts = [actor.act(node, index) for node, index in frontier]
+        nodes = await asyncio.gather(*acts)
         frontier = []
-        for node in reached:
+        for node in nodes:
             if node.finished:
                 continue
-            width = (
-                min(settings.branching, settings.leaves - current + 1)
-                if triggered(node)
-                else 1
-            )
+            width = 1
+            if triggered(node):
+                width = min(settings.branching, settings.leaves - current + 1)  # eq. 7
             current += width - 1
             frontier += [(node, index) for index in range(width)]
+    # The budget is spent: no trajectory needs to wait for the others.
     await asyncio.gather(*(follow(actor, node, index) for node, index in frontier))
     return root, current

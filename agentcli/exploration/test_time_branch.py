@@ -1,11 +1,10 @@
-"""Test-time branching: where the policy emits <explore>, ask it several times and go on
-as the vote says (000 appendix C.5).
+"""Test-time branching: after <explore>, ask several times and vote (000 appendix C.5).
 
-One trajectory results for each sample asked for; what else was sampled is charged to
+One trajectory results for each sample asked for. What else was sampled is charged to
 the ledger and left out of the tree.
 
-action: after an <explore> step the next decision is sampled B times at the same state;
-the action most responses agree on is executed (ties: the higher mean log-probability
+action: after an <explore> step the next decision is sampled B times at the same state.
+The action most responses agree on is executed (ties: the higher mean log-probability
 where every response has them, else the earlier sample).
 
 outcome: the trajectory is first followed to its end. As long as that is no success, its
@@ -17,8 +16,8 @@ field would not: it is an upper bound of what branching there can bring.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,7 +25,10 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node, Response
 from agentcli.records.settings import Count, RolloutSettings
 from agentcli.records.siblings import joined
-from agentcli.records.types import Outcome, Tree
+from agentcli.records.types import Outcome, Step, Tree
+
+ENDINGS: dict[Outcome | None, float] = {Outcome.SUCCESS: 1.0, Outcome.ERRORED: -1.0}
+"""The worth of a trajectory's end; 0 for any other."""
 
 
 class VotingRollout(RolloutSettings, kw_only=True):
@@ -50,8 +52,8 @@ class VotingRollout(RolloutSettings, kw_only=True):
 
 
 async def explore(actor: Actor, settings: VotingRollout) -> Tree:
-    """`leaves` independent trajectories, each voting as the settings say."""
-    vote_by = VOTES[settings.vote]
+    """Grows `leaves` independent trajectories, each voting as the settings say."""
+    vote_by = by_outcome if settings.vote == "outcome" else by_action
     root = await actor.start()
     samples = range(settings.leaves)
     await asyncio.gather(
@@ -62,7 +64,7 @@ async def explore(actor: Actor, settings: VotingRollout) -> Tree:
 
 @dataclass
 class Polls:
-    """What one trajectory may still spend on votes."""
+    """The votes of one trajectory."""
 
     limits: VotingRollout
     held: int = 0
@@ -71,132 +73,127 @@ class Polls:
 
     @property
     def open(self) -> bool:
-        """Another vote may begin."""
-        depth, tokens = self.limits.depth, self.limits.vote_tokens
-        return (depth is None or self.held < depth) and (
-            tokens is None or self.tokens < tokens
-        )
+        """Whether another vote may begin."""
+        depth = self.limits.depth
+        if depth is not None and self.held >= depth:
+            return False
+        limit = self.limits.vote_tokens
+        return limit is None or self.tokens < limit
 
     def charge(self, sample: Response) -> None:
-        """A response was generated."""
+        """Counts the tokens of a response."""
         self.tokens += len(sample.reply.token_ids) or sample.reply.generated_tokens
 
 
 async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
-    """One trajectory from `node` to its end; after an <explore> step the majority
-    action is executed.
-    """
+    """Grows one trajectory; after an <explore> step it takes the majority's action."""
     while not node.finished:
-        voting = node.explores and polls.open
-        width = polls.limits.branching if voting else 1
-        polls.held += voting
-        samples = await asyncio.gather(
-            *(actor.sample(node, index + number) for number in range(width))
-        )
-        for sample in samples:
-            polls.charge(sample)
-        usable = [sample for sample in samples if sample.error is None] or samples[:1]
-        node, index = await actor.execute(node, index, vote(usable)), 0
+        width = 1
+        if node.explores and polls.open:
+            width = polls.limits.branching
+            polls.held += 1
+        node = await decide(actor, node, index, width, polls)
+        index = 0
 
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
-    """One trajectory from `root` to its end; from its <explore> states on, the best of
-    B ends.
-    """
-    trajectory, place = await follow(actor, root, index, polls), 1
+    """Grows one trajectory; from its <explore> states on it takes the best of B ends."""
+    trajectory = await follow(actor, root, index, polls)
+    place = 0
     try:
-        while not succeeded(trajectory) and polls.open:
-            places = range(place, len(trajectory) - 1)
-            at = next(
-                (number for number in places if trajectory[number].explores), None
-            )
-            if at is None:
-                return
-            node, polls.held, place = trajectory[at], polls.held + 1, at + 1
-            others = await asyncio.gather(
-                *(
-                    follow(actor, node, number, polls)
-                    for number in range(1, polls.limits.branching)
+        while place < len(trajectory) - 1 and polls.open and not succeeded(trajectory):
+            node = trajectory[place]
+            if node.explores:
+                polls.held += 1
+                indices = range(1, polls.limits.branching)
+                others = await asyncio.gather(
+                    *(follow(actor, node, number, polls) for number in indices)
                 )
-            )
-            trajectory = trajectory[:at] + best([trajectory[at:], *others])
+                winner = best([trajectory[place:], *others])
+                trajectory = [*trajectory[:place], *winner]
+            place += 1
     finally:
-        actor.keep_only(trajectory)  # also where the deadline ends a vote
+        # Also where the deadline ends a vote.
+        actor.keep_only(trajectory)
 
 
 async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Node]:
-    """Act from `node` to the end of one trajectory without a vote: `node` and every
-    node reached after it.
+    """Acts from `node` to the end of one trajectory without a vote.
+
+    Returns `node` and every node reached after it.
     """
     path = [node]
     while not path[-1].finished:
-        sample = await actor.sample(path[-1], index)
-        polls.charge(sample)
-        path.append(await actor.execute(path[-1], index, sample))
+        path.append(await decide(actor, path[-1], index, 1, polls))
         index = 0
     return path
 
 
+async def decide(
+    actor: Actor, node: Node, index: int, width: int, polls: Polls
+) -> Node:
+    """Samples `width` responses at `node` and executes the one that wins the vote."""
+    indices = range(index, index + width)
+    samples = await asyncio.gather(*(actor.sample(node, number) for number in indices))
+    for sample in samples:
+        polls.charge(sample)
+    answered = [sample for sample in samples if sample.error is None]
+    # Where the policy broke every time, the error is the step.
+    winner = vote(answered or samples[:1])
+    return await actor.execute(node, index, winner)
+
+
 def best(branches: list[list[Node]]) -> list[Node]:
     """The branch that ends best; all leave the same node."""
-    steps = [
-        [node.step for node in branch[1:] if node.step is not None]
-        for branch in branches
-    ]
-    actions = Counter(own[0].action for own in steps)
-    comparable = all(own[0].logprobs for own in steps)
+    first_steps = [steps_of(branch)[0] for branch in branches]
+    votes = Counter(step.action for step in first_steps)
+    comparable = all(step.logprobs for step in first_steps)
 
-    def worth(number: int) -> tuple[float, ...]:
-        own = steps[number]
-        first, end = own[0], own[-1]
-        likely = sum(first.logprobs) / len(first.logprobs) if comparable else 0.0
-        score = sum(step.reward for step in own)
-        ended = {Outcome.SUCCESS: 1.0, Outcome.ERRORED: -1.0}.get(
-            end.outcome or Outcome.ERRORED, 0.0
-        )
-        return ended, score, actions[first.action] if first.action else 0, likely
+    def worth(branch: list[Node]) -> tuple[float, ...]:
+        steps = steps_of(branch)
+        first = steps[0]
+        ending = ENDINGS.get(steps[-1].outcome, 0.0)
+        score = sum(step.reward for step in steps)
+        # Malformed responses agree on no action.
+        agreement = votes[first.action] if first.action else 0
+        likelihood = mean_logprob(first.logprobs) if comparable else 0.0
+        return ending, score, agreement, likelihood
 
-    return branches[max(range(len(branches)), key=worth)]
+    return max(branches, key=worth)
+
+
+def steps_of(branch: list[Node]) -> list[Step]:
+    """The steps of a branch after its first node."""
+    return [node.step for node in branch[1:] if node.step is not None]
 
 
 def succeeded(trajectory: list[Node]) -> bool:
-    """It ended with success."""
+    """Whether a trajectory ended with success."""
     step = trajectory[-1].step
     return step is not None and step.outcome is Outcome.SUCCESS
 
 
 def vote(samples: list[Response]) -> Response:
-    """The first sample of the action with most votes; malformed responses have none
-    unless all are malformed.
+    """The first sample of the action with most votes.
+
+    Malformed responses have no vote unless all are malformed.
     """
     readable = [sample for sample in samples if sample.answer.actions] or samples
-    votes = Counter(joined(sample.answer.actions) for sample in readable)
     comparable = all(sample.reply.logprobs for sample in readable)
+    supporters: dict[str, list[Response]] = defaultdict(list)
+    for sample in readable:
+        supporters[joined(sample.answer.actions)].append(sample)
 
-    def confidence(action: str) -> float:
-        logprobs = [
-            mean_logprob(sample)
-            for sample in readable
-            if joined(sample.answer.actions) == action
-        ]
-        return sum(logprobs) / len(logprobs)
+    def worth(group: list[Response]) -> tuple[int, float]:
+        if not comparable:
+            return len(group), 0.0
+        logprobs = [mean_logprob(sample.reply.logprobs) for sample in group]
+        return len(group), sum(logprobs) / len(group)
 
-    winner = max(
-        votes,
-        key=lambda action: (votes[action], confidence(action) if comparable else 0.0),
-    )
-    return next(
-        sample for sample in readable if joined(sample.answer.actions) == winner
-    )
+    winners = max(supporters.values(), key=worth)
+    return winners[0]
 
 
-def mean_logprob(sample: Response) -> float:
-    """Mean log-probability per token; the sample has them."""
-    values = sample.reply.logprobs
-    return sum(values) / len(values)
-
-
-VOTES: dict[str, Callable[[Actor, Node, int, Polls], Awaitable[None]]] = {
-    "action": by_action,
-    "outcome": by_outcome,
-}
+def mean_logprob(logprobs: Sequence[float]) -> float:
+    """Mean log-probability per token, of at least one."""
+    return sum(logprobs) / len(logprobs)

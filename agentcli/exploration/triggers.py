@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.nodes import Node
+from agentcli.exploration.nodes import Node, spelled
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import Finite, Section
 from agentcli.records.types import Step
@@ -20,10 +20,10 @@ Trigger = Callable[[Node], bool]
 
 
 class EntropySettings(Section, kw_only=True):
-    """Branch after a step where base + weight * (H - H of the trajectory's first step)
-    > threshold (003 eq. 28).
+    """Branch after a step where base + weight * dH > threshold (003 eq. 28).
 
-    H is in nats per token, not normalised by a vocabulary.
+    dH is H - H of the trajectory's first step, in nats per token, not normalised by a
+    vocabulary.
     """
 
     base: Finite = 0.5
@@ -35,11 +35,11 @@ class EntropySettings(Section, kw_only=True):
 
 
 def surprise(step: Step, instead: str) -> float:
-    """-log pi(Y | s) / |Y|, nats per token, of the sampled response: one draw of the
-    action entropy (003 eq. 7-8).
+    """-log pi(Y | s) / |Y| of the sampled response, in nats per token.
 
-    Raises UsageError, saying what to use `instead`, where the policy gives no
-    log-probabilities, or those of another distribution than the one it samples from.
+    This is one draw of the action entropy (003 eq. 7-8). Raises UsageError, saying what
+    to use `instead`, where the policy gives no log-probabilities, or those of another
+    distribution than the one it samples from.
     """
     if not step.logprobs:
         raise UsageError(
@@ -63,20 +63,22 @@ def surprise(step: Step, instead: str) -> float:
 
 
 def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
-    """The criterion `rollout.branch` names: explore, fixed:P with P in [0, 1], or
-    entropy. Raises UsageError.
+    """The criterion that `rollout.branch` names: explore, fixed:P or entropy.
+
+    Raises UsageError for any other, and for a P outside [0, 1].
     """
     probability = probability_of(branch)
     if probability is not None:
         return coin(probability, actor)
     if branch == "entropy":
         return rising_entropy(entropy, "--branch explore")
-    return lambda node: node.explores
+    return lambda node: node.explores  # eq. 5 of 000
 
 
 def probability_of(branch: str) -> float | None:
-    """P of the criterion fixed:P, None of explore and entropy. Raises UsageError for
-    any other.
+    """P of the criterion fixed:P; None for explore and entropy.
+
+    Raises UsageError for any other criterion.
     """
     if branch in ("explore", "entropy"):
         return None
@@ -94,31 +96,25 @@ def probability_of(branch: str) -> float | None:
 
 
 def coin(probability: float, actor: Actor) -> Trigger:
-    """Branch with a probability, thrown from the state's own seed (000 Table 4)."""
+    """Branches with a probability, thrown from the state's own seed (000 Table 4)."""
 
     def throw(node: Node) -> bool:
-        name = "/".join(map(str, node.lineage))
-        return (
-            random.Random(
-                derive_seed("branch", actor.seed, actor.task.id, name)
-            ).random()
-            < probability
-        )
+        seed = derive_seed("branch", actor.seed, actor.task.id, spelled(node.lineage))
+        return random.Random(seed).random() < probability
 
     return throw
 
 
 def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
-    """Branch where base + weight * dH > threshold, dH against the trajectory's first
-    step (003 eq. 28).
-    """
-    first: dict[int, float] = {}
+    """Branches where entropy has risen since the trajectory's first step."""
+    first_entropies: dict[int, float] = {}
 
     def rises(node: Node) -> bool:
         if node.step is None:
             return False
-        now = surprise(node.step, instead)
-        initial = first.setdefault(node.lineage[0], now)
-        return settings.base + settings.weight * (now - initial) > settings.threshold
+        entropy = surprise(node.step, instead)
+        first = first_entropies.setdefault(node.lineage[0], entropy)
+        score = settings.base + settings.weight * (entropy - first)  # 003 eq. 28
+        return score > settings.threshold
 
     return rises

@@ -1,7 +1,6 @@
-"""The dialect in which a teacher is asked about one step of a given trajectory (SPARK,
-000 App. B.4).
+"""The dialect that asks a teacher about one step of a given trajectory (000 App. B.4).
 
-The paper's teacher reviews (observation, action) sequences and "synthesizes missing
+SPARK's teacher reviews (observation, action) sequences and "synthesizes missing
 reasoning traces, selectively inserting <explore> tags at steps where epistemic
 uncertainty logically arises". Its prompt is not given. Here the teacher is shown the
 full prompt that an agent gets at that step, and the action that was taken. It sees
@@ -11,6 +10,7 @@ teacher's: it must come back unchanged.
 
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
 from agentcli.prompts.tagged import REASONING_TAGS
+from agentcli.prompts.tags import one_line
 
 REQUEST = """\
 The action at this moment is already decided, only the reasoning is missing. The action is:
@@ -35,28 +35,29 @@ class Annotation:
 
     def ask(self, moment: Moment) -> Message:
         """The agent's message, then the request."""
-        parts = [self._agent.ask(moment).text, REQUEST.format(action=self._action)]
+        text = self._agent.ask(moment).text
+        text += "\n\n" + REQUEST.format(action=self._action)
         if self._problem is not None:
-            parts.append(
-                f"Your answer before this one could not be used: {self._problem}."
+            text += (
+                f"\n\nYour answer before this one could not be used: {self._problem}."
             )
-        return Message(("\n\n".join(parts),))
+        return Message((text,))
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Tag, reasoning and action of an answer; `problem` is set also where the
-        action is another one.
+        """Tag, reasoning and action of an answer.
 
-        A teacher that thinks aloud before it answers is read from its last reasoning
-        tag on.
+        Another action than the given one is a problem too. A teacher that thinks aloud
+        before it answers is read from its last reasoning tag on.
         """
         answer = self._agent.read(response, moment)
-        last = max(response.lower().rfind(f"<{tag}>") for tag in REASONING_TAGS)
-        if answer.problem is not None and last > 0:
-            final = self._agent.read(response[last:], moment)
-            answer = answer if final.problem else final
-        if answer.problem is None and answer.actions[1] != " ".join(
-            self._action.split()
-        ):
+        if answer.problem is not None:
+            last = max(response.lower().rfind(f"<{tag}>") for tag in REASONING_TAGS)
+            final = self._agent.read(response[max(last, 0) :], moment)
+            # The whole response says more of what is wrong than its end.
+            if final.problem is not None:
+                return answer
+            answer = final
+        if answer.actions[1] != one_line(self._action):
             return Answer(problem="the action was changed")
         return answer
 

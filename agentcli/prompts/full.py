@@ -1,6 +1,4 @@
-"""The papers' prompt (000 Fig. 8) in our own words, for models that follow
-instructions.
-"""
+"""The papers' prompt (000 Fig. 8) in our own words, for models that can follow it."""
 
 from agentcli.environments.protocol import Context, World
 from agentcli.prompts.protocol import Message, Moment
@@ -16,14 +14,14 @@ Answer with one short sentence of reasoning inside exactly one of these tags, fo
 <explore> your reasoning </explore> or <think> your reasoning </think>
 <action> your action </action>"""
 
+WORD_FOR_WORD = "The action must be one of the admissible actions, word for word."
+
 NO_ACTION = "(none: the response held no readable action)"
 """Stands in the history for the action of an unreadable response."""
 
 
 class Full(Tagged):
-    """Role, task, the last `prompt.history` steps, observation, admissible actions and
-    instructions.
-    """
+    """Role, task, the last `prompt.history` steps, observation and instructions."""
 
     instructions = INSTRUCTIONS
 
@@ -40,23 +38,16 @@ class Full(Tagged):
             parts.append(past)
         parts.append(f"Current observation: {context.observations[-1]}")
         if context.admissible:
-            parts.append(
-                "Admissible actions:\n"
-                + "\n".join(f"- {action}" for action in context.admissible)
-            )
-            parts.append(
-                self.instructions
-                + "\nThe action must be one of the admissible actions, word for word."
-            )
+            listed = [f"- {action}" for action in context.admissible]
+            parts.append("\n".join(["Admissible actions:", *listed]))
+            parts.append(f"{self.instructions}\n{WORD_FOR_WORD}")
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
 
 
 def _past(context: Context, length: int) -> str:
-    """The last `length` (observation, action) pairs, oldest first; '' when there are
-    none.
-    """
+    """The last `length` (observation, action) pairs, oldest first; '' without any."""
     taken = len(context.actions)
     if taken == 0 or length == 0:
         return ""
@@ -64,8 +55,6 @@ def _past(context: Context, length: int) -> str:
     lines = [f"Steps taken so far: {taken}. The last {taken - first}:"]
     for index in range(first, taken):
         action = context.actions[index] or NO_ACTION
-        lines.append(
-            f"{index + 1}. Observation: {context.observations[index]}\n   Action: "
-            f"{action}"
-        )
+        lines.append(f"{index + 1}. Observation: {context.observations[index]}")
+        lines.append(f"   Action: {action}")
     return "\n".join(lines)

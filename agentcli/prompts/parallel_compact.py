@@ -6,16 +6,16 @@ from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import PromptSettings
 
 UNREADABLE = "last > nothing"
-"""As worlds show a step of one environment. A tiny policy's tokenizer may know no other
-words.
+"""An unreadable response in the words in which worlds show a step.
+
+A tiny policy's tokenizer may know no others.
 """
 
 
 class ParallelCompact(Parallel):
-    """Copies that look alike together, those that acted last at the end: the response
-    continues them.
+    """Copies that look alike together, those that acted last at the end.
 
-    Raises UsageError for a world without a short view.
+    So the response continues them. Raises UsageError for a world without a short view.
     """
 
     fixed = "the world chooses what to show"
@@ -29,16 +29,16 @@ class ParallelCompact(Parallel):
         for number in moment.open:
             view = self._tutor.compact(moment.copies[number - 1])
             views.setdefault(view, []).append(number)
-        # Sorting is stable: False comes before True, and else the order of the copies
-        # stays.
-        recent = sorted(
-            views.items(),
-            key=lambda group: any(number in moment.acted for number in group[1]),
-        )
-        parts = []
-        for view, alike in recent:
-            names = " ".join(f"env_{number}" for number in alike)
-            parts.append(f"{names}\n{view}")
+        at_rest = []
+        recent = []
+        for view, numbers in views.items():
+            names = " ".join(f"env_{number}" for number in numbers)
+            part = f"{names}\n{view}"
+            if set(numbers) & set(moment.acted):
+                recent.append(part)
+            else:
+                at_rest.append(part)
+        parts = at_rest + recent
         if moment.unread:
             parts.append(UNREADABLE)
         return Message(("\n".join(parts),))

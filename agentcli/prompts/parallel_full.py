@@ -17,7 +17,7 @@ LIMIT = (
     "Stay within env_1 to env_{count}: a response that names a copy beyond these "
     "ends the task at once, as a failure."
 )
-"""Shown where it is so (004 App. C, exploration-limiting prompt; our own words)."""
+"""The exploration-limiting prompt (004 App. C) in our own words."""
 
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at most one action in each.
@@ -40,17 +40,17 @@ class ParallelFull(Parallel):
     def ask(self, moment: Moment) -> Message:
         """One text."""
         first = moment.copies[0]
-        past = {
-            number: copy for number, copy in enumerate(moment.copies, 1) if copy.actions
-        }
+        past = {}
+        for number, copy in enumerate(moment.copies, 1):
+            if copy.actions:
+                past[number] = copy
         parts = [self._role, *_opening(moment)]
         if past:
             parts.append(_earlier(past, moment.acted))
             parts.append(_last(past, moment.acted))
         elif first.admissible:
-            parts.append(
-                f"Admissible actions in every copy: {'; '.join(first.admissible)}"
-            )
+            admissible = "; ".join(first.admissible)
+            parts.append(f"Admissible actions in every copy: {admissible}")
         if moment.unread:
             parts.append(UNREADABLE)
         if moment.ended:
@@ -58,11 +58,12 @@ class ParallelFull(Parallel):
         fresh = [number for number in moment.open if number not in past]
         if past and fresh:
             parts.append(f"Not acted in yet: {listed(fresh)}.")
-        return Message(("\n\n".join([*filter(None, parts), RULES]),))
+        parts.append(RULES)
+        return Message(("\n\n".join(filter(None, parts)),))
 
 
 def _opening(moment: Moment) -> list[str]:
-    """The task, the copies, and what every copy began with."""
+    """The task, the copies, and the observation that every copy began with."""
     first = moment.copies[0]
     count = len(moment.copies)
     parts = [
@@ -79,30 +80,33 @@ def _opening(moment: Moment) -> list[str]:
 
 
 def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
-    """All pairs but those of the last step."""
-    blocks = []
+    """All pairs but those of the last step; "" without such pairs."""
+    lines = ["Steps before the last:"]
     for number, copy in past.items():
-        length = len(copy.actions) - (number in acted)
-        pairs = [_pair(copy, index) for index in range(length)]
-        if pairs:
-            blocks.append("\n".join([f"env_{number}", *pairs]))
-    return "\n".join(["Steps before the last:", *blocks]) if blocks else ""
+        length = len(copy.actions)
+        if number in acted:
+            length -= 1
+        if length > 0:
+            lines.append(f"env_{number}")
+        for index in range(length):
+            lines.append(_pair(copy, index))
+    return "\n".join(lines) if len(lines) > 1 else ""
 
 
 def _last(past: Mapping[int, Context], acted: Collection[int]) -> str:
-    """The pairs of the last step and what is admissible after it."""
-    blocks = []
+    """The pairs of the last step and what is admissible after it; "" without any."""
+    lines = ["The last step:"]
     for number in acted:
         copy = past[number]
-        lines = [f"env_{number}", _pair(copy, len(copy.actions) - 1)]
+        lines.append(f"env_{number}")
+        lines.append(_pair(copy, len(copy.actions) - 1))
         if copy.admissible:
-            lines.append(f"   Admissible actions now: {'; '.join(copy.admissible)}")
-        blocks.append("\n".join(lines))
-    return "\n".join(["The last step:", *blocks]) if blocks else ""
+            admissible = "; ".join(copy.admissible)
+            lines.append(f"   Admissible actions now: {admissible}")
+    return "\n".join(lines) if acted else ""
 
 
 def _pair(copy: Context, index: int) -> str:
-    return (
-        f"{index + 1}. Action: {copy.actions[index]}\n   Observation: "
-        f"{copy.observations[index + 1]}"
-    )
+    action = copy.actions[index]
+    observation = copy.observations[index + 1]
+    return f"{index + 1}. Action: {action}\n   Observation: {observation}"

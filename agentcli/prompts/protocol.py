@@ -1,5 +1,4 @@
-"""What a dialect is: how a policy is asked for an action, how its response is read, and
-how a response is written.
+"""Dialects: how a policy is asked, and how its response is read and written.
 
 The three are one object, so that they cannot disagree. A policy acts in K >= 1 copies
 of one environment; a single environment is K = 1.
@@ -14,11 +13,11 @@ from agentcli.environments.protocol import Context, Picture
 from agentcli.records.siblings import joined
 
 UNREADABLE = "The response held no readable action."
-"""What the agent is told after such a response. No environment was stepped."""
+"""The observation after such a response. No environment was stepped."""
 
 
 class Moment(msgspec.Struct, kw_only=True, frozen=True):
-    """What the agent knows when it is asked: its past in every copy of the environment."""
+    """The knowledge of an agent that is asked: its past in every copy."""
 
     copies: tuple[Context, ...]
     """Copy 1, copy 2, ...: each with its own past alone."""
@@ -38,34 +37,26 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def open(self) -> list[int]:
         """Copies that may act."""
-        return [
-            number
-            for number in range(1, len(self.copies) + 1)
-            if number not in self.ended
-        ]
+        numbers = range(1, len(self.copies) + 1)
+        return [number for number in numbers if number not in self.ended]
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """What every copy that may act shows now."""
-        return tuple(
-            picture
-            for number in self.open
-            for picture in self.copies[number - 1].pictures
-        )
+        """The pictures that the copies that may act show now."""
+        pictures: list[Picture] = []
+        for number in self.open:
+            pictures += self.copies[number - 1].pictures
+        return tuple(pictures)
 
     @property
     def text(self) -> str:
-        """What the agent saw last, all copies joined where they have numbers."""
+        """The text that the agent saw last, of all copies where they have numbers."""
         if not self.numbered:
             return self.copies[0].observations[-1]
         if self.unread:
             return UNREADABLE
-        return joined(
-            {
-                number: copy.observations[-1]
-                for number, copy in enumerate(self.copies, 1)
-            }
-        )
+        texts = [copy.observations[-1] for copy in self.copies]
+        return joined(dict(enumerate(texts, 1)))
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -85,8 +76,10 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a response says. Without a `problem` there are a tag, a reasoning and at
-    least one action; with one there are none.
+    """The content of a response.
+
+    Without a `problem` there are a tag, a reasoning and at least one action; with one
+    there are none.
     """
 
     tag: str | None = None
@@ -106,19 +99,22 @@ class ResponseForm(Protocol):
     """The form of a response."""
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """What a response at that moment says; never raises. It does not know which
-        actions the environment accepts.
+        """The content of a response at that moment; never raises.
+
+        It does not know which actions the environment accepts.
         """
 
     def write(self, answer: Answer) -> str:
-        """The canonical response; `read` gives the answer back when no text is blank or
-        holds a tag.
+        """The canonical response.
+
+        `read` gives the answer back when no text is blank or holds a tag.
         """
 
 
 class Dialect(ResponseForm, Protocol):
-    """A form of responses with the messages that ask for them. Constructed from
-    PromptSettings and a World.
+    """A form of responses with the messages that ask for them.
+
+    Constructed from PromptSettings and a World.
     """
 
     fixed: str | None

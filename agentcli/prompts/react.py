@@ -1,10 +1,7 @@
 """ReAct: a thought and an action in turn, for models that were not trained for this."""
 
-from agentcli.environments.protocol import World
-from agentcli.prompts.full import NO_ACTION
+from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.protocol import Message, Moment
-from agentcli.prompts.tagged import Tagged
-from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\
 Work in turns: think about what you know and what is still missing, act once, read what the environment answers, and think again.
@@ -13,14 +10,13 @@ Answer with one thought and one action, in this form:
 <action> your action </action>"""
 
 
-class React(Tagged):
-    """The trace of actions and observations, without the past thoughts, which a Context
-    does not hold.
+class React(Full):
+    """The trace of actions and observations.
+
+    It is without the past thoughts, which a Context does not hold.
     """
 
-    def __init__(self, settings: PromptSettings, world: World) -> None:
-        self._history = settings.history
-        self._role = world.card.role
+    instructions = INSTRUCTIONS
 
     def ask(self, moment: Moment) -> Message:
         """One text, and the pictures of the last observation."""
@@ -33,7 +29,7 @@ class React(Tagged):
             trace.append(f"Observation {index + 1}: {context.observations[index + 1]}")
         parts = [self._role, f"Your task: {context.instruction}", "\n".join(trace)]
         if context.admissible:
-            parts.append(
-                f"Actions possible now, word for word: {'; '.join(context.admissible)}"
-            )
-        return Message(("\n\n".join([*parts, INSTRUCTIONS]), *context.pictures))
+            admissible = "; ".join(context.admissible)
+            parts.append(f"Actions possible now, word for word: {admissible}")
+        parts.append(self.instructions)
+        return Message(("\n\n".join(parts), *context.pictures))

@@ -1,5 +1,7 @@
-"""All dialects by name. An installed package adds its own under the entry-point group
-`agentcli.dialects`: a class that is constructed from PromptSettings and a World.
+"""All dialects by name.
+
+An installed package adds its own under the entry-point group `agentcli.dialects`: a
+class that is constructed from PromptSettings and a World.
 """
 
 from typing import Protocol
@@ -29,7 +31,7 @@ def dialect_names() -> list[str]:
 
 
 class DialectClass(Protocol):
-    """How a dialect is made."""
+    """A dialect before it is made for a world."""
 
     fixed: str | None
 
@@ -38,10 +40,9 @@ class DialectClass(Protocol):
 
 
 def dialect_class(style: str, numbered: bool = False) -> DialectClass:
-    """The dialect that `prompt.style` names. Where answers name copies by `numbered`,
-    its counterpart for several copies.
+    """The dialect that `prompt.style` names.
 
-    Raises UsageError with the nearest name for one that does not exist.
+    Where answers name copies by `numbered`, its counterpart for several copies. Raises UsageError with the nearest name for one that does not exist.
     """
     name = style
     if numbered and not style.startswith(PARALLEL):
@@ -53,9 +54,9 @@ def dialect_class(style: str, numbered: bool = False) -> DialectClass:
 def make_dialect(
     settings: PromptSettings, world: World, numbered: bool = False
 ) -> Dialect:
-    """The dialect of `settings` for `world`. Raises UsageError as `dialect_class` and
-    the dialect do.
+    """The dialect of `settings` for `world`.
+
+    Raises UsageError as `dialect_class` and the dialect do.
     """
-    return dialect_class(settings.style or world.card.dialect, numbered)(
-        settings, world
-    )
+    style = settings.style or world.card.dialect
+    return dialect_class(style, numbered)(settings, world)

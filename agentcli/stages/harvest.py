@@ -24,7 +24,8 @@ from typing import NamedTuple, Protocol, TypeVar
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.budget import Allowance, Explore
+from agentcli.exploration.budget import Allowance
+from agentcli.exploration.deadline import Explore
 from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings

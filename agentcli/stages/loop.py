@@ -20,7 +20,7 @@ from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import UsageError
-from agentcli.exploration.budget import RootedRollout
+from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory

@@ -1,0 +1,39 @@
+"""The tags of a response, as both forms of responses read them."""
+
+import re
+from typing import NamedTuple
+
+
+class Tag(NamedTuple):
+    """A tag in a response."""
+
+    name: str
+    """Lower case, with the slash of a closing tag."""
+    start: int
+    end: int
+
+
+def tag_pattern(names: str) -> re.Pattern[str]:
+    """Finds opening and closing tags; `names` is a regular expression of their names.
+
+    Letter case does not matter.
+    """
+    return re.compile(rf"<(/?(?:{names}))[ \t]*>", re.IGNORECASE)
+
+
+def find_tags(pattern: re.Pattern[str], response: str) -> list[Tag]:
+    """The tags of a response, in textual order."""
+    tags = []
+    for match in pattern.finditer(response):
+        tags.append(Tag(match[1].lower(), match.start(), match.end()))
+    return tags
+
+
+def shown(names: list[str]) -> str:
+    """Tags as a message shows them, e.g. "<think> </think>"."""
+    return " ".join(f"<{name}>" for name in names)
+
+
+def one_line(text: str) -> str:
+    """The text with every run of white space made one space."""
+    return " ".join(text.split())
