@@ -1,15 +1,12 @@
-"""Every error the tool raises on purpose, with the exit code that the command line ends
-with.
+"""Every error the tool raises on purpose, with its exit code.
 
     AgentCliError                     1  something failed that the user can act on
     |-- UsageError                    2  an option or setting that cannot take effect
     |-- DataError                     3  a file that does not hold what it should
-    |-- MissingError                  4  an environment, dependency or folder that is
-                                      not there
+    |-- MissingError                  4  an environment, dependency or folder is missing
     |-- WriteError                    1  a file that cannot be written
     |-- EngineError                   4  a live engine died, hung or raised
-    |   `-- ReplayMismatchError       4  a replay gave another observation than the
-        recorded one
+    |   `-- ReplayMismatchError       4  a replay gave another observation
     `-- PolicyError                   1  a policy could not answer one request
         `-- PromptTooLongError        1  a prompt longer than the limit
 
@@ -46,28 +43,32 @@ class MissingError(AgentCliError, RuntimeError):
 
 
 class WriteError(AgentCliError, OSError):
-    """A file that cannot be written, for instance on a full disk. What was written
-    before is whole.
+    """A file that cannot be written, for instance on a full disk.
+
+    What was written before is whole.
     """
 
 
 class EngineError(AgentCliError, RuntimeError):
-    """A live engine died, hung past its deadline or raised. Inside a rollout it becomes
-    an errored leaf.
+    """A live engine died, hung past its deadline or raised.
+
+    Inside a rollout it becomes an errored leaf.
     """
 
     exit_code = 4
 
 
 class ReplayMismatchError(EngineError):
-    """A replayed prefix gave another observation than the recorded one. The message
-    holds both texts.
+    """A replayed prefix gave another observation than the recorded one.
+
+    The message holds both texts.
     """
 
 
 class PolicyError(AgentCliError, RuntimeError):
     """A policy could not answer one request, for instance because the endpoint is gone.
-    Inside a rollout: an errored leaf.
+
+    Inside a rollout it becomes an errored leaf.
     """
 
 

@@ -1,5 +1,4 @@
-"""Plug-ins by name: worlds, exploration and credit methods, policies, dialects,
-objectives.
+"""Plug-ins by name: worlds, methods, policies, dialects and objectives.
 
 A registry holds a table of built-in names, each with the place of its thing:
 "module:thing", or "module" for the module itself. An installed package adds names under
@@ -9,6 +8,7 @@ imported before it is asked for, so that listing names is cheap.
 
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from operator import attrgetter
 from typing import Any
 
 from agentcli.errors import UsageError
@@ -45,8 +45,9 @@ class Registry:
         return sorted({*self.table, *installed})
 
     def place(self, name: str) -> str:
-        """The "module:thing" that a name stands for. Raises UsageError with the nearest
-        name.
+        """The "module:thing" that a name stands for.
+
+        Raises UsageError with the nearest name for an unknown one.
         """
         if name in self.table:
             return self.table[name]
@@ -61,26 +62,26 @@ class Registry:
         )
 
     def load(self, name: str) -> Any:
-        """The thing itself, imported now. Raises UsageError with the nearest name, and
-        what its import raises.
+        """The thing itself, imported now.
 
-        A place that does not exist is an ImportError of its module, or an
-        AttributeError.
+        Raises UsageError with the nearest name, and what its import raises. A place
+        that does not exist is an ImportError of its module, or an AttributeError.
         """
         module, colon, attributes = self.place(name).partition(":")
         thing: Any = import_module(module)
-        for attribute in attributes.split(".") if colon else ():
-            thing = getattr(thing, attribute)
-        return thing
+        return attrgetter(attributes)(thing) if colon else thing
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str = "there are") -> str:
-    """The hint that ends an error about an unknown name: the nearest name, else all of
-    them after `otherwise`.
+    """The hint that ends an error about an unknown name.
+
+    It is the nearest name, else all of them after `otherwise`.
     """
     known = list(names)
     close = closest(name, known)
-    return f"did you mean {close}?" if close else f"{otherwise} {', '.join(known)}"
+    if close:
+        return f"did you mean {close}?"
+    return f"{otherwise} {', '.join(known)}"
 
 
 def closest(name: str, names: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -1,5 +1,6 @@
-"""What agentcli needs of other packages: its core and its extras, as the metadata of
-the installed package states them.
+"""The requirements of agentcli, of its core and of its extras.
+
+They are read from the metadata of the installed package.
 """
 
 from importlib import metadata
@@ -22,24 +23,24 @@ def requirements() -> dict[str, list["Requirement"]]:
     from packaging.requirements import Requirement
 
     about = metadata.metadata(PACKAGE)
-    stated = [Requirement(line) for line in about.get_all("Requires-Dist") or []]
-    core = [
-        one
-        for one in stated
-        if one.marker is None or one.marker.evaluate({"extra": CORE})
-    ]
-    added = [one for one in stated if one not in core]
-    wanted = {CORE: core}
-    for extra in about.get_all("Provides-Extra") or []:
-        wanted[extra] = [
-            one for one in added if one.marker and one.marker.evaluate({"extra": extra})
-        ]
+    extras = about.get_all("Provides-Extra") or []
+    wanted: dict[str, list[Requirement]] = {name: [] for name in (CORE, *extras)}
+    for line in about.get_all("Requires-Dist") or []:
+        requirement = Requirement(line)
+        marker = requirement.marker
+        for extra, needed in wanted.items():
+            if marker is None or marker.evaluate({"extra": extra}):
+                needed.append(requirement)
+                # The core comes first, and no extra adds what it has.
+                if extra == CORE:
+                    break
     return wanted
 
 
 def remedy_for(module: str) -> str:
-    """What to type where `module` cannot be imported: the extra that states a package
-    of this name, else the package.
+    """The command that installs a module which cannot be imported.
+
+    It names the extra that states a package of this name, else the package.
     """
     from packaging.utils import canonicalize_name
 
@@ -48,13 +49,11 @@ def remedy_for(module: str) -> str:
         wanted = requirements()
     except metadata.PackageNotFoundError:
         wanted = {}
-    for extra, stated in wanted.items():
-        if canonicalize_name(package) in [
-            canonicalize_name(one.name) for one in stated
-        ]:
-            return (
-                f"pip install '{PACKAGE}[{extra}]'"
-                if extra != CORE
-                else f"pip install --upgrade {PACKAGE}"
-            )
+    for extra, needed in wanted.items():
+        names = [canonicalize_name(requirement.name) for requirement in needed]
+        if canonicalize_name(package) not in names:
+            continue
+        if extra == CORE:
+            return f"pip install --upgrade {PACKAGE}"
+        return f"pip install '{PACKAGE}[{extra}]'"
     return f"pip install {package}"

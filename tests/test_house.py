@@ -64,13 +64,9 @@ RUN_ON_FIRST_LINES = {
     "analysis",
     "cli",
     "credit",
-    "errors",
     "evaluation",
     "policies",
-    "records",
-    "registry",
     "reports",
-    "requirements",
     "stages",
     "training",
 }

@@ -181,7 +181,11 @@ class Actor:
         return replace(after, step=step)
 
     async def ask(
-        self, name: str, node: Node, message: Message, index: int = 0
+        self,
+        name: str,
+        node: Node,
+        message: Message,
+        index: int = 0,
     ) -> Reply:
         """The reply of the method's further model `name` to a message about `node`.
 
@@ -278,7 +282,9 @@ class Actor:
     def _nowhere(self) -> Context:
         """The context where nothing could be observed."""
         return Context(
-            task=self.task, instruction=self._instruction, observations=("",)
+            task=self.task,
+            instruction=self._instruction,
+            observations=("",),
         )
 
     def _request(self, node: Node, index: int, attempt: int) -> Request:
@@ -334,7 +340,9 @@ class Actor:
         self.ledger.shared_prompt_tokens += shared
 
     async def _move(
-        self, node: Node, actions: Mapping[int, str]
+        self,
+        node: Node,
+        actions: Mapping[int, str],
     ) -> dict[int, Handle | EngineError]:
         """The results of every action, in the order of the copies.
 
@@ -356,7 +364,10 @@ class Actor:
         return dict(zip(numbers, results, strict=True))
 
     def _outcome(
-        self, response: Response, after: Node, states: Mapping[int, Handle]
+        self,
+        response: Response,
+        after: Node,
+        states: Mapping[int, Handle],
     ) -> Outcome | None:
         """How the trajectory ends with this step; None where it goes on."""
         moment = after.moment

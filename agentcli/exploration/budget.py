@@ -103,10 +103,12 @@ class Allowance:
         The trees before it must not be expected to reach the budget. Asked once for
         each task, in their order.
         """
+
+        def decided() -> bool:
+            return not self.pays(task) or self._expected(task) < self._limit
+
         async with self._charged:
-            await self._charged.wait_for(
-                lambda: not self.pays(task) or self._expected(task) < self._limit
-            )
+            await self._charged.wait_for(decided)
         self._begun += 1
         return self.pays(task)
 
@@ -115,7 +117,8 @@ class Allowance:
 
         No is final; yes is so once all trees before it are finished.
         """
-        return sum(cost or 0 for cost in self._before(task)) < self._limit
+        spent = sum(cost or 0 for cost in self._before(task))
+        return spent < self._limit
 
     def paid(self, tasks: Sequence[Task]) -> list[Task]:
         """The tasks that it pays for."""
@@ -152,7 +155,11 @@ class Allowance:
         )
 
     def _spent(self, tasks: Sequence[Task]) -> int:
-        return sum(self._costs[self._places[task.id]] or 0 for task in tasks)
+        spent = 0
+        for task in tasks:
+            place = self._places[task.id]
+            spent += self._costs[place] or 0
+        return spent
 
     def _before(self, task: Task) -> list[int | None]:
         if self._budget is None:
@@ -170,8 +177,10 @@ class Allowance:
         growing = self._begun - len(finished)
         mean: float = self._highest
         if self._begun:
-            mean = (sum(finished) + growing * self._highest) / self._begun
-        return sum(mean if cost is None else cost for cost in self._before(task))
+            total = sum(finished) + growing * self._highest
+            mean = total / self._begun
+        costs = self._before(task)
+        return sum(mean if cost is None else cost for cost in costs)
 
     def _note(self, task_id: str, ledger: Ledger) -> None:
         if self._budget is not None and task_id in self._places:

@@ -64,7 +64,9 @@ class Candidate:
 
 
 async def fork_progressively(
-    actor: Actor, settings: RootedRollout, criterion: str
+    actor: Actor,
+    settings: RootedRollout,
+    criterion: str,
 ) -> None:
     """Grows `roots` trajectories from scratch, then forks up to `leaves` leaves."""
     buffer: dict[Lineage, Candidate] = {}  # S of Algorithm 1, oldest first

@@ -25,14 +25,19 @@ async def follow(actor: Actor, node: Node, index: int = 0) -> list[Node]:
 
     Returns `node` and every node reached after it.
     """
-    path = [node, await actor.act(node, index)]
-    while not path[-1].finished:
-        path.append(await actor.act(path[-1]))
+    path = [node]
+    node = await actor.act(node, index)
+    path.append(node)
+    while not node.finished:
+        node = await actor.act(node)
+        path.append(node)
     return path
 
 
 async def follow_all(
-    actor: Actor, node: Node, indices: Iterable[int]
+    actor: Actor,
+    node: Node,
+    indices: Iterable[int],
 ) -> list[list[Node]]:
     """Grows the children `indices` of `node` to their ends, side by side."""
     return await asyncio.gather(*(follow(actor, node, index) for index in indices))

@@ -33,9 +33,11 @@ class Steps:
     def keep_only(self, trajectory: Iterable[Node]) -> None:
         """Leaves out whatever has branched off a trajectory."""
         path = {node.lineage for node in trajectory}
-        roots = {lineage[:1] for lineage in path if lineage}
-        beside = self._kept.keys() - path
-        self.leave_out([lineage for lineage in beside if lineage[:1] in roots])
+        roots = {lineage[:1] for lineage in path}
+        for lineage in self._kept.keys() - path:
+            # The other trajectories from the initial state are no branches of it.
+            if lineage[:1] in roots:
+                self.leave_out([lineage])
 
     def drop_unfinished(self, minimum: int) -> bool:
         """Leaves out every trajectory without an end.
@@ -47,8 +49,10 @@ class Steps:
         for lineage, step in self._kept.items():
             if step.outcome is None:
                 continue
-            finished += step.outcome is not Outcome.ERRORED
-            whole.update(lineage[:depth] for depth in range(1, len(lineage) + 1))
+            if step.outcome is not Outcome.ERRORED:
+                finished += 1
+            for depth in range(len(lineage)):
+                whole.add(lineage[: depth + 1])
         if finished < minimum:
             return False
         self.leave_out(self._kept.keys() - whole)
@@ -59,11 +63,13 @@ class Steps:
 
         Says False where there is none.
         """
-        tips = [self._kept[lineage] for lineage in self._leaves()]
-        unfinished = [step for step in tips if step.outcome is None]
-        for step in unfinished:
-            _fail(step, why)
-        return bool(unfinished)
+        failed = False
+        for lineage in self._leaves():
+            step = self._kept[lineage]
+            if step.outcome is None:
+                _fail(step, why)
+                failed = True
+        return failed
 
     def fail_below(self, lineage: Lineage, why: str) -> None:
         """Makes the leaves at or below a step errored ones.
@@ -71,7 +77,8 @@ class Steps:
         Makes all leaves errored ones where the tree has none there.
         """
         leaves = self._leaves()
-        below = [leaf for leaf in leaves if leaf[: len(lineage)] == lineage]
+        depth = len(lineage)
+        below = [leaf for leaf in leaves if leaf[:depth] == lineage]
         for leaf in below or leaves:
             step = self._kept[leaf]
             # The first fault of a leaf is the one to report.
@@ -87,7 +94,8 @@ class Steps:
 
     def next_root(self) -> int:
         """The index of a trajectory beside all that began."""
-        return 1 + max((lineage[0] for lineage in self._kept), default=-1)
+        taken = [lineage[0] for lineage in self._kept]
+        return max(taken, default=-1) + 1
 
     def in_order(self) -> list[Step]:
         """The steps in lineage order, given their ids and parents."""
@@ -103,13 +111,17 @@ class Steps:
 
     def charge(self, ledger: Ledger) -> None:
         """Fills in what the steps come to, once they are in order."""
-        everything = [*self._kept.items(), *self._left_out.items()]
+        ledger.steps = 0
+        ledger.forks = 0
+        for steps in (self._kept, self._left_out):
+            for lineage, step in steps.items():
+                ledger.steps += _executed(step)
+                # A second trajectory from the initial state is no fork.
+                if len(lineage) > 1 and lineage[-1] > 0:
+                    ledger.forks += 1
         at_start, of_forks = by_place(self._kept.values())
         siblings = at_start.plus(of_forks)
-        ledger.steps = sum(_executed(step) for _, step in everything)
         ledger.leaves = len(self._leaves())
-        # A second trajectory from the initial state is no fork.
-        ledger.forks = sum(len(name) > 1 and name[-1] > 0 for name, _ in everything)
         ledger.siblings = siblings.steps
         ledger.distinct_siblings = siblings.distinct
 

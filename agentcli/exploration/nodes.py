@@ -107,7 +107,10 @@ class Response:
 
 
 def reached(
-    node: Node, index: int, actions: Mapping[int, str], states: Mapping[int, Handle]
+    node: Node,
+    index: int,
+    actions: Mapping[int, str],
+    states: Mapping[int, Handle],
 ) -> Node:
     """The node that the response `index` leads to, still without its step.
 

@@ -23,7 +23,10 @@ METHODS = {
 }
 
 REGISTRY = Registry(
-    "agentcli.exploration", METHODS, key="rollout.method", what="exploration method"
+    "agentcli.exploration",
+    METHODS,
+    key="rollout.method",
+    what="exploration method",
 )
 
 

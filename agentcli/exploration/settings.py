@@ -10,15 +10,24 @@ message)`.
 
 from collections.abc import Mapping
 from functools import cache, partial
-from typing import Any, cast, get_type_hints
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 from msgspec.structs import FieldInfo
 
 from agentcli.exploration.registry import REGISTRY, method_names
-from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
+from agentcli.records.settings import (
+    EvaluationSettings,
+    RolloutSettings,
+    Section,
+    Settings,
+)
 
 VOTING = "test-time-branch"
+
+SectionT = TypeVar("SectionT", bound=Section)
+FieldDefinition = tuple[str, Any, Any]
+"""Name, type and default."""
 
 
 @cache
@@ -39,7 +48,7 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
     A setting that `rollout` has too is None until it is set: then rollout's value
     holds.
     """
-    fields: list[tuple[str, Any, Any]] = []
+    fields: list[FieldDefinition] = []
     for field in own_fields(VOTING):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
@@ -47,19 +56,26 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
         fields.append((field.name, field.type, default))
     for field in own_fields(rollout_class(method).alone):
         fields.append((field.name, field.type | None, None))
-    return cast(type[EvaluationSettings], _extended(EvaluationSettings, fields))
+    return _extended(EvaluationSettings, fields)
 
 
 @cache
 def settings_class(method: str) -> type[Settings]:
     """Settings with the sections that depend on the method typed as `method` wants."""
-    rollout = msgspec.field(default_factory=partial(rollout_settings, method))
-    evaluation = msgspec.field(default_factory=evaluation_class(method))
-    sections: list[tuple[str, Any, Any]] = [
-        ("rollout", rollout_class(method), rollout),
-        ("evaluation", evaluation_class(method), evaluation),
+    evaluation = evaluation_class(method)
+    sections: list[FieldDefinition] = [
+        (
+            "rollout",
+            rollout_class(method),
+            msgspec.field(default_factory=partial(rollout_settings, method)),
+        ),
+        (
+            "evaluation",
+            evaluation,
+            msgspec.field(default_factory=evaluation),
+        ),
     ]
-    return cast(type[Settings], _extended(Settings, sections))
+    return _extended(Settings, sections)
 
 
 def decode(values: Mapping[str, Any]) -> Settings:
@@ -127,9 +143,15 @@ def _own_names(method: str) -> set[str]:
 
 
 def _extended(
-    base: type[msgspec.Struct], fields: list[tuple[str, Any, Any]]
-) -> type[msgspec.Struct]:
-    """`base` with further fields, each (name, type, default), under the same name."""
-    return msgspec.defstruct(
-        base.__name__, fields, bases=(base,), module=__name__, kw_only=True
+    base: type[SectionT],
+    fields: list[FieldDefinition],
+) -> type[SectionT]:
+    """`base` with further fields, under the same name."""
+    extended = msgspec.defstruct(
+        base.__name__,
+        fields,
+        bases=(base,),
+        module=__name__,
+        kw_only=True,
     )
+    return cast(type[SectionT], extended)

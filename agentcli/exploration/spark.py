@@ -63,7 +63,9 @@ async def explore(actor: Actor, settings: SparkRollout) -> Tree:
 
 
 async def branch_out(
-    actor: Actor, settings: BranchingRollout, triggered: Trigger
+    actor: Actor,
+    settings: BranchingRollout,
+    triggered: Trigger,
 ) -> tuple[Node, int]:
     """Grows `roots` trajectories to their ends, branching where it is triggered.
 

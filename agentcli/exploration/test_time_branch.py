@@ -55,10 +55,10 @@ async def explore(actor: Actor, settings: VotingRollout) -> Tree:
     """Grows `leaves` independent trajectories, each voting as the settings say."""
     vote_by = by_outcome if settings.vote == "outcome" else by_action
     root = await actor.start()
-    samples = range(settings.leaves)
-    await asyncio.gather(
-        *(vote_by(actor, root, index, Polls(settings)) for index in samples)
-    )
+    trajectories = []
+    for index in range(settings.leaves):
+        trajectories.append(vote_by(actor, root, index, Polls(settings)))
+    await asyncio.gather(*trajectories)
     return actor.tree("test-time-branch")
 
 
@@ -82,7 +82,9 @@ class Polls:
 
     def charge(self, sample: Response) -> None:
         """Counts the tokens of a response."""
-        self.tokens += len(sample.reply.token_ids) or sample.reply.generated_tokens
+        reply = sample.reply
+        # A server that gives no token ids gives their number.
+        self.tokens += len(reply.token_ids) or reply.generated_tokens
 
 
 async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
@@ -105,10 +107,10 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
             node = trajectory[place]
             if node.explores:
                 polls.held += 1
-                indices = range(1, polls.limits.branching)
-                others = await asyncio.gather(
-                    *(follow(actor, node, number, polls) for number in indices)
-                )
+                branches = []
+                for number in range(1, polls.limits.branching):
+                    branches.append(follow(actor, node, number, polls))
+                others = await asyncio.gather(*branches)
                 winner = best([trajectory[place:], *others])
                 trajectory = [*trajectory[:place], *winner]
             place += 1
@@ -123,21 +125,28 @@ async def follow(actor: Actor, node: Node, index: int, polls: Polls) -> list[Nod
     Returns `node` and every node reached after it.
     """
     path = [node]
-    while not path[-1].finished:
-        path.append(await decide(actor, path[-1], index, 1, polls))
+    while not node.finished:
+        node = await decide(actor, node, index, 1, polls)
+        path.append(node)
         index = 0
     return path
 
 
 async def decide(
-    actor: Actor, node: Node, index: int, width: int, polls: Polls
+    actor: Actor,
+    node: Node,
+    index: int,
+    width: int,
+    polls: Polls,
 ) -> Node:
     """Samples `width` responses at `node` and executes the one that wins the vote."""
     indices = range(index, index + width)
     samples = await asyncio.gather(*(actor.sample(node, number) for number in indices))
+    answered = []
     for sample in samples:
         polls.charge(sample)
-    answered = [sample for sample in samples if sample.error is None]
+        if sample.error is None:
+            answered.append(sample)
     # Where the policy broke every time, the error is the step.
     winner = vote(answered or samples[:1])
     return await actor.execute(node, index, winner)

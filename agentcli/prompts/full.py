@@ -32,11 +32,12 @@ class Full(Tagged):
     def ask(self, moment: Moment) -> Message:
         """One text, and the pictures of the last observation."""
         context = moment.copies[0]
-        parts = [self._role, f"Your task: {context.instruction}"]
-        past = _past(context, self._history)
-        if past:
-            parts.append(past)
-        parts.append(f"Current observation: {context.observations[-1]}")
+        parts = [
+            self._role,
+            f"Your task: {context.instruction}",
+            *_past(context, self._history),
+            f"Current observation: {context.observations[-1]}",
+        ]
         if context.admissible:
             listed = [f"- {action}" for action in context.admissible]
             parts.append("\n".join(["Admissible actions:", *listed]))
@@ -46,15 +47,15 @@ class Full(Tagged):
         return Message(("\n\n".join(parts), *context.pictures))
 
 
-def _past(context: Context, length: int) -> str:
-    """The last `length` (observation, action) pairs, oldest first; '' without any."""
+def _past(context: Context, length: int) -> list[str]:
+    """The part with the last `length` pairs, oldest first; none without any."""
     taken = len(context.actions)
     if taken == 0 or length == 0:
-        return ""
+        return []
     first = max(0, taken - length)
     lines = [f"Steps taken so far: {taken}. The last {taken - first}:"]
     for index in range(first, taken):
         action = context.actions[index] or NO_ACTION
         lines.append(f"{index + 1}. Observation: {context.observations[index]}")
         lines.append(f"   Action: {action}")
-    return "\n".join(lines)
+    return ["\n".join(lines)]

@@ -7,7 +7,7 @@ shall act: `<env_i>` is copy i. The tags are the paper's.
 from collections.abc import Collection, Mapping
 
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tags import find_tags, one_line, shown, tag_pattern
+from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
 
 _TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")
 
@@ -50,7 +50,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
         acting = tags[3:-1]
     elif len(acting) > 2:
         return Answer(problem="expected several actions inside one closed <parallel>")
-    reasoning = response[tags[0].end : tags[1].start].strip()
+    reasoning = between(response, tags[0], tags[1])
     if not reasoning:
         return Answer(problem="<think> is empty")
 
@@ -66,7 +66,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
             return Answer(problem=problem)
         if number in actions:
             return Answer(problem=f"<{name}> acts twice")
-        actions[number] = one_line(response[opening.end : closing.start])
+        actions[number] = one_line(between(response, opening, closing))
     if not actions or 2 * len(actions) != len(acting):
         sequence = shown(names[2:]) or "none"
         problem = f"expected closed <env_i> tags and nothing else; found {sequence}"

@@ -25,9 +25,15 @@ class React(Full):
         first = max(0, taken - self._history)
         trace = [f"Observation {first}: {context.observations[first]}"]
         for index in range(first, taken):
-            trace.append(f"Action {index + 1}: {context.actions[index] or NO_ACTION}")
-            trace.append(f"Observation {index + 1}: {context.observations[index + 1]}")
-        parts = [self._role, f"Your task: {context.instruction}", "\n".join(trace)]
+            number = index + 1
+            action = context.actions[index] or NO_ACTION
+            trace.append(f"Action {number}: {action}")
+            trace.append(f"Observation {number}: {context.observations[number]}")
+        parts = [
+            self._role,
+            f"Your task: {context.instruction}",
+            "\n".join(trace),
+        ]
         if context.admissible:
             admissible = "; ".join(context.admissible)
             parts.append(f"Actions possible now, word for word: {admissible}")

@@ -52,7 +52,9 @@ def dialect_class(style: str, numbered: bool = False) -> DialectClass:
 
 
 def make_dialect(
-    settings: PromptSettings, world: World, numbered: bool = False
+    settings: PromptSettings,
+    world: World,
+    numbered: bool = False,
 ) -> Dialect:
     """The dialect of `settings` for `world`.
 

@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tags import find_tags, one_line, shown, tag_pattern
+from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
 
 REASONING_TAGS = ("think", "explore")
 
@@ -41,23 +41,23 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
     """
     marks = find_tags(_pattern(tags), response)
     names = [mark.name for mark in marks]
-    if not any(name in tags for name in names):
+    if set(tags).isdisjoint(names):
         choices = ", ".join(f"<{tag}>" for tag in tags)
         return Answer(problem=f"no reasoning tag; expected one of {choices}")
     if "action" not in names:
         return Answer(problem="no <action> tag")
     tag = names[0]
     if tag not in tags or names != [tag, f"/{tag}", "action", "/action"]:
-        return Answer(
-            problem=(
-                "expected one closed reasoning tag, then one closed <action>; found "
-                f"{shown(names)}"
-            )
+        problem = (
+            "expected one closed reasoning tag, then one closed <action>; found "
+            f"{shown(names)}"
         )
-    reasoning = response[marks[0].end : marks[1].start].strip()
+        return Answer(problem=problem)
+    opening, closing, action_opening, action_closing = marks
+    reasoning = between(response, opening, closing)
+    action = one_line(between(response, action_opening, action_closing))
     if not reasoning:
         return Answer(problem=f"<{tag}> is empty")
-    action = one_line(response[marks[2].end : marks[3].start])
     if not action:
         return Answer(problem="<action> is empty")
     return Answer(tag, reasoning, {1: action})
@@ -73,4 +73,5 @@ def write_tagged(tag: str, reasoning: str, action: str) -> str:
 
 @lru_cache
 def _pattern(tags: tuple[str, ...]) -> re.Pattern[str]:
-    return tag_pattern("|".join(map(re.escape, (*tags, "action"))))
+    names = [re.escape(tag) for tag in tags]
+    return tag_pattern("|".join([*names, "action"]))

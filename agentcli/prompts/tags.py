@@ -34,6 +34,11 @@ def shown(names: list[str]) -> str:
     return " ".join(f"<{name}>" for name in names)
 
 
+def between(response: str, opening: Tag, closing: Tag) -> str:
+    """The text between two tags, stripped."""
+    return response[opening.end : closing.start].strip()
+
+
 def one_line(text: str) -> str:
     """The text with every run of white space made one space."""
     return " ".join(text.split())

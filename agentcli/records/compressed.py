@@ -19,15 +19,16 @@ _CHUNK = 1 << 16
 
 
 def open_lines(path: Path) -> IO[bytes]:
-    """Open for reading lines. Raises OSError."""
+    """Opens a file for reading lines. Raises OSError."""
     import zstandard
 
     return io.BufferedReader(cast(io.RawIOBase, zstandard.open(path, "rb")))
 
 
 def lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of `open_lines`. Raises DataError naming the last line before the
-    damage.
+    """The lines of a file from `open_lines`.
+
+    Raises DataError naming the last line before the damage.
     """
     import zstandard
 
@@ -43,14 +44,14 @@ def lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def compressor() -> Callable[[bytes], bytes]:
-    """A function that makes one frame of a line."""
+    """The function that makes one frame of a line."""
     import zstandard
 
     return zstandard.ZstdCompressor(write_checksum=True).compress
 
 
 def mend_last_frame(path: Path) -> None:
-    """Make a file end with a whole frame, so that another can follow.
+    """Makes a file end with a whole frame, so that another can follow.
 
     A last frame that was not written to its end is cut off. Where its record is whole
     and only newline or checksum are missing, it is written anew. Raises DataError, and
@@ -73,8 +74,9 @@ def mend_last_frame(path: Path) -> None:
             )
         file.truncate(end.whole)
         if end.torn is not None and not is_torn(end.torn, msgspec.json.Decoder()):
+            compress = compressor()
             file.seek(end.whole)
-            file.write(compressor()(end.torn.rstrip(b"\n") + b"\n"))
+            file.write(compress(end.torn.rstrip(b"\n") + b"\n"))
 
 
 class _End(NamedTuple):
@@ -87,11 +89,11 @@ class _End(NamedTuple):
     torn: bytes | None
     """Text of a last frame that was not written to its end."""
     several: bool
-    """Whether that frame holds more than one line; its text is not kept then."""
+    """Whether the torn frame holds more than one line; its text is not kept then."""
 
 
 def _read_end(file: IO[bytes]) -> _End:
-    """Walk all frames. Raises zstandard.ZstdError where one is damaged."""
+    """Walks all frames. Raises zstandard.ZstdError where one is damaged."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
@@ -106,10 +108,11 @@ def _read_end(file: IO[bytes]) -> _End:
                 frame = decompressor.decompressobj()
                 text = b""
                 several = False
-            # Of many lines in one frame only the last byte matters, and they may be
-            # more than memory holds.
-            kept = text[-1:] if several else text
-            text = kept + frame.decompress(chunk)
+            if several:
+                # Only the last byte matters, and there may be more lines than memory
+                # holds.
+                text = text[-1:]
+            text += frame.decompress(chunk)
             several = several or b"\n" in text[:-1]
             if not frame.eof:
                 break

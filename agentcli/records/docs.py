@@ -1,5 +1,6 @@
-"""The docstrings that stand under the fields of a settings class: the help of options,
-the descriptions of a schema.
+"""The docstrings under the fields of a settings class.
+
+They are the help of options and the descriptions of a schema.
 """
 
 import ast
@@ -11,8 +12,9 @@ import msgspec
 
 
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstring of every field that has one, on one line; inherited fields too. The
-    class has a source file.
+    """The docstring of every field that has one, on one line; inherited fields too.
+
+    The class has a source file.
     """
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
@@ -25,17 +27,17 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
     """Class -> field -> docstring, of a whole module."""
     source = ast.parse(inspect.getsource(sys.modules[module]))
-    return {
-        node.name: _docs_of(node.body)
-        for node in source.body
-        if isinstance(node, ast.ClassDef)
-    }
+    docs = {}
+    for node in source.body:
+        if isinstance(node, ast.ClassDef):
+            docs[node.name] = _docs_of(node)
+    return docs
 
 
-def _docs_of(body: list[ast.stmt]) -> dict[str, str]:
+def _docs_of(definition: ast.ClassDef) -> dict[str, str]:
     docs: dict[str, str] = {}
     name = ""
-    for statement in body:
+    for statement in definition.body:
         match statement:
             case ast.AnnAssign(target=ast.Name(id=field)):
                 name = field

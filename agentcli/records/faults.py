@@ -1,9 +1,9 @@
-"""Explains what is wrong with the bytes of a record, in one line that ends with the
-JSON path of the field.
+"""Explains what is wrong with the bytes of a record, in one line.
 
-msgspec names the path of a value of the wrong type or out of bounds. Where the bytes
-are not JSON at all (NaN, a torn line, not UTF-8), it names a byte at most. The path of
-that byte is worked out here. All of this runs only for a record that is refused.
+The line ends with the JSON path of the field. msgspec names the path of a value of the
+wrong type or out of bounds. Where the bytes are not JSON at all (NaN, a torn line, not
+UTF-8), it names a byte at most. The path of that byte is worked out here. All of this
+runs only for a record that is refused.
 """
 
 import re
@@ -21,7 +21,7 @@ _DEEPEST = 32
 
 
 def what_is_wrong(error: BaseException, data: bytes) -> str:
-    """Say in one line what a decoder found wrong with `data`, and where."""
+    """Says in one line what a decoder found wrong with `data`, and where."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error)
         # msgspec leaves the path out where the record itself is of the wrong type.
@@ -33,8 +33,9 @@ def what_is_wrong(error: BaseException, data: bytes) -> str:
 
 
 def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
-    """Whether a line without a newline was never written to its end: it is not JSON,
-    rather than JSON of another record.
+    """Whether a line without a newline was never written to its end.
+
+    Such a line is not JSON, rather than JSON of another record.
     """
     try:
         decoder.decode(line)
@@ -46,16 +47,21 @@ def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
 
 
 def json_path(data: bytes, offset: int) -> str:
-    """Path of the value that byte `offset` belongs to, as far as the bytes before it
-    are JSON.
+    """Path of the value that byte `offset` belongs to, e.g. $.steps[3].reward.
+
+    It goes as far as the bytes before `offset` are JSON.
     """
     path: list[int | str] = []
+    """The place in each open array or object; "" before the first key."""
     key_follows = False
     for token in _TOKEN.finditer(data, 0, offset):
         mark = token[0]
-        if mark in b"{[":
-            key_follows = mark == b"{"
-            path.append("" if key_follows else 0)
+        if mark == b"{":
+            key_follows = True
+            path.append("")
+        elif mark == b"[":
+            key_follows = False
+            path.append(0)
         elif mark in b"}]":
             key_follows = False
             del path[-1:]
@@ -79,8 +85,9 @@ def json_path(data: bytes, offset: int) -> str:
 
 
 def shown(text: str) -> str:
-    """Make `text` from a file fit for a message: one line, no control characters,
-    shortened.
+    """`text` from a file as a message shows it: one line, shortened.
+
+    Invisible characters are written as escapes.
     """
     if len(text) > 400:
         text = f"{text[:250]}...{text[-100:]}"
@@ -88,8 +95,9 @@ def shown(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Make `text` harmless to a terminal: control, bidirectional and other invisible
-    characters are written as escapes.
+    """`text` made harmless to a terminal.
+
+    Control, bidirectional and other invisible characters are written as escapes.
     """
     if text.isprintable():
         return text
@@ -97,7 +105,7 @@ def printable(text: str) -> str:
 
 
 def _malformed(error: BaseException, data: bytes) -> tuple[str, int]:
-    """Say what is wrong, and at which byte."""
+    """The fault of bytes that are not JSON, and at which byte."""
     if isinstance(error, RecursionError):
         return "nested too deeply", len(data)
     if isinstance(error, MemoryError):
@@ -110,4 +118,5 @@ def _malformed(error: BaseException, data: bytes) -> tuple[str, int]:
         return f"not UTF-8 (byte {invalid.start})", invalid.start
     text = str(error)
     byte = _BYTE.search(text)
-    return text, int(byte[1]) if byte else len(data)
+    offset = int(byte[1]) if byte else len(data)
+    return text, offset

@@ -26,11 +26,13 @@ T = TypeVar("T")
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 64-bit seed from integers and strings; the only way seeds are derived from one
-    another.
+    """A 64-bit seed from integers and strings.
+
+    This is the only way in which seeds are derived from one another.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")
 
 
 def sha256_file(path: Path) -> str:
@@ -41,27 +43,25 @@ def sha256_file(path: Path) -> str:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError of the block into a WriteError that names `path`, the reason and
-    what to do.
+    """Turns an OSError of the block into a WriteError.
+
+    It names `path`, the reason and what to do.
     """
     try:
         yield
     except WriteError:
         raise
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = (
-            "free some and go on with --resume"
-            if full
-            else "write elsewhere with -o DIR"
-        )
+        remedy = "write elsewhere with -o DIR"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            remedy = "free some and go on with --resume"
         raise WriteError(
             f"{path}: cannot be written ({error.strerror}); {remedy}"
         ) from error
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a whole file or none of it. Raises WriteError.
+    """Writes a whole file or none of it. Raises WriteError.
 
     The bytes go to a temporary file beside it, which is synced and then renamed.
     """
@@ -80,14 +80,13 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write one record, or any JSON value, as indented JSON, atomically."""
-    write_atomic(
-        path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
-    )
+    """Writes one record, or any JSON value, as indented JSON, atomically."""
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2)
+    write_atomic(path, text + b"\n")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Read one record. Raises DataError naming file and field."""
+    """Reads one record. Raises DataError naming file and field."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -96,17 +95,17 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def read_records(path: Path, kind: type[T]) -> Iterator[T]:
-    """Stream the records of a JSON Lines file; raises as `read_numbered` does."""
+    """Streams the records of a JSON Lines file; raises as `read_numbered` does."""
     return (record for _, record in read_numbered(path, kind))
 
 
 def read_numbered(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
-    """Stream (line, record). Lines are counted from 1 as an editor does, blank ones
-    included.
+    """Streams (line, record).
 
-    Raises DataError "file:line: what is wrong - at `$.field`" for a line that is not
-    such a record. A last line that has no newline and is not JSON is a record still
-    owed, and ends the stream.
+    Lines are counted from 1 as an editor does, blank ones included. A last line that
+    has no newline and is not JSON is a record still owed, and ends the stream. Raises
+    DataError "file:line: what is wrong - at `$.field`" for any other line that is not
+    such a record.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path), 1):
@@ -177,12 +176,12 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 
 class RecordWriter:
-    """Appends records, one complete line at a time. A line has been handed to the
-    system when `write` returns.
+    """Appends records, one complete line at a time.
 
-    Makes the folder. With `append`, a torn last line (`.zst`: a torn last frame) left
-    by a killed run is cut off first. Every method raises WriteError when the disk is
-    full or the place cannot be written. The file then ends with the last whole record.
+    A line has been handed to the system when `write` returns. Makes the folder. With
+    `append`, a torn last line (`.zst`: a torn last frame) left by a killed run is cut
+    off first. Every method raises WriteError when the disk is full or the place cannot
+    be written. The file then ends with the last whole record.
     """
 
     def __init__(self, path: Path, append: bool = False) -> None:
@@ -199,7 +198,7 @@ class RecordWriter:
             self._file = open(path, "ab" if append else "wb", buffering=0)  # noqa: SIM115 - closed by close()
 
     def write(self, record: msgspec.Struct) -> None:
-        """Append one record. Raises DataError for a text that is not Unicode."""
+        """Appends one record. Raises DataError for a text that is not Unicode."""
         try:
             line = self._encoder.encode(record) + b"\n"
         except UnicodeEncodeError as error:
@@ -207,8 +206,10 @@ class RecordWriter:
                 f"{self._path}: a record has a text that UTF-8 cannot hold "
                 f"({error.reason})"
             ) from error
+        if self._compress:
+            line = self._compress(line)
         with writing(self._path):
-            self._append(self._compress(line) if self._compress else line)
+            self._append(line)
 
     def _append(self, data: bytes) -> None:
         owed = memoryview(data)
@@ -225,7 +226,7 @@ class RecordWriter:
             raise
 
     def close(self) -> None:
-        """Sync and close."""
+        """Syncs and closes the file."""
         with writing(self._path), self._file:
             os.fsync(self._file.fileno())
 
@@ -244,23 +245,25 @@ class RecordWriter:
 
 
 def _mend_last_line(path: Path) -> None:
-    """Make a file end with a newline: add it where only that is missing, else cut off
-    what follows the last one.
+    """Makes a file end with a newline.
+
+    Adds it where only that is missing, else cuts off what follows the last one.
     """
     with open(path, "rb+") as file:
-        end = file.seek(0, os.SEEK_END)
-        start = _start_of_last_line(file, end)
+        start = _start_of_last_line(file)
         file.seek(start)
-        if start == end:
+        last_line = file.read()
+        if not last_line:
             return
-        if is_torn(file.read(), msgspec.json.Decoder()):
+        if is_torn(last_line, msgspec.json.Decoder()):
             file.truncate(start)
         else:
             file.write(b"\n")
 
 
-def _start_of_last_line(file: IO[bytes], end: int) -> int:
+def _start_of_last_line(file: IO[bytes]) -> int:
     """The offset behind the last newline."""
+    end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)
         file.seek(start)

@@ -5,10 +5,10 @@ and what it leaves of the file means nothing. The file says who holds the lock. 
 need none: every file appears whole or grows by whole lines.
 """
 
-import contextlib
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -38,13 +38,16 @@ class RunLock:
         self._path = run / NAME
         self._descriptor = _locked(self._path)
         holder = Holder(
-            command=command, process=os.getpid(), host=socket.gethostname(), since=since
+            command=command,
+            process=os.getpid(),
+            host=socket.gethostname(),
+            since=since,
         )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
 
     def release(self) -> None:
-        """Let the next writer in; may be called again."""
+        """Lets the next writer in; may be called again."""
         if self._descriptor >= 0:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -52,13 +55,13 @@ class RunLock:
 
 
 def refuse_held(run: Path) -> None:
-    """Raise UsageError, as RunLock does, when there is another writer. Writes nothing.
+    """Raises UsageError, as RunLock does, when there is another writer.
 
-    For the length of the question it locks the file that a writer has left there. All
-    who ask share that lock.
+    Writes nothing. For the length of the question it locks the file that a writer has
+    left there. All who ask share that lock.
     """
     path = run / NAME
-    with contextlib.suppress(FileNotFoundError), open(path, "rb") as file:
+    with suppress(FileNotFoundError), open(path, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -66,7 +69,7 @@ def refuse_held(run: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Open and lock the file that `path` names; its descriptor.
+    """Opens and locks the file that `path` names; returns its descriptor.
 
     The holder may remove the file between our opening and locking it. We then hold a
     lock on nothing, and try again.
@@ -78,9 +81,8 @@ def _locked(path: Path) -> int:
         except BlockingIOError as error:
             os.close(descriptor)
             raise _written_by_another(path) from error
-        with contextlib.suppress(FileNotFoundError):
-            is_current = path.stat().st_ino == os.fstat(descriptor).st_ino
-            if is_current:
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(descriptor).st_ino:
                 return descriptor
         os.close(descriptor)
 
@@ -93,7 +95,7 @@ def _written_by_another(path: Path) -> UsageError:
 
 
 def _holder(path: Path) -> str:
-    with contextlib.suppress(OSError, msgspec.DecodeError):
+    with suppress(OSError, msgspec.DecodeError):
         holder = msgspec.json.decode(path.read_bytes(), type=Holder)
         return (
             f"`{holder.command}` (process {holder.process} on {holder.host}, since "

@@ -23,7 +23,7 @@ BYSTANDERS = ("plots", "test", "trackers")
 
 
 class RunDirectory:
-    """Paths below one run directory; creating it touches nothing."""
+    """The paths below one run directory; making it touches nothing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -38,9 +38,7 @@ class RunDirectory:
 
     @property
     def trained(self) -> list[Path]:
-        """All that sft and train may write: what either of them leaves belongs
-        together.
-        """
+        """All that sft and train may write; the files of one training belong together."""
         return [
             self.checkpoint,
             self.optimizer,
@@ -54,10 +52,10 @@ class RunDirectory:
         return self.path / "credit" / f"{name}.jsonl"
 
     def evaluation(self, label: str) -> Path:
-        """The episodes of one evaluation: evaluation/<label>.jsonl. Raises UsageError
-        for a label that is not a file name.
+        """The episodes of one evaluation: evaluation/<label>.jsonl.
 
-        The summary lies beside it with suffix .json.
+        The summary lies beside it with suffix .json. Raises UsageError for a label that
+        is not a file name.
         """
         if not label or label.startswith(".") or "/" in label:
             raise UsageError(
@@ -67,10 +65,12 @@ class RunDirectory:
         return self.path / "evaluation" / f"{label}.jsonl"
 
     def existing_trees(self) -> Path:
-        """trees.jsonl or trees.jsonl.zst. Raises DataError saying which command writes
-        one.
+        """trees.jsonl or trees.jsonl.zst.
+
+        Raises DataError saying which command writes one.
         """
-        for path in (self.trees, self.trees.with_suffix(".jsonl.zst")):
+        compressed = self.trees.with_suffix(".jsonl.zst")
+        for path in (self.trees, compressed):
             if path.exists():
                 return path
         iterations = sorted(self.path.glob("iteration_*"))
@@ -109,26 +109,24 @@ class RunDirectory:
 
     def load_manifest(self) -> Manifest:
         """The manifest, empty where none was written yet."""
-        return (
-            read_json(self.manifest_path, Manifest)
-            if self.manifest_path.exists()
-            else Manifest()
-        )
+        if not self.manifest_path.exists():
+            return Manifest()
+        return read_json(self.manifest_path, Manifest)
 
     def record_stage(self, name: str, record: StageRecord) -> None:
-        """Add or replace one stage's entry, atomically."""
+        """Adds or replaces one stage's entry, atomically."""
         manifest = self.load_manifest()
         manifest.stages[name] = record
         write_json(self.manifest_path, manifest)
 
     def forget_stage(self, name: str) -> None:
-        """Remove one stage's entry, if there is one: its output is being written anew."""
+        """Removes one stage's entry, if any: its output is being written anew."""
         manifest = self.load_manifest()
         if manifest.stages.pop(name, None) is not None:
             write_json(self.manifest_path, manifest)
 
     def forget_snapshot(self) -> None:
-        """Remove what a killed training would have gone on from: it has ended."""
+        """Removes the snapshot that a killed training would have gone on from."""
         shutil.rmtree(self.snapshot, ignore_errors=True)
 
     def finished(self, name: str) -> StageRecord | None:
@@ -137,7 +135,7 @@ class RunDirectory:
 
 
 def link_latest(run: Path) -> None:
-    """Let runs/latest name this run, so that the next command finds it."""
+    """Makes runs/latest name this run, so that the next command finds it."""
     # Nothing is written beside a folder that the user named elsewhere.
     if run.absolute().parent.name != "runs":
         return
@@ -161,20 +159,18 @@ def versions() -> dict[str, str]:
     """
     installed = {PACKAGE: __version__, "python": sys.version.split()[0]}
     names: set[str] = set()
-    with suppress(
-        metadata.PackageNotFoundError
-    ):  # imported from a folder: nobody states what it requires
-        for extra, wanted in requirements().items():
+    # Where it is imported from a folder, nobody states what it requires.
+    with suppress(metadata.PackageNotFoundError):
+        for extra, needed in requirements().items():
             if extra not in BYSTANDERS:
-                names.update(one.name for one in wanted)
+                names.update(requirement.name for requirement in needed)
     for name in sorted(names):
         # An extra that nobody asked for is not there.
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
     for distribution in metadata.distributions():
-        if any(
-            point.group.startswith(f"{PACKAGE}.") for point in distribution.entry_points
-        ):
+        groups = [point.group for point in distribution.entry_points]
+        if any(group.startswith(f"{PACKAGE}.") for group in groups):
             installed[distribution.name] = distribution.version
     return installed
 

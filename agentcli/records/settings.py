@@ -71,7 +71,7 @@ class EndpointSettings(Section, kw_only=True):
     """Most requests started in a minute; None: as many as rollout.concurrency allows.
     """
     logprobs: Literal["raw", "processed"] = "raw"
-    """What the server's log-probabilities are of. raw: softmax(logits), as vLLM and
+    """The distribution of the server's log-probabilities. raw: softmax(logits), as vLLM and
     OpenAI return. processed: the distribution that was sampled from, softmax(logits /
     temperature), as vLLM returns when started with --logprobs-mode processed_logprobs.
     """
@@ -185,8 +185,9 @@ class SftSettings(Section, kw_only=True):
 
 
 class RolloutSettings(Section, kw_only=True):
-    """How trees grow, whatever the method. A method's own settings are a subclass
-    beside it (agentcli/exploration/).
+    """How trees grow, whatever the method.
+
+    A method's own settings are a subclass beside it (agentcli/exploration/).
     """
 
     alone: ClassVar[str] = "chain"
@@ -238,15 +239,16 @@ class RolloutSettings(Section, kw_only=True):
 
     @property
     def further_models(self) -> dict[str, PolicySettings]:
-        """The models that the method asks besides the policy, by the name of their
-        setting; one that is None is left out.
+        """The models that the method asks besides the policy, by their setting's name.
+
+        One that is None is left out.
         """
-        values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {
-            name: value
-            for name, value in values.items()
-            if isinstance(value, PolicySettings)
-        }
+        models = {}
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if isinstance(value, PolicySettings):
+                models[name] = value
+        return models
 
     def check(self) -> None:
         """Raises UsageError for values that are good by themselves and not together."""
@@ -266,8 +268,9 @@ class DpoSettings(Section, kw_only=True):
 
 
 class TrainSettings(Section, kw_only=True):
-    """Clipped policy gradient with KL, credit arriving as numbers; or DPO on pairs of
-    trajectories.
+    """Clipped policy gradient with KL, or DPO on pairs of trajectories.
+
+    Credit arrives as numbers.
     """
 
     objective: str = "policy-gradient"
@@ -288,7 +291,7 @@ class TrainSettings(Section, kw_only=True):
     reference: str | None = None
     """Model directory; None: the model that training starts from."""
     aggregate: Aggregate | None = None
-    """What the loss is a mean of. step: trajectories, of the mean over their steps of
+    """The mean that the loss is. step: trajectories, of the mean over their steps of
     the mean over tokens (002 eq. 11). token: all tokens trained (003 eq. 2). sequence:
     responses, of the mean over tokens. None: the one that the credit's method comes
     with (credit/registry.py): token for carl, arpo, treerl and treerpo, else step.
@@ -337,8 +340,7 @@ class EvaluationSettings(Section, kw_only=True):
     k: Count = 16
     """pass-at-k: attempts allowed."""
     budget: str | None = None
-    """As rollout.budget, for an evaluation: the panel's tasks until so much is spent.
-    """
+    """Like rollout.budget: the panel's tasks are walked until so much is spent."""
 
 
 class TrackingSettings(Section, kw_only=True):

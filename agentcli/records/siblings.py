@@ -1,11 +1,11 @@
-"""Siblings: responses that were sampled at the same state, and how many different
-actions they named.
+"""Siblings, responses sampled at the same state, and their different actions.
 
 A fork that repeats its sibling's action buys a second walk of the same way. The papers
 count forks; these functions count what was new in them. They read only a step's action,
 so that they also serve a reader who decodes less of a step than Step.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -33,8 +33,9 @@ class Answered(Protocol):
 
 
 class Siblings(NamedTuple):
-    """Steps that share the state they leave, and their different actions, counted in
-    each state by itself.
+    """Counts of steps that share the state they leave, and of their different actions.
+
+    Actions are counted in each state by itself.
     """
 
     steps: int = 0
@@ -51,17 +52,19 @@ class Siblings(NamedTuple):
 
 
 def was_sampled(step: Answered) -> bool:
-    """Whether the policy gave a response. It did not where it broke before, nor where
-    it was not asked (overlong).
+    """Whether the policy gave a response.
+
+    It did not where it broke before, nor where it was not asked (overlong).
     """
-    return step.stop is not StopReason.OVERLONG and (
-        step.error is None or bool(step.response)
-    )
+    if step.stop is StopReason.OVERLONG:
+        return False
+    return step.error is None or bool(step.response)
 
 
 def named_action(step: Answered) -> str:
-    """The step's action, or those of its moves in the order of the copies; "" where no
-    action could be read.
+    """The step's action, or those of its moves in the order of the copies.
+
+    "" where no action could be read.
     """
     if step.moves:
         return joined({move.copy: move.action for move in step.moves})
@@ -74,22 +77,21 @@ def joined(texts: Mapping[int, str]) -> str:
 
 
 def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
-    """Count all steps of a tree: the siblings at the initial state, and those at forks."""
-    groups: dict[int | None, list[Answered]] = {}
+    """Counts all steps of a tree: the siblings at the initial state, and at forks."""
+    groups: dict[int | None, list[Answered]] = defaultdict(list)
     for step in steps:
-        groups.setdefault(step.parent, []).append(step)
-    at_start, of_forks = Siblings(), Siblings()
-    for parent, group in groups.items():
-        if parent is None:
-            at_start = count_siblings(group)
-        else:
-            of_forks = of_forks.plus(count_siblings(group))
+        groups[step.parent].append(step)
+    at_start = count_siblings(groups.pop(None, []))
+    of_forks = Siblings()
+    for group in groups.values():
+        of_forks = of_forks.plus(count_siblings(group))
     return at_start, of_forks
 
 
 def count_siblings(steps: Iterable[Answered]) -> Siblings:
-    """Count the steps that were sampled at one state. All malformed responses are one
-    action.
+    """Counts the steps that were sampled at one state.
+
+    All malformed responses are one action.
     """
     actions = []
     for step in steps:

@@ -1,5 +1,6 @@
-"""Walks over a tree: children, leaves, paths, and the check that it is one. None is
-recursive, so depth is no limit.
+"""Walks over a tree (children, leaves, paths), and the check that it is one.
+
+No walk is recursive, so depth is no limit.
 """
 
 import math
@@ -20,8 +21,9 @@ from agentcli.records.types import (
 
 
 def children(tree: Tree) -> dict[int | None, list[Step]]:
-    """Steps by parent id, siblings in order of creation. None is the parent of steps
-    that leave the initial state.
+    """Steps by parent id, siblings in order of creation.
+
+    None is the parent of steps that leave the initial state.
     """
     by_parent: dict[int | None, list[Step]] = {}
     for step in tree.steps:
@@ -37,10 +39,14 @@ def leaves(tree: Tree) -> list[Step]:
 
 def path(tree: Tree, leaf: Step) -> list[Step]:
     """The trajectory that ends in `leaf`, root first."""
-    walk = [leaf]
-    while (parent := walk[-1].parent) is not None:
-        walk.append(tree.steps[parent])
-    return walk[::-1]
+    steps = [leaf]
+    parent = leaf.parent
+    while parent is not None:
+        step = tree.steps[parent]
+        steps.append(step)
+        parent = step.parent
+    steps.reverse()
+    return steps
 
 
 def paths(tree: Tree) -> list[list[Step]]:
@@ -49,48 +55,50 @@ def paths(tree: Tree) -> list[list[Step]]:
 
 
 def validate_tree(tree: Tree, place: str = "tree") -> None:
-    """Check what the types cannot say. Raises DataError naming `place` and the step.
+    """Checks what the types cannot say.
 
     Ids are positions and parents come first. Outcomes sit on leaves and only there.
     Token ids and log-probabilities pair up. Every copy moves at most once in a step.
     Numbers are finite and within the bounds of types.py: a tree that was made in this
-    process has not been through a reader.
+    process has not been through a reader. Raises DataError naming `place` and the step.
     """
     for position, step in enumerate(tree.steps):
-        if fault := _misplaced(step, position):
-            raise DataError(
-                f"{place}: task {shown(tree.task.id)}: steps[{position}].{fault}"
-            )
+        fault = _misplaced(step, position)
+        if fault is not None:
+            raise _damaged(tree, place, position, fault)
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
-        if fault := _damaged(step, step.id in parents):
-            raise DataError(
-                f"{place}: task {shown(tree.task.id)}: steps[{step.id}].{fault}"
-            )
+        fault = _wrong_end(step, step.id in parents) or _wrong_content(step)
+        if fault is not None:
+            raise _damaged(tree, place, step.id, fault)
 
 
 def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
-    """Check that credit belongs to its valid tree: the same task, and only steps that
-    it has.
+    """Checks that credit is for this valid tree, and only for steps that it has.
 
     Raises DataError naming `place` and the entry.
     """
+    task = shown(tree.task.id)
     if credit.task != tree.task.id:
         raise DataError(
-            f"{place}: task: is {shown(credit.task)}, the tree's is "
-            f"{shown(tree.task.id)}; run assign-credit again"
+            f"{place}: task: is {shown(credit.task)}, the tree's is {task}; run "
+            "assign-credit again"
         )
     for position, entry in enumerate(credit.steps):
         if not 0 <= entry.step < len(tree.steps):
             raise DataError(
                 f"{place}: steps[{position}].step: {entry.step} is no step of task "
-                f"{shown(tree.task.id)}, which has {len(tree.steps)}; run "
-                "assign-credit again"
+                f"{task}, which has {len(tree.steps)}; run assign-credit again"
             )
 
 
+def _damaged(tree: Tree, place: str, position: int, fault: str) -> DataError:
+    task = shown(tree.task.id)
+    return DataError(f"{place}: task {task}: steps[{position}].{fault}")
+
+
 def _misplaced(step: Step, position: int) -> str | None:
-    """Name the field by which the steps do not hang together, and why."""
+    """The field by which the steps do not hang together, and why."""
     if step.id != position:
         return f"id: is {step.id}, must be its position {position}"
     if step.parent is not None and not 0 <= step.parent < position:
@@ -98,44 +106,49 @@ def _misplaced(step: Step, position: int) -> str | None:
     return None
 
 
-def _damaged(step: Step, inner: bool) -> str | None:
-    """Name another field that is wrong, and why."""
+def _wrong_end(step: Step, inner: bool) -> str | None:
+    """The field by which a step ends a trajectory wrongly, and why."""
     if inner and step.outcome is not None:
         return "outcome: an inner step has an outcome"
     if not inner and step.outcome is None:
         return "outcome: a leaf has no outcome"
     if step.stop is StopReason.OVERLONG and step.outcome is not Outcome.FAILURE:
-        return "stop: overlong, which is a failure, but the outcome is " + (
-            step.outcome or "none"
-        )
+        outcome = step.outcome or "none"
+        return f"stop: overlong, which is a failure, but the outcome is {outcome}"
+    return None
+
+
+def _wrong_content(step: Step) -> str | None:
+    """Another field that is wrong, and why."""
     if len(step.token_ids) != len(step.logprobs):
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
     if step.logprobs and not _are_logprobs(step.logprobs):
         return "logprobs: not a finite log-probability"
+    # Not > the bound: a NaN is no number within it either.
     if not abs(step.reward) <= LARGEST_REWARD:
         return f"reward: {step.reward} is not a number within {LARGEST_REWARD:g}"
     if step.value is not None and not abs(step.value) <= LARGEST_REWARD:
         return f"value: {step.value} is not a number within {LARGEST_REWARD:g}"
-    if step.moves and len({move.copy for move in step.moves}) < len(step.moves):
-        return "moves: one copy moves twice"
+    if step.moves:
+        copies = {move.copy for move in step.moves}
+        if len(copies) < len(step.moves):
+            return "moves: one copy moves twice"
     return None
 
 
 def _are_logprobs(values: list[float]) -> bool:
     """Whether all values are finite and within bounds."""
+    if min(values) < LEAST_LOGPROB or max(values) > LARGEST_LOGPROB:
+        return False
     # A NaN may survive min and max, but not a sum.
-    return (
-        min(values) >= LEAST_LOGPROB
-        and max(values) <= LARGEST_LOGPROB
-        and math.isfinite(sum(values))
-    )
+    return math.isfinite(sum(values))
 
 
 def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step with their copies. A step in one environment is one move in
-    copy 1.
+    """The moves of a step with their copies.
 
-    A copy moves at most once a step. A step whose policy was not asked has no moves.
+    A step in one environment is one move in copy 1. A copy moves at most once a step. A
+    step whose policy was not asked has no moves.
     """
     if step.stop is StopReason.OVERLONG:
         return []

@@ -13,25 +13,30 @@ from typing import Annotated, Any
 import msgspec
 
 SCHEMA_VERSION = 3
-"""2: log-probabilities are those of the tempered distribution; exact state keys leave
-out the last text. 3: steps say whether they only looked and carry a method's notes;
-tasks carry their attributes.
+"""The version of the records' form.
+
+2: log-probabilities are those of the tempered distribution; exact state keys leave out
+the last text. 3: steps say whether they only looked and carry a method's notes; tasks
+carry their attributes.
 """
 
 LARGEST_REWARD = 1e9
-"""Rewards, scores, values and advantages beyond it are refused: sums of their squares
-must stay finite in float32.
+"""Rewards, scores, values and advantages beyond it are refused.
+
+Sums of their squares must stay finite in float32.
 """
-LEAST_LOGPROB, LARGEST_LOGPROB = -1e4, 1e-6
-"""What a log-probability may be; some servers say -9999 for "very unlikely", and 0 may
-come out a rounding error above.
-"""
+LEAST_LOGPROB = -1e4
+"""Some servers say -9999 for "very unlikely"."""
+LARGEST_LOGPROB = 1e-6
+"""A log-probability of 0 may come out a rounding error above."""
 
 Position = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
-"""Of a step in its tree, of a token in its vocabulary."""
+"""The place of a step in its tree, or of a token in its vocabulary."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 """Exact as a float."""
 Reward = Annotated[float, msgspec.Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
+Score = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+"""The sum of up to a million rewards."""
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 LogProbability = Annotated[float, msgspec.Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
 Temperature = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -90,21 +95,21 @@ class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     kind: str
     """Task type within the world, e.g. pick_clean_then_place_in_recep."""
     attributes: dict[str, str] = {}
-    """What else --where can name, e.g. {"room": "kitchen"}."""
+    """Further names for --where, e.g. {"room": "kitchen"}."""
 
 
 class Move(Record, kw_only=True):
-    """What one response did in one of several copies of the environment (dpepo)."""
+    """The part of a step in one of several copies of the environment (dpepo)."""
 
     copy: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     """1-based: the index i of <env_i>."""
     action: str
     validity: Validity = Validity.VALID
     observation: str
-    """What the policy saw of this copy before acting."""
+    """The text that the policy saw of this copy before acting."""
     admissible: list[str] = []
     state: str
-    """This and the next three: as Step has them, of this copy."""
+    """This and the next three fields are those of Step, for this copy."""
     next_state: str
     canonical: str | None = None
     next_canonical: str | None = None
@@ -145,7 +150,7 @@ class Step(Record, kw_only=True):
     """
     stop: StopReason = StopReason.NONE
     observation: str
-    """What the policy saw before acting."""
+    """The text that the policy saw before acting."""
     admissible: list[str] = []
     tag: str | None = None
     """Reasoning tag of the response: think, explore, ..."""
@@ -172,7 +177,7 @@ class Step(Record, kw_only=True):
     outcome: Outcome | None = None
     """Set on leaves, and only there."""
     error: str | None = None
-    """What broke, when the outcome is errored."""
+    """The fault, when the outcome is errored."""
     mask: str | None = None
     """Why this step must not be imitated (noise in a demonstration), else None."""
     moves: list[Move] = []
@@ -189,7 +194,7 @@ class Step(Record, kw_only=True):
 
 
 class Ledger(Record, kw_only=True):
-    """What a tree, or a whole stage, cost. Counts only."""
+    """The cost of a tree, or of a whole stage. Counts only."""
 
     leaves: Count = 0
     steps: Count = 0
@@ -205,8 +210,9 @@ class Ledger(Record, kw_only=True):
     initial state included.
     """
     distinct_siblings: Count = 0
-    """Of these the different actions, counted in each state by itself: as many as
-    `siblings` where no fork repeats another.
+    """The different actions of these steps, counted in each state by itself.
+
+    As many as `siblings` where no fork repeats another.
     """
     replayed_steps: Count = 0
     """Environment steps spent to restore states."""
@@ -219,10 +225,10 @@ class Ledger(Record, kw_only=True):
     """
 
     def __add__(self, other: "Ledger") -> "Ledger":
-        names = self.__struct_fields__
-        return Ledger(
-            **{name: getattr(self, name) + getattr(other, name) for name in names}
-        )
+        total = Ledger()
+        for name in self.__struct_fields__:
+            setattr(total, name, getattr(self, name) + getattr(other, name))
+        return total
 
 
 class Tree(Record, kw_only=True):
@@ -263,8 +269,9 @@ class TreeSeconds(Record, kw_only=True):
 
 
 INHERITED = "inherited"
-"""The part that an only child without an advantage carries: the one it would take from
-the step before (003 eq. 16).
+"""The part that an only child without an advantage carries.
+
+It is the advantage that it would take from the step before (003 eq. 16).
 """
 
 
@@ -284,8 +291,9 @@ class StepCredit(Record, kw_only=True):
 
 
 class GraphSize(Record, kw_only=True):
-    """The size of a state graph. An edge is one action between two states, however
-    often it was taken (002 Table 9).
+    """The size of a state graph (002 Table 9).
+
+    An edge is one action between two states, however often it was taken.
     """
 
     nodes: Count
@@ -293,7 +301,7 @@ class GraphSize(Record, kw_only=True):
 
 
 class Credit(Record, kw_only=True):
-    """assign-credit's answer for one tree, in the order of the trees."""
+    """The credit that one method assigns to one tree."""
 
     schema_version: int = SCHEMA_VERSION
     task: str
@@ -313,9 +321,7 @@ class Episode(Record, kw_only=True):
     sample: Count
     """0-based index among the samples of this task."""
     outcome: Outcome
-    score: Annotated[
-        float, msgspec.Meta(ge=-1e6 * LARGEST_REWARD, le=1e6 * LARGEST_REWARD)
-    ]
+    score: Score
     """Sum of the environment's rewards."""
     steps: Count
     """Responses."""
@@ -335,7 +341,7 @@ class Episode(Record, kw_only=True):
     """Moves."""
     error: str | None = None
     ledger: Ledger | None = None
-    """What the samples of this task cost together; on the first of them only."""
+    """The cost of all samples of this task; on the first of them only."""
 
 
 class Panel(Record, kw_only=True):
@@ -349,7 +355,7 @@ class Panel(Record, kw_only=True):
 
 
 class StageRecord(Record, kw_only=True):
-    """What one stage did, written when it ended."""
+    """The record of one stage, written when it ended."""
 
     command: list[str]
     settings: dict[str, Any]
