@@ -31,7 +31,10 @@ class UsageError(AgentCliError, ValueError):
 
 
 class DataError(AgentCliError, ValueError):
-    """A file that does not hold what it should. The message names file, line and field."""
+    """A file that does not hold what it should.
+
+    The message names file, line and field.
+    """
 
     exit_code = 3
 

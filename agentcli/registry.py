@@ -41,8 +41,10 @@ class Registry:
         """The built-in and installed names, sorted."""
         from importlib import metadata
 
-        installed = (point.name for point in metadata.entry_points(group=self.group))
-        return sorted({*self.table, *installed})
+        names = set(self.table)
+        for point in metadata.entry_points(group=self.group):
+            names.add(point.name)
+        return sorted(names)
 
     def place(self, name: str) -> str:
         """The "module:thing" that a name stands for.
@@ -57,9 +59,8 @@ class Registry:
 
         for point in metadata.entry_points(group=self.group, name=name):
             return f"{point.module}:{point.attr}" if point.attr else point.module
-        raise UsageError(
-            f"{self.key}: no {self.what} {name!r}; {nearest(name, self.names())}"
-        )
+        hint = nearest(name, self.names())
+        raise UsageError(f"{self.key}: no {self.what} {name!r}; {hint}")
 
     def load(self, name: str) -> Any:
         """The thing itself, imported now.

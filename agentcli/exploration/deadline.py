@@ -16,7 +16,7 @@ Explore = Callable[[Actor, RolloutSettings], Awaitable[Tree]]
 
 
 def within_deadline(explore: Explore) -> Explore:
-    """Bounds `explore` by `deadline_seconds`; Actor.cut says what is kept of the tree."""
+    """Bounds `explore` by `deadline_seconds`; Actor.cut ends the tree."""
 
     async def bounded(actor: Actor, settings: RolloutSettings) -> Tree:
         try:

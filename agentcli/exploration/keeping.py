@@ -86,7 +86,7 @@ class Steps:
                 _fail(step, why)
 
     def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
-        """Adds to the notes of a step; a step that was left out takes its notes along."""
+        """Adds to the notes of a step, which may have been left out."""
         step = self._kept.get(lineage) or self._left_out[lineage]
         notes = {**step.notes, **values}
         # Which of two values was noted first may depend on timing.

@@ -163,7 +163,7 @@ def as_step(
     states: Mapping[int, Handle],
     outcome: Outcome | None,
 ) -> Step:
-    """The record of the step from `node` to `after`; the tree sets its id and parent."""
+    """The record of the step from `node` to `after`, still without id and parent."""
     numbered = node.moment.numbered
     reply = response.reply
     answer = response.answer

@@ -99,7 +99,7 @@ async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
 
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
-    """Grows one trajectory; from its <explore> states on it takes the best of B ends."""
+    """Grows one trajectory; at its <explore> states it takes the best of B ends."""
     trajectory = await follow(actor, root, index, polls)
     place = 0
     try:

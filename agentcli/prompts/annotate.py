@@ -13,12 +13,16 @@ from agentcli.prompts.tagged import REASONING_TAGS
 from agentcli.prompts.tags import one_line
 
 REQUEST = """\
-The action at this moment is already decided, only the reasoning is missing. The action is:
+The action at this moment is already decided, only the reasoning is missing. The \
+action is:
 {action}
 
-Write the reasoning that leads to this very action: one short sentence in the agent's own voice, about nothing that it cannot
-know yet. Choose <explore> only where it lacks something that it has to find out, or where the last result is not what it
-expected; otherwise <think>. Answer in the form above, with this action word for word."""
+Write the reasoning that leads to this very action: one short sentence in the agent's \
+own voice, about nothing that it cannot
+know yet. Choose <explore> only where it lacks something that it has to find out, or \
+where the last result is not what it
+expected; otherwise <think>. Answer in the form above, with this action word for \
+word."""
 
 
 class Annotation:

@@ -7,10 +7,12 @@ from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\
 Reason first, in one of two modes:
-<explore>: something is unknown or did not turn out as expected. Collect the places, objects and actions that are worth trying.
+<explore>: something is unknown or did not turn out as expected. Collect the places, \
+objects and actions that are worth trying.
 <think>: things go as planned. Keep track of what is done and of what comes next.
 
-Answer with one short sentence of reasoning inside exactly one of these tags, followed by exactly one action:
+Answer with one short sentence of reasoning inside exactly one of these tags, followed \
+by exactly one action:
 <explore> your reasoning </explore> or <think> your reasoning </think>
 <action> your action </action>"""
 

@@ -23,7 +23,7 @@ class Parallel:
         return read_parallel(response, moment.open, len(moment.copies))
 
     def write(self, answer: Answer) -> str:
-        """Reasoning in <think>, whatever the answer's tag, then the actions in order."""
+        """Reasoning in <think>, whatever the answer's tag, then the actions."""
         return write_parallel(answer.reasoning or "", answer.actions)
 
 
@@ -31,11 +31,11 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     """Reads a response of this form; never raises.
 
     The form is `<think> reasoning </think> <parallel> <env_i> action </env_i> ...
-    </parallel>`. The index in the tag is the copy. A response that names a copy outside `copies`, or
-    one twice, or holds another tag, is malformed as a whole: what it means is not
-    guessed. A single action may do without `<parallel>`. Letter case and text outside
-    the tags do not matter. There are `count` copies, ended ones included. Where a
-    response names one above, that is the problem that is reported.
+    </parallel>`. The index in the tag is the copy. A response that names a copy outside
+    `copies`, or one twice, or holds another tag, is malformed as a whole: its meaning
+    is not guessed. A single action may do without `<parallel>`. Letter case and text
+    outside the tags do not matter. There are `count` copies, ended ones included. Where
+    a response names one above, that is the problem that is reported.
     """
     tags = find_tags(_TAGS, response)
     names = [tag.name for tag in tags]

@@ -20,7 +20,8 @@ LIMIT = (
 """The exploration-limiting prompt (004 App. C) in our own words."""
 
 RULES = """\
-Reason first. Then act in one copy, or in several at the same time to learn more: at most one action in each.
+Reason first. Then act in one copy, or in several at the same time to learn more: at \
+most one action in each.
 Answer with your reasoning, followed by the actions, each inside the tag of its copy:
 <think> your reasoning </think>
 <parallel>

@@ -37,8 +37,11 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def open(self) -> list[int]:
         """Copies that may act."""
-        numbers = range(1, len(self.copies) + 1)
-        return [number for number in numbers if number not in self.ended]
+        open_copies = []
+        for number in range(1, len(self.copies) + 1):
+            if number not in self.ended:
+                open_copies.append(number)
+        return open_copies
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -51,11 +54,11 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
     @property
     def text(self) -> str:
         """The text that the agent saw last, of all copies where they have numbers."""
+        texts = [copy.observations[-1] for copy in self.copies]
         if not self.numbered:
-            return self.copies[0].observations[-1]
+            return texts[0]
         if self.unread:
             return UNREADABLE
-        texts = [copy.observations[-1] for copy in self.copies]
         return joined(dict(enumerate(texts, 1)))
 
 
@@ -67,7 +70,8 @@ class Message(msgspec.Struct, frozen=True):
     @property
     def text(self) -> str:
         """The texts alone."""
-        return "\n\n".join(part for part in self.parts if isinstance(part, str))
+        texts = [part for part in self.parts if isinstance(part, str)]
+        return "\n\n".join(texts)
 
     @property
     def pictures(self) -> tuple[Picture, ...]:

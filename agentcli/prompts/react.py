@@ -4,7 +4,8 @@ from agentcli.prompts.full import NO_ACTION, Full
 from agentcli.prompts.protocol import Message, Moment
 
 INSTRUCTIONS = """\
-Work in turns: think about what you know and what is still missing, act once, read what the environment answers, and think again.
+Work in turns: think about what you know and what is still missing, act once, read \
+what the environment answers, and think again.
 Answer with one thought and one action, in this form:
 <think> your thought </think>
 <action> your action </action>"""

@@ -42,7 +42,8 @@ class DialectClass(Protocol):
 def dialect_class(style: str, numbered: bool = False) -> DialectClass:
     """The dialect that `prompt.style` names.
 
-    Where answers name copies by `numbered`, its counterpart for several copies. Raises UsageError with the nearest name for one that does not exist.
+    Where answers name copies by `numbered`, its counterpart for several copies. Raises
+    UsageError with the nearest name for one that does not exist.
     """
     name = style
     if numbered and not style.startswith(PARALLEL):

@@ -19,16 +19,17 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
-            docs |= _docs_in(base.__module__).get(base.__name__, {})
+            docs_by_class = _docs_in(base.__module__)
+            docs |= docs_by_class.get(base.__name__, {})
     return docs
 
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
     """Class -> field -> docstring, of a whole module."""
-    source = ast.parse(inspect.getsource(sys.modules[module]))
+    source = inspect.getsource(sys.modules[module])
     docs = {}
-    for node in source.body:
+    for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef):
             docs[node.name] = _docs_of(node)
     return docs

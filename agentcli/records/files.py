@@ -195,7 +195,8 @@ class RecordWriter:
                     compressed.mend_last_frame(path)
                 else:
                     _mend_last_line(path)
-            self._file = open(path, "ab" if append else "wb", buffering=0)  # noqa: SIM115 - closed by close()
+            mode = "ab" if append else "wb"
+            self._file = open(path, mode, buffering=0)  # noqa: SIM115 - by close()
 
     def write(self, record: msgspec.Struct) -> None:
         """Appends one record. Raises DataError for a text that is not Unicode."""

@@ -38,7 +38,7 @@ class RunDirectory:
 
     @property
     def trained(self) -> list[Path]:
-        """All that sft and train may write; the files of one training belong together."""
+        """All that sft and train may write; one training's files belong together."""
         return [
             self.checkpoint,
             self.optimizer,

@@ -9,19 +9,19 @@ through `rollout`, `evaluation`, `credit` and `environment.options`.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
+from msgspec import Meta, Struct, field
 
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-Positive = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
-Finite = Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)]
-NotNegative = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Positive = Annotated[float, Meta(gt=0, le=1e9)]
+Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
+NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
 Aggregate = Literal["step", "token", "sequence"]
-Seed = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
-CountFromZero = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
+Seed = Annotated[int, Meta(ge=0, le=2**53)]
+CountFromZero = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 
 
-class Section(msgspec.Struct, forbid_unknown_fields=True):
+class Section(Struct, forbid_unknown_fields=True):
     """Base of all settings sections."""
 
 
@@ -71,8 +71,8 @@ class EndpointSettings(Section, kw_only=True):
     """Most requests started in a minute; None: as many as rollout.concurrency allows.
     """
     logprobs: Literal["raw", "processed"] = "raw"
-    """The distribution of the server's log-probabilities. raw: softmax(logits), as vLLM and
-    OpenAI return. processed: the distribution that was sampled from, softmax(logits /
+    """The distribution of the server's log-probabilities. raw: softmax(logits), as vLLM
+    and OpenAI return. processed: the one that was sampled from, softmax(logits /
     temperature), as vLLM returns when started with --logprobs-mode processed_logprobs.
     """
 
@@ -100,7 +100,7 @@ class PolicySettings(Section, kw_only=True):
     """Most requests generated together."""
     linger_ms: NotNegative = 4.0
     """How long a batch that is not full waits for one more request."""
-    endpoint: EndpointSettings = msgspec.field(default_factory=EndpointSettings)
+    endpoint: EndpointSettings = field(default_factory=EndpointSettings)
 
 
 class PromptSettings(Section, kw_only=True):
@@ -180,8 +180,8 @@ class SftSettings(Section, kw_only=True):
     """Prompt plus response, in tokens; a longer sample is refused."""
     save_every_updates: Count = 50
     """A killed sft goes on from the last multiple of this."""
-    tiny: TinySettings = msgspec.field(default_factory=TinySettings)
-    lora: LoraSettings = msgspec.field(default_factory=LoraSettings)
+    tiny: TinySettings = field(default_factory=TinySettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
 
 
 class RolloutSettings(Section, kw_only=True):
@@ -315,8 +315,8 @@ class TrainSettings(Section, kw_only=True):
     """
     save_every_updates: Count = 50
     """A killed train goes on from the last multiple of this."""
-    dpo: DpoSettings = msgspec.field(default_factory=DpoSettings)
-    lora: LoraSettings = msgspec.field(default_factory=LoraSettings)
+    dpo: DpoSettings = field(default_factory=DpoSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
 
 
 class EvaluationSettings(Section, kw_only=True):
@@ -362,19 +362,17 @@ class Settings(Section, kw_only=True):
     """Everything one command may need, fully resolved."""
 
     seed: Seed = 0
-    environment: EnvironmentSettings = msgspec.field(
-        default_factory=EnvironmentSettings
-    )
-    policy: PolicySettings = msgspec.field(default_factory=PolicySettings)
-    prompt: PromptSettings = msgspec.field(default_factory=PromptSettings)
-    demos: DemosSettings = msgspec.field(default_factory=DemosSettings)
-    sft: SftSettings = msgspec.field(default_factory=SftSettings)
-    rollout: RolloutSettings = msgspec.field(default_factory=RolloutSettings)
-    credit: dict[str, Any] = msgspec.field(default_factory=lambda: {"method": "grpo"})
+    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    prompt: PromptSettings = field(default_factory=PromptSettings)
+    demos: DemosSettings = field(default_factory=DemosSettings)
+    sft: SftSettings = field(default_factory=SftSettings)
+    rollout: RolloutSettings = field(default_factory=RolloutSettings)
+    credit: dict[str, Any] = field(default_factory=lambda: {"method": "grpo"})
     """`method` and that method's own settings."""
-    train: TrainSettings = msgspec.field(default_factory=TrainSettings)
-    evaluation: EvaluationSettings = msgspec.field(default_factory=EvaluationSettings)
-    run: RunSettings = msgspec.field(default_factory=RunSettings)
-    tracking: TrackingSettings = msgspec.field(default_factory=TrackingSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    run: RunSettings = field(default_factory=RunSettings)
+    tracking: TrackingSettings = field(default_factory=TrackingSettings)
     threads: Count = 1
     """torch threads per process."""

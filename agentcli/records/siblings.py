@@ -20,7 +20,7 @@ class Acting(Protocol):
 
 
 class Answered(Protocol):
-    """The part of a step that says whether a response was sampled, and what it named."""
+    """The part of a step that says whether a response was sampled, and its action."""
 
     response: str
     parent: int | None
@@ -43,7 +43,10 @@ class Siblings(NamedTuple):
 
     def plus(self, other: "Siblings") -> "Siblings":
         """Both together."""
-        return Siblings(self.steps + other.steps, self.distinct + other.distinct)
+        return Siblings(
+            self.steps + other.steps,
+            self.distinct + other.distinct,
+        )
 
     @property
     def share(self) -> float | None:

@@ -39,12 +39,11 @@ def leaves(tree: Tree) -> list[Step]:
 
 def path(tree: Tree, leaf: Step) -> list[Step]:
     """The trajectory that ends in `leaf`, root first."""
-    steps = [leaf]
-    parent = leaf.parent
-    while parent is not None:
-        step = tree.steps[parent]
+    step = leaf
+    steps = [step]
+    while step.parent is not None:
+        step = tree.steps[step.parent]
         steps.append(step)
-        parent = step.parent
     steps.reverse()
     return steps
 
@@ -68,7 +67,8 @@ def validate_tree(tree: Tree, place: str = "tree") -> None:
             raise _damaged(tree, place, position, fault)
     parents = {step.parent for step in tree.steps}
     for step in tree.steps:
-        fault = _wrong_end(step, step.id in parents) or _wrong_content(step)
+        is_inner = step.id in parents
+        fault = _wrong_end(step, is_inner) or _wrong_content(step)
         if fault is not None:
             raise _damaged(tree, place, step.id, fault)
 
@@ -84,11 +84,12 @@ def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
             f"{place}: task: is {shown(credit.task)}, the tree's is {task}; run "
             "assign-credit again"
         )
+    length = len(tree.steps)
     for position, entry in enumerate(credit.steps):
-        if not 0 <= entry.step < len(tree.steps):
+        if not 0 <= entry.step < length:
             raise DataError(
                 f"{place}: steps[{position}].step: {entry.step} is no step of task "
-                f"{task}, which has {len(tree.steps)}; run assign-credit again"
+                f"{task}, which has {length}; run assign-credit again"
             )
 
 

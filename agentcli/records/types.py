@@ -10,7 +10,7 @@ never times, so that one seed means one file, byte for byte; times are in the ma
 from enum import StrEnum
 from typing import Annotated, Any
 
-import msgspec
+from msgspec import Meta, Struct
 
 SCHEMA_VERSION = 3
 """The version of the records' form.
@@ -26,25 +26,25 @@ LARGEST_REWARD = 1e9
 Sums of their squares must stay finite in float32.
 """
 LEAST_LOGPROB = -1e4
-"""Some servers say -9999 for "very unlikely"."""
+"""The least that is accepted; some servers say -9999 for "very unlikely"."""
 LARGEST_LOGPROB = 1e-6
-"""A log-probability of 0 may come out a rounding error above."""
+"""The largest that is accepted; 0 may come out a rounding error above."""
 
-Position = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+Position = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 """The place of a step in its tree, or of a token in its vocabulary."""
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
 """Exact as a float."""
-Reward = Annotated[float, msgspec.Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
-Score = Annotated[float, msgspec.Meta(ge=-1e15, le=1e15)]
+Reward = Annotated[float, Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
+Score = Annotated[float, Meta(ge=-1e15, le=1e15)]
 """The sum of up to a million rewards."""
-Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
-LogProbability = Annotated[float, msgspec.Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
-Temperature = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+LogProbability = Annotated[float, Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
+Temperature = Annotated[float, Meta(ge=0, le=1e9)]
 """T of softmax(logits / T); 0 is greedy."""
 
 
-class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of all records: unknown fields refused with their path."""
+class Record(Struct, forbid_unknown_fields=True):
+    """Base of all records: unknown fields are refused with their path."""
 
 
 class Outcome(StrEnum):
@@ -86,8 +86,8 @@ class StopReason(StrEnum):
     """No model was asked (expert, random, or an error before sampling)."""
 
 
-class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One episode specification. The id is unique in its world and enough to open it."""
+class Task(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """One episode. Its id is unique in its world and enough to open it."""
 
     id: str
     world: str
@@ -101,7 +101,7 @@ class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 class Move(Record, kw_only=True):
     """The part of a step in one of several copies of the environment (dpepo)."""
 
-    copy: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+    copy: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     """1-based: the index i of <env_i>."""
     action: str
     validity: Validity = Validity.VALID
@@ -287,7 +287,7 @@ class StepCredit(Record, kw_only=True):
     parts: dict[str, float] = {}
     """The advantage's summands and what they were computed from, by name."""
     masked: str | None = None
-    weight: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 1.0
+    weight: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
 
 
 class GraphSize(Record, kw_only=True):

@@ -8,16 +8,15 @@ from agentcli.credit import carl
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.types import Credit, StopReason
+from scripted import Answering
 from word_trees import grow_word
 
 TREES = 1500
 RARE = 0.2
 
 
-class Gambler:
+class Gambler(Answering):
     """Wins at once with probability .2, else says "a"; after that "die" or "b" with 1/2 each, worth nothing. Its value is .2."""
-
-    seconds = 0.0
 
     async def respond(self, request: Request) -> Reply:
         first, second, chance = ("die", "b", 0.5) if request.moment.copies[0].actions else ("win", "a", RARE)
@@ -25,8 +24,6 @@ class Gambler:
         text = write_tagged("think", "go", first if rare else second)
         surprise = -math.log(chance if rare else 1 - chance)
         return Reply(text=text, token_ids=(1,), logprobs=(-surprise,), prompt_tokens=1, stop=StopReason.STOP)
-
-    async def close(self) -> None: ...
 
 
 def credits(roots: int, leaves: int) -> list[Credit]:

@@ -23,7 +23,7 @@ from growths import GROWTHS, VOTES, check_tree, did, growths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_world import ACTIONS, RandomEngines
-from scripted import ListedPolicy, ScriptedPolicy, SeededPolicy
+from scripted import Answering, ListedPolicy, ScriptedPolicy, SeededPolicy
 from test_exploration_properties import toy
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines, WordWorld
@@ -86,10 +86,8 @@ def test_copies_repeat_when_all_their_moves_do() -> None:
     assert (tree.ledger.siblings, tree.ledger.distinct_siblings, tree.ledger.generated_tokens) == (3, 3, 10)
 
 
-class _Recorder:
+class _Recorder(Answering):
     """Says "a" always, and remembers who asked with which seed."""
-
-    seconds = 0.0
 
     def __init__(self) -> None:
         self.seeds: list[int] = []
@@ -97,8 +95,6 @@ class _Recorder:
     async def respond(self, request: Request) -> Reply:
         self.seeds.append(request.seed)
         return Reply(text="<think> go </think><action> a </action>")
-
-    async def close(self) -> None: ...
 
 
 def test_the_first_try_has_the_seed_it_always_had() -> None:
@@ -155,10 +151,8 @@ def test_every_draw_is_charged_and_no_vote_is_drawn_again(growth: str, world: in
         assert answered + sum(step.redrawn for step in tree.steps) == policy.asked
 
 
-class _Counted:
+class _Counted(Answering):
     """Adds up what it was asked."""
-
-    seconds = 0.0
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
@@ -173,8 +167,6 @@ class _Counted:
         self.prompt += reply.prompt_tokens
         return reply
 
-    async def close(self) -> None: ...
-
 
 def test_the_kept_responses_are_distributed_as_stated() -> None:
     """Two roots, three words of equal chance, N 1: given the first, q = 1/3, so that each new word has (1 + q) / 3 and the first
@@ -187,16 +179,12 @@ def test_the_kept_responses_are_distributed_as_stated() -> None:
     assert abs(pairs[True] - 3000 / 9) < 70
 
 
-class _Thirds:
+class _Thirds(Answering):
     """One of three words, by the seed."""
-
-    seconds = 0.0
 
     async def respond(self, request: Request) -> Reply:
         word = ("a", "b", "noop")[request.seed % 3]
         return Reply(text=f"<think> go </think><action> {word} </action>", token_ids=(1,), logprobs=(-1.0986,))
-
-    async def close(self) -> None: ...
 
 
 @pytest.mark.parametrize("growth", KEPT)

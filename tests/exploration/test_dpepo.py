@@ -14,7 +14,7 @@ from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 from growths import executed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import ListedPolicy
+from scripted import Answering, ListedPolicy
 from word_trees import grow_word
 from word_world import ADMISSIBLE, WordEngines
 
@@ -194,10 +194,8 @@ def test_its_credit_is_computed_from_the_moves() -> None:
     assert parts[:3] == pytest.approx([2.0, 1.875, 2.0])
 
 
-class _Lined:
+class _Lined(Answering):
     """One list of texts per trajectory, by the first seed that asks."""
-
-    seconds = 0.0
 
     def __init__(self, texts: list[list[str]]) -> None:
         self._texts = [iter(row) for row in texts]
@@ -206,8 +204,6 @@ class _Lined:
     async def respond(self, request: Request) -> Reply:
         row = self._rows.setdefault(request.episode_seed, len(self._rows))
         return Reply(text=next(self._texts[row]))
-
-    async def close(self) -> None: ...
 
 
 actions = st.sampled_from([*"aab", "win", "die", "noop", "sing", "crash"])

@@ -22,16 +22,14 @@ from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_world import ACTIONS, RandomEngines
-from scripted import ListedPolicy, SeededPolicy, scripted
+from scripted import Answering, ListedPolicy, SeededPolicy, scripted
 from word_trees import grow_word, words
 
 MASK = "the prompt is too long"
 
 
-class Limited:
+class Limited(Answering):
     """Passes on what has at most `most` words, and refuses the rest."""
-
-    seconds = 0.0
 
     def __init__(self, inner: Policy, most: int) -> None:
         self._inner, self._most = inner, most
@@ -40,8 +38,6 @@ class Limited:
         if len(request.prompt.split()) > self._most:
             raise PromptTooLongError(f"more than {self._most} words")
         return await self._inner.respond(request)
-
-    async def close(self) -> None: ...
 
 
 def two_trajectories(overlong: str) -> Tree:

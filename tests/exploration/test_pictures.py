@@ -11,15 +11,14 @@ from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Outcome, Tree
 from growing import grow_all
 from pools import tasks_of, toy, with_pool
+from scripted import Answering
 from toy_world import ToyWorld
 
 MOVES = ("go east", "unreadable", "go west", "go east")
 
 
-class Looker:
+class Looker(Answering):
     """Walks to and fro, and keeps the pictures that it was shown."""
-
-    seconds = 0.0
 
     def __init__(self) -> None:
         self.pictures: list[tuple[Picture, ...]] = []
@@ -29,8 +28,6 @@ class Looker:
         self.pictures.append(request.message.pictures)
         action = MOVES[past]
         return Reply(text=action if action == "unreadable" else write_tagged("think", "on", action))
-
-    async def close(self) -> None: ...
 
 
 def walk(policy: Looker, style: str, method: str = "chain") -> Tree:

@@ -1,11 +1,11 @@
-"""Two finished runs of the toy world to compare, and what a refusal must look like."""
+"""Two finished runs of the toy world to compare."""
 
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import refusal
 from agentcli.analysis.compare import compare
-from agentcli.cli.app import build
 from agentcli.exploration.settings import evaluation_class
 from agentcli.records.settings import (
     EnvironmentSettings,
@@ -17,8 +17,8 @@ from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
 from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
+from command_line import agentcli
 from fitting import fitting
-from typer.testing import CliRunner
 
 
 def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:
@@ -53,8 +53,4 @@ def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any
 
 def refused(*words: str, code: int) -> str:
     """The one line that `agentcli compare` says."""
-    answer = CliRunner().invoke(build(), ["compare", *words])
-    assert (answer.exit_code, answer.stdout) == (code, ""), answer.output
-    assert answer.stderr.count("\n") == 1, answer.stderr
-    assert "unexpected" not in answer.stderr
-    return answer.stderr
+    return refusal.refused(agentcli("compare", *words), code)

@@ -20,10 +20,16 @@ Surprises = Callable[[tuple[str, ...], int], float]
 """The same -> -log pi / |Y| of the response."""
 
 
-class ScriptedPolicy:
-    """Answers from a script; counts how often each history was asked. An empty action is a malformed response, and "break" none."""
+class Answering:
+    """The part of a policy that holds nothing open and takes no time."""
 
     seconds = 0.0
+
+    async def close(self) -> None: ...
+
+
+class ScriptedPolicy(Answering):
+    """Answers from a script; counts how often each history was asked. An empty action is a malformed response, and "break" none."""
 
     def __init__(
         self,
@@ -46,8 +52,6 @@ class ScriptedPolicy:
         logprobs = (-self._surprises(history, times),) * length
         return Reply(text=text, token_ids=(1,) * length, logprobs=logprobs, prompt_tokens=7, stop=StopReason.STOP)
 
-    async def close(self) -> None: ...
-
 
 Answers = dict[tuple[str, ...], list[tuple[str, float]]]
 """Actions so far -> what is sampled there, in order: (action, -log pi / |Y|)."""
@@ -63,10 +67,8 @@ def scripted(answers: Answers) -> ScriptedPolicy:
     return ScriptedPolicy(lambda h, t: ("think", pick(h, t)[0]), lambda h, t: pick(h, t)[1])
 
 
-class ListedPolicy:
+class ListedPolicy(Answering):
     """Gives the texts of a list in order: for one trajectory."""
-
-    seconds = 0.0
 
     def __init__(self, texts: list[str]) -> None:
         self._texts = list(texts)
@@ -76,14 +78,10 @@ class ListedPolicy:
         self.prompts.append(request.prompt)
         return Reply(text=self._texts.pop(0), token_ids=(1, 2), logprobs=(-1.0, -1.0), prompt_tokens=5)
 
-    async def close(self) -> None: ...
 
-
-class SeededPolicy:
+class SeededPolicy(Answering):
     """Tag, action, log-probabilities, now and then an unreadable text and, with a chance of `breaks`, an error: all from the
     request's seed. A token is a word of the prompt."""
-
-    seconds = 0.0
 
     def __init__(self, actions: tuple[str, ...] = (), breaks: float = 0.0) -> None:
         self._actions, self._breaks = actions, breaks
@@ -115,14 +113,10 @@ class SeededPolicy:
         action = rng.choice(self._actions or moment.copies[0].admissible)
         return write_tagged(rng.choice(("think", "explore")), "go", action)
 
-    async def close(self) -> None: ...
 
-
-class Audited:
+class Audited(Answering):
     """Passes requests on and adds up what a ledger must say, knowing neither ledger nor tree. A state is a moment object. Only in
     one environment are there forks; in several copies the step before is the last one of the trajectory."""
-
-    seconds = 0.0
 
     def __init__(self, inner: Policy) -> None:
         self._inner = inner
@@ -146,8 +140,6 @@ class Audited:
         self.shared += reply.prompt_tokens if again else shared_words(request.prompt, before)
         self.unreadable += reply.text == "unreadable"
         return reply
-
-    async def close(self) -> None: ...
 
 
 def shared_words(one: str, other: str) -> int:
