@@ -10,7 +10,8 @@ never times, so that one seed means one file, byte for byte; times are in the ma
 from enum import StrEnum
 from typing import Annotated, Any
 
-from msgspec import Meta, Struct
+import msgspec
+from msgspec import Meta
 
 SCHEMA_VERSION = 3
 """The version of the records' form.
@@ -43,7 +44,7 @@ Temperature = Annotated[float, Meta(ge=0, le=1e9)]
 """T of softmax(logits / T); 0 is greedy."""
 
 
-class Record(Struct, forbid_unknown_fields=True):
+class Record(msgspec.Struct, forbid_unknown_fields=True):
     """Base of all records: unknown fields are refused with their path."""
 
 
@@ -86,7 +87,7 @@ class StopReason(StrEnum):
     """No model was asked (expert, random, or an error before sampling)."""
 
 
-class Task(Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """One episode. Its id is unique in its world and enough to open it."""
 
     id: str
