@@ -7,7 +7,12 @@ over the sorted lower-case names, and the first gets the highest number.
 import re
 from collections import Counter
 
-_CODES = {"-": "_minus_", "+": "_plus_", ".": "_dot_", ",": "_comma_"}
+_CODES = {
+    "-": "_minus_",
+    "+": "_plus_",
+    ".": "_dot_",
+    ",": "_comma_",
+}
 _MANGLE = str.maketrans({**_CODES, "#": "-", "|": "_bar_"})
 _NUMBER = re.compile(r" \d+$")
 
@@ -28,6 +33,7 @@ def display_names(mangled: list[str]) -> dict[str, str]:
     """PDDL name -> the words the agent sees (`cup 1`), for the things of one game."""
     remaining = Counter(map(_kind, mangled))
     words = {}
+    # Counting down, as alfworld's demangler does.
     for name in sorted(mangled, key=str.lower):
         kind = _kind(name)
         words[name] = f"{kind} {remaining[kind]}"

@@ -41,6 +41,13 @@ class Situation(msgspec.Struct):
         """The receptacles of a type."""
         return [place for place in self.where if type_of(place) == kind]
 
+    def things(self, kind: str) -> list[str]:
+        """The objects of a type, the one in hand too, sorted."""
+        things = [thing for thing in self.inside if type_of(thing) == kind]
+        if self.holding and type_of(self.holding) == kind:
+            things.append(self.holding)
+        return sorted(things)
+
 
 def situation(facts: Iterable[Fact]) -> Situation:
     """Sorts facts into a Situation; case and blanks around words do not matter."""
@@ -149,14 +156,11 @@ def plan(facts: Iterable[Fact], goal: Goal | str) -> list[str]:
     if isinstance(goal, str):
         goal = parse_instruction(goal)
     now = situation(facts)
-    known = set(now.inside)
-    if now.holding:
-        known.add(now.holding)
-    things = sorted(thing for thing in known if type_of(thing) == goal.object)
+    things = now.things(goal.object)
     if goal.count == 2:
         plans = _two(now, goal, things)
     elif goal.kind == "look_at_obj_in_light":
-        lamps = sorted(thing for thing in now.inside if type_of(thing) == goal.place)
+        lamps = sorted(lamp for lamp in now.inside if type_of(lamp) == goal.place)
         plans = [_look(now, thing, lamp) for thing in things for lamp in lamps]
     else:
         plans = [_bring(now, goal, thing) for thing in things]

@@ -114,7 +114,10 @@ def crowded(facts: Iterable[Fact]) -> frozenset[str]:
             receptacle, location = arguments
             receptacles_at[location].add(receptacle)
             locations_of[receptacle].add(location)
-    several = {name for name, places in locations_of.items() if len(places) > 1}
+    several = set()
+    for receptacle, locations in locations_of.items():
+        if len(locations) > 1:
+            several.add(receptacle)
     for receptacles in receptacles_at.values():
         if len(receptacles) > 1:
             several |= receptacles
@@ -185,7 +188,8 @@ def inventory(facts: Iterable[Fact]) -> str:
             held.append(arguments[1])
         elif name in TREATMENTS:
             thing = arguments[0]
-            treated[thing] = f"{treated.get(thing, thing)} [{LABELS[name]}]"
+            treated.setdefault(thing, thing)
+            treated[thing] += f" [{LABELS[name]}]"
     carried = ", ".join(_with_article(treated.pop(thing, thing)) for thing in held)
     elsewhere = ", ".join(treated[thing] for thing in sorted(treated))
     text = (

@@ -36,6 +36,11 @@ class Position(msgspec.Struct, frozen=True):
         """Whether every box stands on a target."""
         return self.boxes <= self.targets
 
+    @property
+    def boxes_home(self) -> int:
+        """Number of boxes that stand on a target."""
+        return len(self.boxes & self.targets)
+
     def blocks(self, cell: Cell) -> bool:
         """Whether a wall or a box is in the way."""
         return cell in self.walls or cell in self.boxes
@@ -51,6 +56,7 @@ class Position(msgspec.Struct, frozen=True):
         if ahead in self.walls:
             return self
         boxes = self.boxes
+        # One box can be pushed, two cannot.
         if ahead in boxes:
             behind = beside(ahead, step)
             if self.blocks(behind):

@@ -83,8 +83,7 @@ class SokobanEngine:
 
     def _reward(self, before: Position) -> float:
         now = self._position
-        reward = -0.1
-        reward += len(now.boxes & now.targets) - len(before.boxes & before.targets)
+        reward = -0.1 + now.boxes_home - before.boxes_home
         if now.is_solved:
             reward += 10.0
         return round(reward, 1)

@@ -15,7 +15,7 @@ from collections.abc import (
     Iterator,
 )
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.fast.translation import (
@@ -46,6 +46,22 @@ class Group:
             answers.append(self.new[lowest.bit_length()])
             hits ^= lowest
         return answers
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Computed(dict[K, V]):
+    """A dictionary that computes what it lacks, once."""
+
+    def __init__(self, compute: Callable[[K], V]) -> None:
+        self._compute = compute
+
+    def __missing__(self, key: K) -> V:
+        value = self._compute(key)
+        self[key] = value
+        return value
 
 
 Index = list[dict[Entities, Group]]
@@ -131,9 +147,9 @@ class FactTable:
             self._starts.append(self.count)
             self._position[signature.predicate, signature.types] = position
             self.count += signature.count
-        self._atoms: dict[int, list[Entities]] = {}
-        self._facts: dict[int, statekey.Fact] = {}
-        self._marks: dict[int, int] = {}
+        self._arguments = Computed(self._list_arguments)
+        self._facts = Computed(self._name_fact)
+        self._marks = Computed(self._fingerprint)
         self._indices: dict[Shape, Index] = {}
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
@@ -168,7 +184,7 @@ class FactTable:
             position = self._position.get((predicate, types))
             if position is not None:
                 first = self._starts[position] + shift
-                index.append(_groups(shape, self._arguments(position), first))
+                index.append(_groups(shape, self._arguments[position], first))
         return index
 
     def block(self, predicate: str) -> int:
@@ -178,6 +194,10 @@ class FactTable:
             if signature.predicate == predicate:
                 mask |= ((1 << signature.count) - 1) << start
         return mask
+
+    def blocks(self, predicates: Iterable[str]) -> int:
+        """Mask of all atoms of several predicates."""
+        return sum(self.block(predicate) for predicate in predicates)
 
     def relevant(self, names: frozenset[str]) -> int:
         """Mask of the facts that belong in a state key, given statekey.relevant()."""
@@ -194,41 +214,33 @@ class FactTable:
 
     def listed(self, facts: int) -> list[statekey.Fact]:
         """A fact set as (predicate, display names ...), in the order of the atoms."""
-        return [self.fact(number) for number in numbers(facts)]
+        return [self._facts[number] for number in numbers(facts)]
 
     def fact(self, number: int) -> statekey.Fact:
         """The fact that a bit stands for."""
-        fact = self._facts.get(number)
-        if fact is None:
-            negated, atom = divmod(number, self.count)
-            position = bisect_right(self._starts, atom) - 1
-            predicate = self.signatures[position].predicate
-            arguments = self._arguments(position)[atom - self._starts[position]]
-            fact = (
-                f"not_{predicate}" if negated else predicate,
-                *[self.names[thing] for thing in arguments],
-            )
-            self._facts[number] = fact
-        return fact
+        return self._facts[number]
+
+    def _name_fact(self, number: int) -> statekey.Fact:
+        negated, atom = divmod(number, self.count)
+        position = bisect_right(self._starts, atom) - 1
+        predicate = self.signatures[position].predicate
+        things = self._arguments[position][atom - self._starts[position]]
+        words = [self.names[thing] for thing in things]
+        return f"not_{predicate}" if negated else predicate, *words
 
     def mark(self, facts: int) -> int:
         """statekey.fingerprint of a fact set."""
         mark = 0
         for number in numbers(facts):
-            fingerprint = self._marks.get(number)
-            if fingerprint is None:
-                fingerprint = statekey.fingerprint(self.fact(number))
-                self._marks[number] = fingerprint
-            mark ^= fingerprint
+            mark ^= self._marks[number]
         return mark
 
-    def _arguments(self, position: int) -> list[Entities]:
+    def _fingerprint(self, number: int) -> int:
+        return statekey.fingerprint(self._facts[number])
+
+    def _list_arguments(self, position: int) -> list[Entities]:
         """All atoms of a signature."""
-        atoms = self._atoms.get(position)
-        if atoms is None:
-            atoms = self.signatures[position].atoms()
-            self._atoms[position] = atoms
-        return atoms
+        return self.signatures[position].atoms()
 
 
 def _groups(

@@ -124,7 +124,7 @@ class Game:
         self._renderer = renderer
         names = statekey.relevant(translation.physics, renderer.queries)
         self._relevant = self.table.relevant(names)
-        self._readable = self._relevant & sum(map(self.table.block, statekey.READABLE))
+        self._readable = self._relevant & self.table.blocks(statekey.READABLE)
         self._varying = renderer.varying(translation.physics.changed)
         self._operations: list[Operation | None] = [None] * len(self._operators)
         self._words: dict[Entities, str] = {}
@@ -150,6 +150,7 @@ class Game:
             return edge
         operator = state.commands.get(command)
         if operator is None:
+            # Nothing happens, so one answer serves all nonsense.
             if state.stuck is None:
                 state.stuck = _observe(state, NOTHING, accepted=False)
             return state, state.stuck

@@ -154,6 +154,7 @@ def _symbol(parsed: object) -> Symbol:
         return Rules(str(parsed.symbol))
     if isinstance(parsed, textgen.EvalSymbol):
         return Value(parsed.expression)
+    # Only a query's answers are listed, and only rules and values stand in them.
     if isinstance(parsed, textgen.ListSymbol):
         each = _symbol(parsed.symbol)
         assert isinstance(each, Each)

@@ -72,15 +72,15 @@ class _Searcher:
     def move(self) -> Advice:
         """The next move, by what is in hand."""
         held = self.known.holding
-        if held and type_of(held) != self.wanted:
+        if not held:
+            if self._is_finished():
+                return Advice("think", FINISHED, "look")
+            return self._fetch() or self._explore(self.wanted)
+        if type_of(held) != self.wanted:
             return self._put_down(held)
-        if held and self.goal.kind == "look_at_obj_in_light":
+        if self.goal.kind == "look_at_obj_in_light":
             return self._light()
-        if held:
-            return self._deliver(held)
-        if self._is_finished():
-            return Advice("think", FINISHED, "look")
-        return self._fetch() or self._explore(self.wanted)
+        return self._deliver(held)
 
     def _is_finished(self) -> bool:
         """Whether all is in place as far as this expert cares.
@@ -130,16 +130,20 @@ class _Searcher:
 
     def _deliver(self, held: str) -> Advice:
         """Treats what is held where that is due, then brings it to the goal."""
-        if self.tool and not self._is_treated(held):
-            say = f"{self.tool.verb} {self.wanted}"
-            actions = self._listed(f"{self.tool.verb} {held} with ")
-            place = self._choose(self.tool.receptacle.lower())
-        else:
-            say = f"put {self.wanted}"
-            place = self._choose(self.goal.place)
-            puts = (f"move {held} to {place}", f"put {held} in/on {place}")
-            actions = [action for action in puts if action in self.order]
-        return Advice("think", say, actions[0] if actions else self._reach(place))
+        tool = self.tool
+        if tool and not self._is_treated(held):
+            say = f"{tool.verb} {self.wanted}"
+            for action in self._listed(f"{tool.verb} {held} with "):
+                return Advice("think", say, action)
+            place = self._choose(tool.receptacle.lower())
+            return Advice("think", say, self._reach(place))
+        say = f"put {self.wanted}"
+        place = self._choose(self.goal.place)
+        # Grammars word it in one way or the other.
+        for action in (f"move {held} to {place}", f"put {held} in/on {place}"):
+            if action in self.order:
+                return Advice("think", say, action)
+        return Advice("think", say, self._reach(place))
 
     def _light(self) -> Advice:
         """Switches on a lamp, the object in hand."""
@@ -157,13 +161,16 @@ class _Searcher:
         say = f"drop {kind}"
         for action in self._listed(f"move {held} to ", f"put {held} in/on "):
             return Advice("think", say, action)
+        known = self.known
         homes = []
-        for place in self.known.places:
+        for place in known.places:
             if (kind, type_of(place)) in _pairs():
-                shut = place in self.known.shut
-                homes.append((shut, _rank(self.seed, place), place))
-        action = self._reach(min(homes)[2]) if homes else "look"
-        return Advice("think", say, action)
+                rank = _rank(self.seed, place)
+                homes.append((place in known.shut, rank, place))
+        if not homes:
+            return Advice("think", say, "look")
+        _, _, home = min(homes)
+        return Advice("think", say, self._reach(home))
 
     def _choose(self, kind: str) -> str:
         """One receptacle of a type, "" if none is known.
@@ -238,9 +245,8 @@ class _Searcher:
     def _overlooks(self, place: str) -> bool:
         """Whether a closed receptacle is passed by while there are places to visit."""
         known = self.known
-        if all(
-            name in known.visited or name in known.contents for name in known.places
-        ):
+        known_well = known.visited.keys() | known.contents.keys()
+        if known_well >= known.places.keys():
             return False
         draw = derive_seed("overlook", self.seed, place)
         return draw < self.overlook * 2.0**64
