@@ -157,6 +157,7 @@ class Actor:
             if isinstance(error, PromptTooLongError) and overlong_fails:
                 return Response(prompt, UNASKED)
             return Response(prompt, NO_REPLY, error=str(error))
+        # A sibling, and a further draw, ask with a prompt that was paid for.
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
         return Response(prompt, reply, self._dialect.read(reply.text, node.moment))
 

@@ -110,6 +110,7 @@ class Allowance:
         async with self._charged:
             await self._charged.wait_for(decided)
         self._begun += 1
+        # The wait also ends when the budget turns out to be spent.
         return self.pays(task)
 
     def pays(self, task: Task) -> bool:
@@ -183,5 +184,6 @@ class Allowance:
         return sum(mean if cost is None else cost for cost in costs)
 
     def _note(self, task_id: str, ledger: Ledger) -> None:
-        if self._budget is not None and task_id in self._places:
-            self._costs[self._places[task_id]] = self._budget.cost(ledger)
+        if self._budget is not None:
+            place = self._places[task_id]
+            self._costs[place] = self._budget.cost(ledger)

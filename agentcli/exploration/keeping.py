@@ -25,10 +25,9 @@ class Steps:
             return ""
         return before.prompt
 
-    def leave_out(self, lineages: Iterable[Lineage]) -> None:
-        """Takes steps out of the tree; what they cost stays charged."""
-        for lineage in lineages:
-            self._left_out[lineage] = self._kept.pop(lineage)
+    def leave_out(self, lineage: Lineage) -> None:
+        """Takes a step out of the tree; its cost stays charged."""
+        self._left_out[lineage] = self._kept.pop(lineage)
 
     def keep_only(self, trajectory: Iterable[Node]) -> None:
         """Leaves out whatever has branched off a trajectory."""
@@ -37,7 +36,7 @@ class Steps:
         for lineage in self._kept.keys() - path:
             # The other trajectories from the initial state are no branches of it.
             if lineage[:1] in roots:
-                self.leave_out([lineage])
+                self.leave_out(lineage)
 
     def drop_unfinished(self, minimum: int) -> bool:
         """Leaves out every trajectory without an end.
@@ -55,7 +54,8 @@ class Steps:
                 whole.add(lineage[: depth + 1])
         if finished < minimum:
             return False
-        self.leave_out(self._kept.keys() - whole)
+        for lineage in self._kept.keys() - whole:
+            self.leave_out(lineage)
         return True
 
     def fail_unfinished(self, why: str) -> bool:

@@ -171,6 +171,7 @@ def as_step(
         as_move(node, number, answer.actions[number], state)
         for number, state in states.items()
     ]
+    # Where nothing was sampled, nothing is malformed and nothing was observed.
     silent = response.error is not None or reply.stop is StopReason.OVERLONG
     return Step(
         id=0,
@@ -194,6 +195,7 @@ def as_step(
         next_canonical=after.canonical,
         next_observation="" if silent else after.moment.text,
         looked=not numbered and any(move.looked for move in moves),
+        # The best copy's: any copy's success is the trajectory's (004 eq. 2).
         reward=max((move.reward for move in moves), default=0.0),
         outcome=outcome,
         error=response.error,

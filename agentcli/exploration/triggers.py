@@ -87,6 +87,7 @@ def probability_of(branch: str) -> float | None:
         probability = float(value)
     except ValueError:
         probability = -1.0
+    # A NaN is in no interval, and refused.
     if name != "fixed" or not 0 <= probability <= 1:
         raise UsageError(
             f"rollout.branch is {branch!r}; use explore, or fixed:P with P from 0 to "
@@ -99,6 +100,7 @@ def coin(probability: float, actor: Actor) -> Trigger:
     """Branches with a probability, thrown from the state's own seed (000 Table 4)."""
 
     def throw(node: Node) -> bool:
+        # The state's own seed: in which order states are reached changes nothing.
         seed = derive_seed("branch", actor.seed, actor.task.id, spelled(node.lineage))
         return random.Random(seed).random() < probability
 
@@ -113,6 +115,7 @@ def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
         if node.step is None:
             return False
         entropy = surprise(node.step, instead)
+        # Parents come first, so a trajectory's first step is compared with itself.
         first = first_entropies.setdefault(node.lineage[0], entropy)
         score = settings.base + settings.weight * (entropy - first)  # 003 eq. 28
         return score > settings.threshold

@@ -41,6 +41,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     names = [tag.name for tag in tags]
     if names[:2] != ["think", "/think"]:
         return Answer(problem="expected one closed <think> first")
+    # What the response only thinks of is no attempt to act there.
     for name in names[2:]:
         if _is_above(name, count):
             problem = f"no <{name}> to act in; there are {count} copies"
@@ -67,6 +68,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
         if number in actions:
             return Answer(problem=f"<{name}> acts twice")
         actions[number] = one_line(between(response, opening, closing))
+    # Tags are left over: the loop ended early, or their number is odd.
     if not actions or 2 * len(actions) != len(acting):
         sequence = shown(names[2:]) or "none"
         problem = f"expected closed <env_i> tags and nothing else; found {sequence}"

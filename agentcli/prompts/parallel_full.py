@@ -85,6 +85,7 @@ def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
     lines = ["Steps before the last:"]
     for number, copy in past.items():
         length = len(copy.actions)
+        # The last pair of a copy that has just acted is shown by itself.
         if number in acted:
             length -= 1
         if length > 0:

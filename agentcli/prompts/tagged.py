@@ -47,6 +47,7 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
     if "action" not in names:
         return Answer(problem="no <action> tag")
     tag = names[0]
+    # A second tag of any kind leaves open which one is meant.
     if tag not in tags or names != [tag, f"/{tag}", "action", "/action"]:
         problem = (
             "expected one closed reasoning tag, then one closed <action>; found "
