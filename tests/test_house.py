@@ -56,18 +56,14 @@ LONG_FILES = {
     "scripts/reproduce_report.py",
 }
 """Files that are, or hold a function that is, still too long."""
-UNDOCUMENTED = {
-    "stages",
-}
+UNDOCUMENTED: set[str] = set()
 """Rooms with a public class, function or method of several statements that has no docstring."""
 RUN_ON_FIRST_LINES = {
-    "analysis",
     "cli",
     "credit",
     "evaluation",
     "policies",
     "reports",
-    "stages",
     "training",
 }
 """Rooms with a docstring whose first line does not end with a full stop."""

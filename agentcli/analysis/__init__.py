@@ -1,3 +1,4 @@
-"""What looks at files and answers: comparisons, explanations, checks, schemas, the
-machine. Nothing here writes a file.
+"""Reads files and answers: comparisons, explanations, checks, schemas, the machine.
+
+Nothing here writes a file.
 """

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agentcli.errors import UsageError
-from agentcli.records.types import Task
-from agentcli.stages.panels import make_panel
 
 
 class WalkedTasks(NamedTuple):
@@ -17,7 +15,7 @@ class WalkedTasks(NamedTuple):
     """Whether a budget may have ended the panel early."""
 
 
-def refuse_unlike(walked: Mapping[str, WalkedTasks], what: str) -> None:
+def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
     """Raises UsageError unless all walked the tasks of the first.
 
     Where a budget cut one of two, the shorter must begin the longer.
@@ -31,21 +29,14 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], what: str) -> None:
             length = min(len(reference.tasks), len(other.tasks))
         if reference.tasks[:length] != other.tasks[:length]:
             raise UsageError(
-                f"{name}: its {what} is of another panel ({len(other.tasks)} tasks) "
+                f"{name}: its {subject} is of another panel ({len(other.tasks)} tasks) "
                 f"than that of {first} ({len(reference.tasks)} tasks); do both with "
                 "the same --split, --tasks and --where"
             )
 
 
-def panel_hash(tasks: Sequence[str]) -> str:
-    """The hash of a panel of these ids."""
-    return make_panel(
-        "", "", [Task(id=name, world="", split="", kind="") for name in tasks]
-    ).sha256
-
-
-def mismatch(held: int, wanted: int, what: str, where: str) -> str:
+def mismatch(held: int, wanted: int, records: str, where: str) -> str:
     """The part of an error that says how a file differs from its description."""
     if held != wanted:
-        return f"holds {held} {what}, not the {wanted} that {where} tells of"
-    return f"its {what} are not those of the tasks that {where} tells of"
+        return f"holds {held} {records}, not the {wanted} that {where} tells of"
+    return f"its {records} are not those of the tasks that {where} tells of"

@@ -29,8 +29,7 @@ from agentcli.stages.progress import Progress
 def compare(
     places: Sequence[Path], labels: Sequence[str], progress: Progress
 ) -> RunComparison:
-    """Everything about `places` (run directories, or evaluation files) against the
-    first of them.
+    """Compares run directories, or evaluation files, with the first of them.
 
     Trees are compared when all hold some, training when some are loops and the others
     hold a rollout; neither when labels were asked for. Notes say what only some runs
@@ -57,8 +56,9 @@ def compare(
 
 
 def _check_places(places: Sequence[Path]) -> None:
-    """Raises UsageError for too few places and for one named twice, DataError for what
-    is no run and no evaluation.
+    """Raises UsageError for too few places and for one named twice.
+
+    Raises DataError for what is no run and no evaluation.
     """
     if len(places) < 2:
         raise UsageError(
@@ -73,16 +73,13 @@ def _check_places(places: Sequence[Path]) -> None:
                 f"{place}: {fault}; name a run directory, or one of its "
                 "evaluation/*.json"
             )
-        # The two files of an evaluation are one place.
-        itself = (
-            place.resolve() if place.is_dir() else place.resolve().with_suffix(".json")
-        )
+        itself = place.resolve()
+        if not place.is_dir():
+            # The two files of an evaluation are one place.
+            itself = itself.with_suffix(".json")
         if itself in names:
-            again = (
-                "is named twice"
-                if place == names[itself]
-                else f"is the same as {names[itself]}"
-            )
+            former = names[itself]
+            again = "is named twice" if place == former else f"is the same as {former}"
             raise UsageError(
                 f"{place} {again}; compare needs two runs or more, each named once"
             )
@@ -95,8 +92,10 @@ def _add_evaluations(
     names: Sequence[str],
     notes: list[str],
 ) -> None:
-    """Compare the evaluations of every label, and test over labels that are benchmarks.
-    `files`: by label, one a name.
+    """Compares the evaluations of every label, and tests over labels that are
+    benchmarks.
+
+    `files` are by label, one a name.
     """
     panels: dict[str, set[str]] = {}
     labels_of_responses: dict[str, list[str]] = {name: [] for name in names}
@@ -117,24 +116,22 @@ def _add_evaluations(
 
 
 def _benchmarks(panels: Mapping[str, set[str]], notes: list[str]) -> list[str]:
-    """The labels without a common task, first come, first served. A note names the
-    others, if there is a test without them.
+    """The labels without a common task, first come, first served.
+
+    A note names the others, if there is a test without them.
     """
     chosen: list[str] = []
-    shared_with: dict[str, str] = {}
+    others: list[str] = []
     for label, tasks in panels.items():
-        earlier = next((other for other in chosen if tasks & panels[other]), None)
-        if earlier is None:
-            chosen.append(label)
+        earlier = [other for other in chosen if tasks & panels[other]]
+        if earlier:
+            others.append(f"{label} (it shares tasks with {earlier[0]})")
         else:
-            shared_with[label] = earlier
-    if shared_with and len(chosen) > 1:
-        others = ", ".join(
-            f"{label} (it shares tasks with {earlier})"
-            for label, earlier in shared_with.items()
-        )
+            chosen.append(label)
+    if others and len(chosen) > 1:
         notes.append(
-            f"left out of the Wilcoxon test over {', '.join(chosen)}: {others}"
+            f"left out of the Wilcoxon test over {', '.join(chosen)}: "
+            f"{', '.join(others)}"
         )
     return chosen
 
@@ -144,9 +141,7 @@ def _wilcoxon(
     benchmarks: Sequence[str],
     names: Sequence[str],
 ) -> dict[str, SignedRankTest]:
-    """The test over benchmarks, of the gains over the first on the tasks that both
-    walked.
-    """
+    """The test over benchmarks, of the gains on the tasks that both walked."""
     gains: dict[str, list[float]] = {name: [] for name in names}
     for label in benchmarks:
         for name in names:
@@ -159,8 +154,9 @@ def _wilcoxon(
 def _note_shares_of_responses(
     labels: Mapping[str, Sequence[str]], notes: list[str]
 ) -> None:
-    """Add a note where shares stand beside shares of another whole. `labels`: by run,
-    those of older evaluations.
+    """Notes where shares stand beside shares of another whole.
+
+    `labels` are those of older evaluations, by run.
     """
     runs = [f"{name} ({', '.join(older)})" for name, older in labels.items() if older]
     if runs:
@@ -174,8 +170,9 @@ def _note_shares_of_responses(
 def _trees(
     places: Sequence[Path], optional: bool, notes: list[str]
 ) -> dict[str, Growth]:
-    """The trees where all of `places` hold some, else none. With `optional`, unlike
-    panels become a note.
+    """The trees where all of `places` hold some, else none.
+
+    With `optional`, unlike panels become a note.
     """
     lacking = [place for place in places if not holds_trees(place)]
     if lacking:
@@ -195,8 +192,9 @@ def _trees(
 def _training(
     places: Sequence[Path], optional: bool, notes: list[str]
 ) -> dict[str, LoopCost]:
-    """The cost of training where one of `places` is a loop, else none. With `optional`,
-    unlike tasks become a note.
+    """The cost of training where one of `places` is a loop, else none.
+
+    With `optional`, unlike tasks become a note.
     """
     if not any(map(loop_folders, places)):
         return {}

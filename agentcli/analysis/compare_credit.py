@@ -1,5 +1,4 @@
-"""credit compare: what several methods say of the same trees. Reads, and writes
-nothing.
+"""credit compare: several methods on the same trees. Nothing is written.
 
 A method is taken from RUN/credit where the manifest says that the file there was
 computed from exactly these trees, and otherwise computed with its defaults. The answer
@@ -19,9 +18,10 @@ from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.runs import RunDirectory
-from agentcli.records.trees import validate_credit, validate_tree
+from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.progress import Progress
+from agentcli.stages.trees import checked_trees
 
 MOST = 10
 """Steps that are listed."""
@@ -41,43 +41,85 @@ class Source(msgspec.Struct, kw_only=True):
     """Switches other than the method's defaults."""
 
 
+class ComparedMethod(msgspec.Struct, kw_only=True):
+    """The advantages of one method, and where they came from."""
+
+    method: str
+    steps: int
+    """Steps with an advantage."""
+    share_masked: float
+    share_zero: float | None
+    mean: float | None
+    spread: float | None
+    file: str | None
+    """None: computed now."""
+    settings: dict[str, Any]
+    """Switches other than the method's defaults."""
+
+
+class Agreement(msgspec.Struct, kw_only=True):
+    """How far two methods agree over the steps to which both give an advantage."""
+
+    methods: list[str]
+    kind: str | None
+    """The kind of the tasks; None: all of them."""
+    steps: int
+    pearson: float | None
+    spearman: float | None
+    share_opposite: float | None
+    share_zero_in_one: float | None
+
+
+class Disagreement(msgspec.Struct, kw_only=True):
+    """A step where methods differ much."""
+
+    task: str
+    kind: str
+    line: int
+    step: int
+    distance: float
+    """In units of each method's root mean square."""
+    advantages: dict[str, float | None]
+    action: str | None
+
+
+class CreditComparison(msgspec.Struct, kw_only=True):
+    """The answer to `agentcli credit compare`."""
+
+    steps: int
+    kept: int
+    """Steps that the figures are computed from."""
+    methods: list[ComparedMethod]
+    agreement: list[Agreement]
+    disagreements: list[Disagreement]
+
+
 def compare_credit(
     run: Path, names: Sequence[str], progress: Progress, most: int = MOST
-) -> dict[str, Any]:
-    """`steps`, `kept` (of which the figures are), and rows of `methods`, `agreement`
-    and `disagreements` (credit.compare).
+) -> CreditComparison:
+    """Compares the methods `names`; without any, those whose credit RUN holds.
 
-    `names`: methods; without any, those whose credit RUN holds. Credit of other trees
-    is not read, which is noted. Raises UsageError for fewer than two or one named
-    twice, and DataError for damaged trees, or credit that does not belong to them.
+    Credit of other trees is not read, which is noted. Raises UsageError for fewer than
+    two methods or one named twice, and DataError for damaged trees, or credit that does
+    not belong to them.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     names = list(names) or _held(run)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is named twice; name each method once")
-    for name in names:
-        make({"method": name})
-    if len(names) < 2:
-        raise UsageError(
-            f"nothing to compare in {run}; name two methods, for instance: agentcli "
-            f"credit compare {run} grpo carl"
-        )
+    _check_names(run, names)
     sources = _sources(directory, trees, names)
     takers = [_taker(source) for source in sources]
-    found = Comparison(names)
+    comparison = Comparison(names)
     progress.start("compare", None)
-    for line, tree in read_numbered(trees, Tree):
+    for line, tree in checked_trees(trees):
         place = f"{trees}:{line}"
-        validate_tree(tree, place)
-        found.add(line, tree, [take(tree, place) for take in takers])
+        comparison.add(line, tree, [take(tree, place) for take in takers])
         progress.advance()
     progress.stop()
     for take in takers:
         if isinstance(take, _Reader):
             take.end(trees)
-    if found.kept == 0:
+    if comparison.kept == 0:
         raise DataError(
             f"{trees}: holds no steps; grow some trees with: agentcli rollout "
             f"--resume -o {run}"
@@ -88,21 +130,36 @@ def compare_credit(
                 f"{source.stale} was not computed from these trees; {source.method} "
                 "is computed now with its defaults"
             )
-    return {
-        "steps": found.steps,
-        "kept": found.kept,
-        "methods": [
-            {**row, "file": source.file, "settings": source.settings}
-            for row, source in zip(found.methods(), sources, strict=True)
-        ],
-        "agreement": found.agreement(),
-        "disagreements": _with_texts(trees, found.disagreements(most)),
-    }
+    methods = []
+    for row, source in zip(comparison.methods(), sources, strict=True):
+        method = ComparedMethod(**row, file=source.file, settings=source.settings)
+        methods.append(method)
+    return CreditComparison(
+        steps=comparison.steps,
+        kept=comparison.kept,
+        methods=methods,
+        agreement=[Agreement(**row) for row in comparison.agreement()],
+        disagreements=_with_texts(trees, comparison.disagreements(most)),
+    )
+
+
+def _check_names(run: Path, names: Sequence[str]) -> None:
+    """Raises UsageError for an unknown method, one named twice, and fewer than two."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{name} is named twice; name each method once")
+        make({"method": name})
+    if len(names) < 2:
+        raise UsageError(
+            f"nothing to compare in {run}; name two methods, for instance: agentcli "
+            f"credit compare {run} grpo carl"
+        )
 
 
 def _held(run: Path) -> list[str]:
-    """The methods whose credit is there. Raises DataError for a file that is no
-    method's.
+    """The methods whose credit RUN holds.
+
+    Raises DataError for a file that no method is named after.
     """
     files = sorted((run / "credit").glob("*.jsonl"))
     for file in files:
@@ -117,44 +174,33 @@ def _held(run: Path) -> list[str]:
 def _sources(
     directory: RunDirectory, trees: Path, names: Sequence[str]
 ) -> list[Source]:
-    """A file whose manifest entry names these trees' hash, else nothing."""
+    """Each method's file where it was computed from these trees, else none."""
     stages = directory.load_manifest().stages
-    recorded = {
-        name: stages[f"credit/{name}"] for name in names if f"credit/{name}" in stages
-    }
-    sha256 = sha256_file(trees) if recorded else None
-    found = []
+    sha256 = sha256_file(trees) if stages else None
+    sources = []
     for name in names:
-        file, record, settings = (
-            directory.credit(name),
-            recorded.get(name),
-            {"method": name},
-        )
-        place = str(file) if file.exists() else None
-        current = (
-            place is not None
-            and record is not None
-            and sha256 in record.inputs.values()
-        )
-        if current and record is not None:
-            settings |= record.settings.get("credit", {})
-        read, stale = (place, None) if current else (None, place)
-        found.append(
-            Source(
-                method=name, file=read, stale=stale, settings=changed(make(settings)[2])
-            )
-        )
-    return found
+        file = directory.credit(name)
+        record = stages.get(f"credit/{name}")
+        credit = {"method": name}
+        read = stale = None
+        if record is not None and sha256 in record.inputs.values() and file.exists():
+            read = str(file)
+            credit |= record.settings.get("credit", {})
+        elif file.exists():
+            stale = str(file)
+        settings = changed(make(credit)[2])
+        sources.append(Source(method=name, file=read, stale=stale, settings=settings))
+    return sources
 
 
 def _taker(source: Source) -> NextCredit:
     if source.file is not None:
         return _Reader(Path(source.file))
-    _, assign, own = make({"method": source.method})
+    _, assign, switches = make({"method": source.method})
 
     def compute(tree: Tree, place: str) -> Credit:
         try:
-            return assign(tree, own)
+            return assign(tree, switches)
         except DataError as error:
             raise DataError(f"{place}: {error}") from error
 
@@ -187,43 +233,55 @@ class _Reader:
             )
 
 
-class _Text(msgspec.Struct):
-    """Of a step only what is listed; the rest is skipped while decoding."""
+class _MoveText(msgspec.Struct):
+    """The part of a move that is listed."""
+
+    copy: int
+    action: str | None
+
+
+class _StepText(msgspec.Struct):
+    """The part of a step that is listed."""
 
     action: str | None
-    moves: list[dict[str, Any]] = []
+    moves: list[_MoveText] = []
+
+    @property
+    def text(self) -> str | None:
+        """The action, or that of every copy."""
+        if not self.moves:
+            return self.action
+        return ", ".join(f"{move.copy}: {move.action}" for move in self.moves)
 
 
-class _Task(msgspec.Struct):
+class _TaskText(msgspec.Struct):
+    """The part of a task that is listed."""
+
     id: str
     kind: str
 
 
-class _Texts(msgspec.Struct):
-    task: _Task
-    steps: list[_Text]
+class _TreeText(msgspec.Struct):
+    """The part of a tree that is listed."""
+
+    task: _TaskText
+    steps: list[_StepText]
 
 
-def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[Disagreement]:
     """The rows with task, kind and action."""
     owed = {row["line"] for row in rows}
-    texts: dict[int, _Texts] = {}
-    if owed:
-        for line, tree in read_numbered(trees, _Texts):
-            if line in owed:
-                texts[line] = tree
-            if line >= max(owed):
-                break
-    found = []
+    texts: dict[int, _TreeText] = {}
+    records = read_numbered(trees, _TreeText)
+    while len(texts) < len(owed):
+        line, tree = next(records)
+        if line in owed:
+            texts[line] = tree
+    disagreements = []
     for row in rows:
         tree = texts[row["line"]]
-        step = tree.steps[row["step"]]
-        action = (
-            ", ".join(f"{move['copy']}: {move['action']}" for move in step.moves)
-            if step.moves
-            else step.action
-        )
-        found.append(
-            {"task": tree.task.id, "kind": tree.task.kind, **row, "action": action}
-        )
-    return found
+        action = tree.steps[row["step"]].text
+        task = tree.task
+        listed = Disagreement(task=task.id, kind=task.kind, action=action, **row)
+        disagreements.append(listed)
+    return disagreements

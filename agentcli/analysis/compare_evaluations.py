@@ -1,6 +1,4 @@
-"""compare, of evaluations: which files are meant, and their episodes when they are of
-the same panel.
-"""
+"""compare, of evaluations: finds the files that are meant, and reads their episodes."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -8,12 +6,13 @@ from pathlib import Path
 from shlex import join
 from typing import Any
 
-from agentcli.analysis.alike import WalkedTasks, mismatch, panel_hash, refuse_unlike
+from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode
+from agentcli.stages.panels import panel_hash
 
 EVALUATION = (".json", ".jsonl")
 """The two files of an evaluation: summary and episodes."""
@@ -24,22 +23,16 @@ NAMED = 5
 def evaluations_of(
     places: Sequence[Path], labels: Sequence[str], notes: list[str]
 ) -> dict[str, list[Path]]:
-    """The episode files by label, one for each place. What is left out is added to
-    `notes`.
+    """The episode files by label, one for each place.
 
     An evaluation file stands for itself, and beside runs for the one label given.
-    Raises UsageError where `labels` and `places` do not go together, DataError for a
-    file that is missing.
+    `notes` get what is left out. Raises UsageError where `labels` and `places` do not
+    go together, DataError for a file that is missing.
     """
     files = [place for place in places if not place.is_dir()]
     if not files:
         chosen = list(dict.fromkeys(labels)) or _common_labels(places, notes)
-        return {
-            label: [
-                _episodes(RunDirectory(place).evaluation(label)) for place in places
-            ]
-            for label in chosen
-        }
+        return {label: _files(places, label) for label in chosen}
     if len(files) == len(places) and labels:
         raise UsageError(
             "--label has no effect on evaluation files; leave it out, or name runs "
@@ -50,60 +43,66 @@ def evaluations_of(
             "beside an evaluation file, runs need one --label NAME: agentcli compare "
             "runs/a runs/b/evaluation/L0.json"
         )
-    paths = [
-        RunDirectory(place).evaluation(labels[0]) if place.is_dir() else place
-        for place in places
-    ]
+    paths = _files(places, labels[0] if labels else "")
     title = " / ".join(dict.fromkeys(path.stem for path in paths))
-    return {title: [_episodes(path) for path in paths]}
+    return {title: paths}
+
+
+def _files(places: Sequence[Path], label: str) -> list[Path]:
+    """The episode file of each place: an evaluation itself, or a run's of that
+    label.
+    """
+    paths = []
+    for place in places:
+        path = RunDirectory(place).evaluation(label) if place.is_dir() else place
+        paths.append(_episodes(path))
+    return paths
 
 
 def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
-    """The episodes by name. Raises DataError for a file that is not what its summary
-    says, UsageError when panels are unlike.
+    """The episodes by name.
+
+    Raises DataError for a file that is not what its summary says, UsageError when
+    panels are unlike.
     """
-    rows: dict[str, list[Episode]] = {}
+    episodes: dict[str, list[Episode]] = {}
     walked: dict[str, WalkedTasks] = {}
     for name, path in paths.items():
         summary = read_json(path.with_suffix(".json"), EvaluationSummary)
-        rows[name] = list(read_records(path, Episode))
-        tasks = list(dict.fromkeys(row.task for row in rows[name]))
-        if (
-            len(rows[name]) != summary.episodes
-            or panel_hash(tasks) != summary.panel.sha256
-        ):
-            fault = mismatch(
-                len(rows[name]), summary.episodes, "episodes", f"{path.stem}.json"
-            )
+        rows = list(read_records(path, Episode))
+        tasks = list(dict.fromkeys(row.task for row in rows))
+        other_tasks = panel_hash(tasks) != summary.panel.sha256
+        if len(rows) != summary.episodes or other_tasks:
+            place = f"{path.stem}.json"
+            fault = mismatch(len(rows), summary.episodes, "episodes", place)
             options = ["--split", summary.split, "--label", path.stem, "--resume"]
             again = join(["agentcli", summary.stage, str(path.parent.parent), *options])
             raise DataError(f"{path}: {fault}; go on with: {again}")
+        episodes[name] = rows
         walked[name] = WalkedTasks(tasks, cut=summary.budget is not None)
     refuse_unlike(walked, "evaluation")
-    return rows
+    return episodes
 
 
 def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     """The labels of the evaluations that all runs hold finished, in natural order."""
     held = [{path.stem for path in place.glob("evaluation/*.json")} for place in places]
     common = set.intersection(*held)
-    rest = sorted(set.union(*held) - common, key=_natural)
-    if rest:
-        more = f" and {len(rest) - NAMED} more" if len(rest) > NAMED else ""
-        notes.append(
-            "evaluations that not every run holds are left out: "
-            f"{', '.join(rest[:NAMED])}{more}"
-        )
+    others = sorted(set.union(*held) - common, key=_natural)
+    if others:
+        named = ", ".join(others[:NAMED])
+        if len(others) > NAMED:
+            named += f" and {len(others) - NAMED} more"
+        notes.append(f"evaluations that not every run holds are left out: {named}")
     return sorted(common, key=_natural)
 
 
 def _natural(name: str) -> list[Any]:
     """A key to sort by: b2 before b10."""
-    # Odd places of the split are the numbers.
-    parts = [
-        int(part) if place % 2 else part
-        for place, part in enumerate(re.split(r"(\d+)", name))
-    ]
+    parts: list[str | int] = []
+    for place, word in enumerate(re.split(r"(\d+)", name)):
+        # Odd places of the split are the numbers.
+        parts.append(int(word) if place % 2 else word)
     return [parts, name]
 
 

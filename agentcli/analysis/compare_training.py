@@ -1,9 +1,9 @@
-"""compare, of whole loops: the cost of training, from the manifests of the iterations.
-Trees are not read.
+"""compare, of whole loops: the cost of training.
 
-Of a loop that is going on, or was killed, only iterations whose rollout and training
-ended are summed, and a note says so. One rollout may stand beside loops, with what was
-trained on it, if anything.
+It is read from the manifests of the iterations, not from trees. Of a loop that is going
+on, or was killed, only iterations whose rollout and training ended are summed, and a
+note says so. One rollout may stand beside loops, with what was trained on it, if
+anything.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,7 @@ from agentcli.records.types import Count, Ledger
 
 
 class TaskSource(msgspec.Struct):
-    """The parts of `environment` that say which kind of tasks there are. How many were
-    walked is no part of it.
-    """
+    """The settings that say which kind of tasks there are, but not how many."""
 
     name: str
     split: str
@@ -103,16 +101,17 @@ class StagesShape(msgspec.Struct):
 def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]:
     """The cost of training in each place. `notes` get what is unfinished.
 
-    places: runs in which `lacks_training` finds no fault. Raises UsageError where tasks
-    are taken from unlike sources, DataError for damaged files.
+    `lacks_training` must find no fault in the places. Raises UsageError where tasks are
+    taken from unlike sources, DataError for damaged files.
     """
     whole = {place: _whole_folders(place) for place in places}
-    _refuse_unlike(
-        {str(place): _source(folders[0]) for place, folders in whole.items()}
-    )
-    alone = next((place for place in places if not loop_folders(place)), None)
-    if alone is not None:
-        notes.append(f"{alone} is one rollout beside loops; compare what a leaf cost")
+    sources = {str(place): _source(folders[0]) for place, folders in whole.items()}
+    _refuse_unlike(sources)
+    alone = [place for place in places if not loop_folders(place)]
+    if alone:
+        notes.append(
+            f"{alone[0]} is one rollout beside loops; compare what a leaf cost"
+        )
     costs = {}
     for place, folders in whole.items():
         cost = training_cost([read_iteration(folder) for folder in folders])
@@ -136,16 +135,13 @@ def lacks_training(place: Path) -> str | None:
     """The reason why the cost of training there is not known, None where it is."""
     if _whole_folders(place):
         return None
-    return (
-        f"{place}: no iteration of its loop has ended yet"
-        if loop_folders(place)
-        else f"{place} holds no rollout"
-    )
+    if loop_folders(place):
+        return f"{place}: no iteration of its loop has ended yet"
+    return f"{place} holds no rollout"
 
 
 def read_iteration(folder: Path) -> Iteration:
-    """One iteration as a rollout, and the training on it if there was one, left it in
-    `folder`.
+    """One iteration: a rollout, and the training on it if there was one.
 
     Raises DataError where no rollout ended, and for damaged files.
     """
@@ -153,28 +149,31 @@ def read_iteration(folder: Path) -> Iteration:
     rollout = entries.rollout
     train = entries.train
     if rollout is None:
-        raise DataError(
-            f"{RunDirectory(folder).manifest_path}: no rollout that ended; go on with "
-            "--resume"
-        )
-    seconds = {
-        name: value
-        for name, value in rollout.seconds.items()
-        if name in ("policy", "environment")
-    }
-    if train is not None and "wall" in train.seconds:
-        seconds["train"] = train.seconds["wall"]
-    return Iteration(
+        manifest = RunDirectory(folder).manifest_path
+        raise DataError(f"{manifest}: no rollout that ended; go on with --resume")
+    timed = ("policy", "environment")
+    seconds = {name: rollout.seconds[name] for name in timed if name in rollout.seconds}
+    iteration = Iteration(
         method=rollout.settings.rollout.method,
-        credit=None if train is None else _learned_from(train),
+        credit=None,
         trees=rollout.counts.trees,
         leaves=rollout.counts.leaves,
         success=rollout.counts.success,
         errored=rollout.counts.errored,
         ledger=rollout.ledger,
-        responses=None if train is None else _responses(train.statistics),
-        updates=None if train is None else train.statistics.updates,
+        responses=None,
+        updates=None,
         seconds=seconds,
+    )
+    if train is None:
+        return iteration
+    if "wall" in train.seconds:
+        seconds["train"] = train.seconds["wall"]
+    return msgspec.structs.replace(
+        iteration,
+        credit=_learned_from(train),
+        responses=_responses(train.statistics),
+        updates=train.statistics.updates,
     )
 
 
@@ -187,40 +186,38 @@ def _learned_from(train: TrainShape) -> str:
 
 
 def _responses(statistics: TrainStatisticsShape) -> Responses | None:
-    if statistics.rows is None:
+    rows = statistics.rows
+    if rows is None:
         return None
+    without_credit = statistics.rows_unassigned + statistics.rows_not_critical
     return Responses(
-        updated=statistics.rows - statistics.rows_skipped,
-        given=statistics.rows
-        + statistics.rows_unassigned
-        + statistics.rows_not_critical,
+        updated=rows - statistics.rows_skipped, given=rows + without_credit
     )
 
 
 def _entries(folder: Path) -> StagesShape:
     """The stages that ended in `folder`. Raises DataError."""
     run = RunDirectory(folder)
+    stages = run.load_manifest().stages
     try:
-        return msgspec.convert(
-            run.load_manifest().stages, StagesShape, from_attributes=True
-        )
+        return msgspec.convert(stages, StagesShape, from_attributes=True)
     except msgspec.ValidationError as error:
-        raise DataError(
-            f"{run.manifest_path}: {shown(str(error).replace('`$', '`$.stages', 1))}"
-        ) from error
+        fault = str(error).replace("`$", "`$.stages", 1)
+        raise DataError(f"{run.manifest_path}: {shown(fault)}") from error
 
 
 def _whole_folders(place: Path) -> list[Path]:
-    """The folders of which all ended: iterations of a loop, or a rollout that need not
-    have been trained on.
+    """The folders whose stages ended: a loop's iterations, or the rollout `place`
+    itself.
+
+    A rollout that is no part of a loop need not have been trained on.
     """
     iterations = loop_folders(place)
     whole = []
     for folder in iterations or [place]:
         entries = _entries(folder)
-        if entries.rollout is not None and (
-            entries.train is not None or not iterations
-        ):
+        trained = entries.train is not None or not iterations
+        if entries.rollout is not None and trained:
             whole.append(folder)
     return whole
 
@@ -228,26 +225,28 @@ def _whole_folders(place: Path) -> list[Path]:
 def _add_standing(
     cost: LoopCost, place: Path, whole: Sequence[Path], notes: list[str]
 ) -> None:
-    """Say how far the loop has come; add a note unless all is done."""
+    """Enters how far the loop has come; adds a note unless all is done."""
     folders = loop_folders(place)
     over = RunDirectory(place).finished("run")
-    wanted = max(len(folders), over.counts.get("iterations", 0) if over else 0)
-    cost.iterations = len(whole)
-    cost.unfinished = wanted - len(whole)
+    recorded = over.counts.get("iterations", 0) if over else 0
+    wanted = max(len(folders), recorded)
+    counted = len(whole)
+    cost.iterations = counted
+    cost.unfinished = wanted - counted
     cost.ended = over is not None
     if len(folders) < wanted:
         notes.append(
-            f"{place}: iterations counted: {len(whole)}, not the {wanted} that "
+            f"{place}: iterations counted: {counted}, not the {wanted} that "
             "manifest.json tells of"
         )
-    elif over is None or len(whole) < wanted:
-        left_out = "".join(
+    elif over is None or counted < wanted:
+        left_out = [
             f", {folder.name} left out" for folder in folders if folder not in whole
-        )
+        ]
         notes.append(
             f"{place}: its loop has not ended; iterations counted: "
-            f"{len(whole)}{left_out}; it goes on with the command that began it and "
-            "--resume"
+            f"{counted}{''.join(left_out)}; it goes on with the command that began it "
+            "and --resume"
         )
 
 

@@ -1,17 +1,16 @@
-"""compare, of trees: what rollouts, or demonstrations, of the same tasks cost and
-brought.
-"""
+"""compare, of trees: what rollouts or demonstrations cost and brought."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from shlex import join
 
-from agentcli.analysis.alike import WalkedTasks, mismatch, panel_hash, refuse_unlike
+from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError
 from agentcli.evaluation.growth import Growth, TreeShape, totals
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import StageRecord
+from agentcli.stages.panels import panel_hash
 
 GROWN_BY = ("rollout", "demos")
 """Stages that grow trees."""
@@ -39,14 +38,12 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
         tasks: list[str] = []
         growth = totals(_noting_tasks(trees, tasks))
         count = record.counts.get("trees", len(tasks))
-        if len(tasks) != count or (
-            stage == "rollout" and panel_hash(tasks) != record.panel
-        ):
+        # Demonstrations need not be of every task.
+        other_tasks = stage == "rollout" and panel_hash(tasks) != record.panel
+        if len(tasks) != count or other_tasks:
             fault = mismatch(len(tasks), count, "trees", "manifest.json")
-            raise DataError(
-                f"{trees}: {fault}; go on with: "
-                f"{join(['agentcli', stage, '--resume', '-o', name])}"
-            )
+            again = join(["agentcli", stage, "--resume", "-o", name])
+            raise DataError(f"{trees}: {fault}; go on with: {again}")
         growth.seconds = record.seconds
         growths[name] = growth
         walked[name] = WalkedTasks(tasks, cut="budget" in record.statistics)
@@ -55,7 +52,7 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
 
 
 def _noting_tasks(trees: Path, tasks: list[str]) -> Iterator[TreeShape]:
-    """The trees, one at a time. `tasks` get their ids."""
+    """The trees, one at a time; adds their ids to `tasks`."""
     for tree in read_records(trees, TreeShape):
         tasks.append(tree.task.id)
         yield tree
@@ -64,4 +61,7 @@ def _noting_tasks(trees: Path, tasks: list[str]) -> Iterator[TreeShape]:
 def _grown(place: Path) -> tuple[str, StageRecord] | None:
     """The stage that wrote the trees there, and its entry."""
     stages = RunDirectory(place).load_manifest().stages
-    return next(((name, stages[name]) for name in GROWN_BY if name in stages), None)
+    for name in GROWN_BY:
+        if name in stages:
+            return name, stages[name]
+    return None

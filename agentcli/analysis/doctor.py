@@ -1,4 +1,4 @@
-"""What this machine has of what agentcli can use, and what to type for the rest.
+"""doctor: what agentcli can use on this machine, and what to type for the rest.
 
 One Finding per thing: the interpreter, installed packages, torch and its accelerator,
 programs, what each world looks for, presets, space. Only what the installed core cannot
@@ -33,15 +33,22 @@ PATIENCE = 10.0
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked for. `get` is what to type for it; None where nothing
-    is to be done.
-    """
+    """One thing that was looked for."""
 
     name: str
     found: bool
     required: bool = False
     detail: str
     get: str | None = None
+    """What to type for it; None where nothing is to be done."""
+
+
+def _present(name: str, detail: str) -> Finding:
+    return Finding(name=name, found=True, detail=detail)
+
+
+def _lacking(name: str, detail: str, get: str) -> Finding:
+    return Finding(name=name, found=False, detail=detail, get=get)
 
 
 def examine_here() -> list[Finding]:
@@ -50,11 +57,11 @@ def examine_here() -> list[Finding]:
 
 
 def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
-    """Everything, in the order it is shown. Raises nothing for what is missing or
-    broken: that is a Finding.
+    """All findings, in the order they are shown.
 
-    `environ` gives PATH, CXX, JAVA_HOME and what worlds look for; `here` is the folder
-    that runs are written to.
+    Raises nothing for what is missing or broken: that is a Finding. `environ` gives
+    PATH, CXX, JAVA_HOME and what worlds look for; `here` is the folder that runs are
+    written to.
     """
     worlds, caches = _worlds(environ)
     return [
@@ -72,22 +79,17 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
 
 
 def _packages() -> list[Finding]:
-    """Python and the requirements of the core and of each extra, as the installed
-    package states them.
-    """
+    """Python, and the stated requirements of the core and of each extra."""
     try:
         wanted = requirements()
     except metadata.PackageNotFoundError:
-        detail = (
-            f"{PACKAGE} is imported from a folder but not installed, so its "
-            "requirements are not known"
-        )
         return [
             Finding(
                 name="packages",
                 found=False,
                 required=True,
-                detail=detail,
+                detail=f"{PACKAGE} is imported from a folder but not installed, so its "
+                "requirements are not known",
                 get=f"pip install {PACKAGE}",
             )
         ]
@@ -97,14 +99,8 @@ def _packages() -> list[Finding]:
         _installed("core", core, f"pip install --upgrade {PACKAGE}", required=True),
     ]
     for extra, added in wanted.items():
-        findings.append(
-            _installed(
-                f"extra {extra}",
-                added,
-                f"pip install '{PACKAGE}[{extra}]'",
-                required=False,
-            )
-        )
+        get = f"pip install '{PACKAGE}[{extra}]'"
+        findings.append(_installed(f"extra {extra}", added, get, required=False))
     return findings
 
 
@@ -122,7 +118,9 @@ def _python(wanted: str) -> Finding:
 def _installed(
     name: str, wanted: "Iterable[Requirement]", get: str, *, required: bool
 ) -> Finding:
-    """Whether every one of the requirements is installed in a version that it allows."""
+    """Whether every one of the requirements is installed in a version that it
+    allows.
+    """
     complete = True
     texts = []
     for one in wanted:
@@ -151,41 +149,40 @@ def _torch() -> list[Finding]:
     try:
         import torch
     except (ImportError, OSError) as error:
-        detail = _first_line(str(error))
         return [
             Finding(
                 name="torch",
                 found=False,
                 required=True,
-                detail=detail,
+                detail=_first_line(str(error)),
                 get="pip install torch",
             )
         ]
-    installed = Finding(
-        name="torch", found=True, required=True, detail=str(torch.__version__)
-    )
-    built = (
-        f"built for CUDA {torch.version.cuda}"
-        if torch.version.cuda
-        else "built without CUDA"
-    )
+    version = str(torch.__version__)
+    installed = Finding(name="torch", found=True, required=True, detail=version)
+    return [installed, _accelerator()]
+
+
+def _accelerator() -> Finding:
+    """CUDA as torch sees it."""
+    import torch
+
+    cuda = torch.version.cuda
+    built = f"built for CUDA {cuda}" if cuda else "built without CUDA"
     problem = "not available"
     try:
         if torch.cuda.is_available():
-            names = [
-                torch.cuda.get_device_name(index)
-                for index in range(torch.cuda.device_count())
-            ]
-            detail = f"cuda, torch {built}: {', '.join(names)}"
-            return [installed, Finding(name="accelerator", found=True, detail=detail)]
+            indices = range(torch.cuda.device_count())
+            names = ", ".join(map(torch.cuda.get_device_name, indices))
+            return _present("accelerator", f"cuda, torch {built}: {names}")
     except RuntimeError as error:
         problem = f"broken: {_first_line(str(error))}"
-    get = (
+    return _lacking(
+        "accelerator",
+        f"cuda {problem} (torch {built}); models compute on the CPU",
         "to use a GPU: an NVIDIA driver, and a CUDA build of torch "
-        "(https://pytorch.org/get-started/locally)"
+        "(https://pytorch.org/get-started/locally)",
     )
-    detail = f"cuda {problem} (torch {built}); models compute on the CPU"
-    return [installed, Finding(name="accelerator", found=False, detail=detail, get=get)]
 
 
 def _compiler(environ: Mapping[str, str]) -> Finding:
@@ -204,13 +201,12 @@ def _java(environ: Mapping[str, str]) -> Finding:
 def _program(
     name: str, names: list[str], switch: str, get: str, environ: Mapping[str, str]
 ) -> Finding:
-    """The first of the programs on PATH, with the first line it prints of its version."""
-    paths = [shutil.which(one, path=environ.get("PATH", os.defpath)) for one in names]
-    path = next((one for one in paths if one), None)
+    """The first of the programs on PATH, with the first line of its version."""
+    search = environ.get("PATH", os.defpath)
+    paths = (shutil.which(one, path=search) for one in names)
+    path = next(filter(None, paths), None)
     if path is None:
-        return Finding(
-            name=name, found=False, detail=f"no {', '.join(names)} on PATH", get=get
-        )
+        return _lacking(name, f"no {', '.join(names)} on PATH", get)
     try:
         answer = subprocess.run(
             [path, switch],
@@ -222,21 +218,12 @@ def _program(
             stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding(
-            name=name,
-            found=False,
-            detail=f"{path} does not run: {_first_line(str(error))}",
-            get=get,
-        )
+        return _lacking(name, f"{path} does not run: {_first_line(str(error))}", get)
+    # java tells its version on stderr.
     version = _first_line(answer.stdout.strip() or answer.stderr.strip())
     if answer.returncode:
-        return Finding(
-            name=name,
-            found=False,
-            detail=f"{path} exits {answer.returncode}: {version}",
-            get=get,
-        )
-    return Finding(name=name, found=True, detail=f"{path}: {version}")
+        return _lacking(name, f"{path} exits {answer.returncode}: {version}", get)
+    return _present(name, f"{path}: {version}")
 
 
 def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
@@ -249,69 +236,51 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
         except (ImportError, AttributeError) as error:
             detail = f"{REGISTRY.place(name)}: {_first_line(str(error))}"
             get = f"install what the world {name} imports"
-            findings.append(
-                Finding(name=f"world {name}", found=False, detail=detail, get=get)
-            )
+            findings.append(_lacking(f"world {name}", detail, get))
             continue
         if isinstance(world, Inspected):
-            for one in world.requisites(environ):
-                findings.append(
-                    Finding(
-                        name=one.name, found=one.found, detail=one.detail, get=one.get
-                    )
-                )
+            for requisite in world.requisites(environ):
+                findings.append(Finding(**msgspec.structs.asdict(requisite)))
             caches.append(world.cache_folder(environ))
     return findings, caches
 
 
 def _presets() -> Finding:
     names = [path.stem for path in list_presets()]
-    if not names:
-        get = f"pip install --force-reinstall {PACKAGE}"
-        return Finding(
-            name="presets", found=False, detail=f"{presets_folder()}: none", get=get
-        )
-    return Finding(name="presets", found=True, detail=", ".join(names))
+    if names:
+        return _present("presets", ", ".join(names))
+    get = f"pip install --force-reinstall {PACKAGE}"
+    return _lacking("presets", f"{presets_folder()}: none", get)
 
 
 def _cache_disk(folders: list[Path]) -> list[Finding]:
-    """Free space where worlds keep files: one row for the folder that holds all of
-    them.
-    """
-    return [_disk("disk cache", Path(os.path.commonpath(folders)))] if folders else []
+    """Free space where worlds keep files, in one row for their common folder."""
+    if not folders:
+        return []
+    return [_disk("disk cache", Path(os.path.commonpath(folders)))]
 
 
 def _disk(name: str, folder: Path) -> Finding:
     """Free space where `folder` is, or would be made."""
-    existing = next(
-        one for one in (folder, *folder.absolute().parents) if os.path.isdir(one)
-    )
-    usage = shutil.disk_usage(existing)
-    enough = usage.free >= SCARCE
-    get = (
-        None if enough else f"free some space: less than {SCARCE / GIB:.0f} GiB is left"
-    )
+    folders = (folder, *folder.absolute().parents)
+    usage = shutil.disk_usage(next(filter(os.path.isdir, folders)))
     detail = f"{folder}: {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
-    return Finding(name=name, found=enough, detail=detail, get=get)
+    if usage.free >= SCARCE:
+        return _present(name, detail)
+    least = f"{SCARCE / GIB:.0f} GiB"
+    return _lacking(name, detail, f"free some space: less than {least} is left")
 
 
 def _cores() -> Finding:
-    return Finding(
-        name="cores",
-        found=True,
-        detail=f"{len(os.sched_getaffinity(0))} usable of {os.cpu_count()}",
-    )
+    usable = len(os.sched_getaffinity(0))
+    return _present("cores", f"{usable} usable of {os.cpu_count()}")
 
 
 def _memory() -> Finding:
     page = os.sysconf("SC_PAGE_SIZE")
     free = os.sysconf("SC_AVPHYS_PAGES") * page / GIB
     total = os.sysconf("SC_PHYS_PAGES") * page / GIB
-    return Finding(
-        name="memory",
-        found=True,
-        detail=f"{total:.1f} GiB, {free:.1f} GiB of it unused",
-    )
+    return _present("memory", f"{total:.1f} GiB, {free:.1f} GiB of it unused")
 
 
 def _first_line(text: str) -> str:

@@ -1,12 +1,11 @@
 """assign-credit --explain: one step of the trees and where its advantage comes from.
-Reads, and writes nothing.
 
-The advantage is computed from the trees with the settings of the command; where RUN
+The advantage is computed from the trees with the settings of the command. Where RUN
 holds credit of the method already, what that file says of the same row is told beside
-it, and which settings differ.
+it, and which settings differ. Nothing is written.
 """
 
-from collections.abc import Iterator
+import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +19,16 @@ from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.trees import validate_tree
 from agentcli.records.types import Credit, Tree
+from agentcli.stages.plan import plain
+from agentcli.stages.trees import checked_trees
 
 EXTREMES = ("best", "worst")
 STEP = "best, worst, TASK:STEP or LINE:STEP"
 
 
 class Written(msgspec.Struct, kw_only=True):
-    """What the credit file in RUN says of the same row."""
+    """The same row in the credit file of RUN."""
 
     file: str
     advantage: float | None
@@ -42,7 +42,7 @@ class ExplainedStep(msgspec.Struct, kw_only=True):
 
     trees: str
     line: int
-    """Of the tree in the file, from 1."""
+    """The line of the tree in the file, from 1."""
     explanation: Explanation
     written: Written | None
     """None where RUN holds no credit of the method."""
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     """One row of credit."""
 
     number: int
-    """Of the tree among the trees, from 0."""
+    """The place of the tree among the trees, from 0."""
     line: int
     tree: Tree
     credit: Credit
@@ -60,136 +60,136 @@ class Place(NamedTuple):
 
 
 def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
-    """The account of the step `wanted` (STEP). A task id may hold colons and slashes:
-    what follows the last colon is the step.
+    """The account of the step `wanted` (STEP); of its first row where it has several.
 
-    A number before it is the id of a task if there is such a task, else a line of the
-    file. Of a step with several rows the first one is told. Raises UsageError for a
-    step that is not there, DataError for damaged trees.
+    A task id may hold colons and slashes: what follows the last colon is the step. A
+    number before it is the id of a task if there is such a task, else a line of the
+    file. Raises UsageError for a step that is not there, DataError for damaged trees.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
-    name, assign, own = make(settings.credit)
+    name, assign, switches = make(settings.credit)
     choose = _extreme if wanted in EXTREMES else _named
-    place = choose(trees, assign, own, wanted)
+    place = choose(trees, assign, switches, wanted)
+    method = explainer(name)
     try:
-        told = explain(place.tree, place.credit, place.row, own, explainer(name))
+        explanation = explain(place.tree, place.credit, place.row, switches, method)
     except DataError as error:
         raise DataError(f"{trees}:{place.line}: {error}") from error
     return ExplainedStep(
         trees=str(trees),
         line=place.line,
-        explanation=told,
-        written=_written(directory, name, place, told.settings),
+        explanation=explanation,
+        written=_written(directory, name, place, explanation.settings),
     )
 
 
-def _trees(trees: Path) -> Iterator[tuple[int, int, Tree]]:
-    """Every tree, checked, with its number and line."""
-    found = False
-    for number, (line, tree) in enumerate(read_numbered(trees, Tree)):
-        validate_tree(tree, f"{trees}:{line}")
-        found = True
-        yield number, line, tree
-    if not found:
-        raise DataError(
-            f"{trees}: holds no trees; grow some with: agentcli rollout --resume -o "
-            f"{trees.parent}"
-        )
-
-
 def _credit(
-    trees: Path, line: int, tree: Tree, assign: Assign, own: msgspec.Struct
+    trees: Path, line: int, tree: Tree, assign: Assign, switches: msgspec.Struct
 ) -> Credit:
+    """The credit of a tree. Raises DataError with its place."""
     try:
-        return assign(tree, own)
+        return assign(tree, switches)
     except DataError as error:
         raise DataError(f"{trees}:{line}: {error}") from error
 
 
-def _extreme(trees: Path, assign: Assign, own: msgspec.Struct, wanted: str) -> Place:
-    """The row with the highest, or lowest, advantage of the file; the first of several."""
-    found: Place | None = None
-    reached = 0.0
-    for number, line, tree in _trees(trees):
-        credit = _credit(trees, line, tree, assign, own)
+def _extreme(
+    trees: Path, assign: Assign, switches: msgspec.Struct, wanted: str
+) -> Place:
+    """The first row with the highest, or lowest, advantage of the file."""
+    sign = 1 if wanted == "best" else -1
+    extreme: Place | None = None
+    height = 0.0
+    for number, (line, tree) in enumerate(checked_trees(trees)):
+        credit = _credit(trees, line, tree, assign, switches)
         for row, entry in enumerate(credit.steps):
             if entry.advantage is None:
                 continue
-            height = entry.advantage if wanted == "best" else -entry.advantage
-            if found is None or height > reached:
-                found, reached = Place(number, line, tree, credit, row), height
-    if found is None:
+            if extreme is None or sign * entry.advantage > height:
+                extreme = Place(number, line, tree, credit, row)
+                height = sign * entry.advantage
+    if extreme is None:
         raise UsageError(
             f"--explain {wanted}: no step of {trees} has an advantage; name one as "
             "TASK:STEP"
         )
-    return found
+    return extreme
 
 
-def _named(trees: Path, assign: Assign, own: msgspec.Struct, wanted: str) -> Place:
-    task, colon, digits = wanted.rpartition(":")
-    if not (colon and task and digits.isascii() and digits.isdigit()):
+def _named(trees: Path, assign: Assign, switches: msgspec.Struct, wanted: str) -> Place:
+    """The first row of the step TASK:STEP or LINE:STEP."""
+    task, _, digits = wanted.rpartition(":")
+    step = _number(digits)
+    if not task or step is None:
         raise UsageError(
             f"--explain {wanted}: write {STEP}, for instance --explain worst or "
             "--explain 1:0"
         )
-    wanted_line = (
-        int(task) if task.isascii() and task.isdigit() and len(task) < 10 else None
-    )
-    found: tuple[int, int, Tree] | None = None
-    for number, line, tree in _trees(trees):
-        if tree.task.id == task:
-            found = (number, line, tree)
-            break
+    number, line, tree = _tree_named(trees, task, wanted)
+    credit = _credit(trees, line, tree, assign, switches)
+    for row, entry in enumerate(credit.steps):
+        if entry.step == step:
+            return Place(number, line, tree, credit, row)
+    reason = "gets no row for that step"
+    if step >= len(tree.steps):
+        reason = f"has the steps 0 to {len(tree.steps) - 1}"
+    raise UsageError(f"--explain {wanted}: task {shown(tree.task.id)} {reason}")
+
+
+def _number(digits: str) -> int | None:
+    """A number as it was typed; None for any other text."""
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    # Python refuses thousands of digits, and no file has so many lines.
+    return int(digits) if len(digits) < 10 else sys.maxsize
+
+
+def _tree_named(trees: Path, name: str, wanted: str) -> tuple[int, int, Tree]:
+    """The tree of a task, else that of a line, with its number and line."""
+    wanted_line = _number(name)
+    of_line = None
+    for number, (line, tree) in enumerate(checked_trees(trees)):
+        if tree.task.id == name:
+            return number, line, tree
         if line == wanted_line:
-            found = (number, line, tree)
-    if found is None:
+            of_line = number, line, tree
+    if of_line is None:
         raise UsageError(
-            f"--explain {wanted}: {trees} has no task and no line {task}; `--explain "
+            f"--explain {wanted}: {trees} has no task and no line {name}; `--explain "
             "worst` names one"
         )
-    number, line, tree = found
-    step = int(digits) if len(digits) < 10 else len(tree.steps)
-    credit = _credit(trees, line, tree, assign, own)
-    rows = [row for row, entry in enumerate(credit.steps) if entry.step == step]
-    if not rows:
-        reason = (
-            f"has the steps 0 to {len(tree.steps) - 1}"
-            if step >= len(tree.steps)
-            else "gets no row for that step"
-        )
-        raise UsageError(f"--explain {wanted}: task {shown(tree.task.id)} {reason}")
-    return Place(number, line, tree, credit, rows[0])
+    return of_line
 
 
 def _written(
     directory: RunDirectory, method: str, place: Place, settings: dict[str, Any]
 ) -> Written | None:
-    """What the credit file says of the row."""
+    """The same row in the credit file; None where there is no such file."""
     file = directory.credit(method)
     if not file.exists():
         return None
+    here = plain(settings)
+    there: dict[str, Any] = {}
     recorded = directory.finished(f"credit/{method}")
-    there = {} if recorded is None else {**recorded.settings.get("credit", {})}
-    there.pop("method", None)
-    here = msgspec.json.decode(msgspec.json.encode(settings))
+    if recorded is not None:
+        there = recorded.settings.get("credit", {})
     differing = {
         name: [there[name], value]
         for name, value in here.items()
         if name in there and there[name] != value
     }
-    _, given = next(islice(read_numbered(file, Credit), place.number, None), (0, None))
-    told, advantage, same = place.credit.steps[place.row], None, False
-    if (
-        given is not None
-        and given.task == place.tree.task.id
-        and place.row < len(given.steps)
-    ):
-        entry = given.steps[place.row]
-        advantage = entry.advantage
-        same = entry.step == told.step and _equal(entry.advantage, told.advantage)
-    return Written(file=str(file), advantage=advantage, same=same, settings=differing)
+    written = Written(file=str(file), advantage=None, same=False, settings=differing)
+    _, credit = next(islice(read_numbered(file, Credit), place.number, None), (0, None))
+    if credit is None or credit.task != place.tree.task.id:
+        return written
+    if place.row < len(credit.steps):
+        there_row = credit.steps[place.row]
+        here_row = place.credit.steps[place.row]
+        equal = _equal(there_row.advantage, here_row.advantage)
+        written.advantage = there_row.advantage
+        written.same = there_row.step == here_row.step and equal
+    return written
 
 
 def _equal(one: float | None, other: float | None) -> bool:

@@ -1,10 +1,11 @@
-"""The kinds of records that files hold: name, type, place in a run directory, and JSON
-Schema.
+"""The kinds of records that files hold.
 
-The types are those that the stages themselves read with, so that the answers cannot
-drift from what is accepted. validate.py checks whether a given file holds what it must.
+Each has a name, a type, a place in a run directory, and a JSON Schema. The types are
+those that the stages themselves read with, so that the answers cannot drift from what
+is accepted. validate.py checks whether a given file holds what it must.
 """
 
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +32,7 @@ from agentcli.records.types import (
 )
 from agentcli.registry import nearest
 from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.policy_gradient.metrics import TrainMetrics
-from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.objectives import OBJECTIVES, make_objective, objective_names
 
 
 class RecordKind(NamedTuple):
@@ -42,12 +42,28 @@ class RecordKind(NamedTuple):
     """Its name on the command line."""
     type: type[Any]
     place: str | None = None
-    """Pattern of the files that hold it in a run directory. None: it is part of another
-    record, or lies anywhere.
+    """Pattern of the files that hold it in a run directory.
+
+    None: it is part of another record, or lies anywhere.
     """
 
 
 METRICS_PLACE = "metrics.jsonl"
+
+
+def _metrics() -> dict[str, type[Any]]:
+    """The types that a line of metrics.jsonl may have: TrainMetrics is
+    train-metrics.
+    """
+    installed = [name for name in objective_names() if name not in OBJECTIVES]
+    objectives = map(make_objective, [*OBJECTIVES, *installed])
+    types = [*(objective.metrics for objective in objectives), SftMetrics]
+    return {"-".join(WORD.findall(one.__name__)).lower(): one for one in types}
+
+
+WORD = re.compile("[A-Z][a-z]*")
+METRICS = _metrics()
+"""The types that a line of metrics.jsonl may have. Their fields tell them apart."""
 KINDS = (
     RecordKind("task", Task),
     RecordKind("step", Step),
@@ -63,16 +79,10 @@ KINDS = (
     RecordKind("panel", Panel),
     RecordKind("stage-record", StageRecord),
     RecordKind("manifest", Manifest, "manifest.json"),
-    RecordKind("train-metrics", TrainMetrics, METRICS_PLACE),
-    RecordKind("sft-metrics", SftMetrics, METRICS_PLACE),
-    RecordKind("dpo-metrics", DpoMetrics, METRICS_PLACE),
+    *(RecordKind(name, kind, METRICS_PLACE) for name, kind in METRICS.items()),
     RecordKind("settings", Settings),
 )
 """All kinds of records."""
-METRICS = {kind.name: kind.type for kind in KINDS if kind.place == METRICS_PLACE}
-"""The types that a line of metrics.jsonl may have. `metrics_type` tells them apart by
-their fields.
-"""
 FOLDERS = ("credit", "evaluation")
 """Folders of a run directory whose files have names of their own."""
 YAML = (".yaml", ".yml")
@@ -100,11 +110,10 @@ def json_schema(name: str) -> dict[str, Any]:
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:
-    """The kind of records in a file: `kind`, else by its name and folder. "metrics" is
-    any of METRICS.
+    """The kind of records in a file: `kind`, else the one of its name and folder.
 
-    Raises UsageError where nothing says so, or `kind` is unknown or cannot be in such a
-    file.
+    "metrics" is any of METRICS. Raises UsageError where nothing names a kind, and where
+    `kind` is unknown or cannot be in such a file.
     """
     if kind is not None:
         type_of(kind)

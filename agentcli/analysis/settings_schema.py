@@ -1,4 +1,4 @@
-"""The JSON Schema of settings, with what every exploration method adds to them.
+"""The JSON Schema of settings, with those of every exploration method.
 
 `rollout` is any of the methods' classes; its `method` says which. `evaluation` lists
 the settings of all methods that evaluations sample with.
@@ -13,29 +13,34 @@ from agentcli.exploration.settings import evaluation_class, rollout_class
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 REFERENCE = "#/$defs/{name}"
+Schema = dict[str, Any]
 
 
-def settings_schema() -> dict[str, Any]:
-    """The JSON Schema of settings, as `decode` (agentcli/exploration/settings.py) reads
-    them. Imports all methods.
+def settings_schema() -> Schema:
+    """The JSON Schema of settings, as `decode` of exploration/settings.py reads them.
+
+    Imports all methods.
     """
     methods = _methods_by_class()
-    (schema, *rollouts), definitions = msgspec.json.schema_components(
-        [Settings, *methods], ref_template=REFERENCE
-    )
+    (schema, *rollouts), definitions = _components(Settings, *methods)
     for names, rollout in zip(methods.values(), rollouts, strict=True):
         _say_method(_definition(definitions, rollout), names)
     definitions[Settings.__name__]["properties"]["rollout"] = {"anyOf": list(rollouts)}
     evaluation = definitions[EvaluationSettings.__name__]["properties"]
     for name in method_names():
-        (one,), more = msgspec.json.schema_components(
-            [evaluation_class(name)], ref_template=REFERENCE
-        )
-        for setting, value in _definition(more, one)["properties"].items():
-            evaluation.setdefault(setting, value)
-        for section, value in more.items():
-            definitions.setdefault(section, value)
+        (reference,), more = _components(evaluation_class(name))
+        properties = _definition(more, reference)["properties"]
+        # The first method that has a setting describes it.
+        for setting, description in properties.items():
+            evaluation.setdefault(setting, description)
+        for section, description in more.items():
+            definitions.setdefault(section, description)
     return {**schema, "$defs": definitions}
+
+
+def _components(*classes: type[Any]) -> tuple[tuple[Schema, ...], dict[str, Schema]]:
+    """References to the schemas of the classes, and all definitions."""
+    return msgspec.json.schema_components(classes, ref_template=REFERENCE)
 
 
 def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
@@ -46,21 +51,19 @@ def _methods_by_class() -> dict[type[RolloutSettings], list[str]]:
     return methods
 
 
-def _say_method(definition: dict[str, Any], names: list[str]) -> None:
-    """Let the settings of a class name one of its methods: they must, where the default
-    is none of these.
-    """
+def _say_method(definition: Schema, names: list[str]) -> None:
+    """Lets the settings of a class name one of its methods."""
     default = RolloutSettings().method
+    method: Schema = {"enum": names}
+    definition["properties"]["method"] = method
     if default in names:
-        definition["properties"]["method"] = {"enum": names, "default": default}
+        method["default"] = default
     else:
-        definition["properties"]["method"] = {"enum": names}
+        # Without it the settings would be of the default method's class.
         definition["required"] = [*definition["required"], "method"]
 
 
-def _definition(
-    definitions: dict[str, Any], reference: dict[str, Any]
-) -> dict[str, Any]:
-    """What a {"$ref": ...} refers to."""
-    definition: dict[str, Any] = definitions[reference["$ref"].rpartition("/")[2]]
-    return definition
+def _definition(definitions: dict[str, Schema], reference: Schema) -> Schema:
+    """The definition that a {"$ref": ...} refers to."""
+    name = reference["$ref"].rpartition("/")[2]
+    return definitions[name]

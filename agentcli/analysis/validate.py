@@ -1,5 +1,4 @@
-"""validate: whether files hold what they must, one by one, and whether those of a run
-directory belong together.
+"""validate: checks files one by one, and whether those of a run belong together.
 
 Everything is read with what the stages read with. A settings file is checked as if it
 were given alone. Not checked are checkpoints, and whether a world offers a panel's
@@ -7,6 +6,7 @@ tasks.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.analysis.alike import panel_hash
 from agentcli.analysis.schema import kind_of, metrics_type, type_of
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
@@ -24,11 +23,11 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
-from agentcli.stages.panels import read_panel
+from agentcli.stages.panels import panel_hash, read_panel
 
 
 class CheckedFile(NamedTuple):
-    """What became of one file."""
+    """The result for one file."""
 
     path: Path
     kind: str
@@ -39,10 +38,10 @@ class CheckedFile(NamedTuple):
 
 
 def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
-    """The check of a file, or of every file that the stages left in a run directory.
-    Files are read while it is walked.
+    """Checks a file, or every file that the stages left in a run directory.
 
-    Raises UsageError at once, as `kind_of` does, and for a directory with a kind.
+    Files are read while the result is walked. Raises UsageError at once, as `kind_of`
+    does, and for a directory with a kind.
     """
     if path.is_dir():
         if kind is not None:
@@ -59,8 +58,14 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
     return _check_file(path, kind_of(path, kind), partial(validate, path, kind))
 
 
+def _check_file(
+    path: Path, kind: str, count: Callable[[], int]
+) -> Iterator[CheckedFile]:
+    yield _checked(path, kind, count)
+
+
 def validate(path: Path, kind: str | None = None) -> int:
-    """Read a whole file, streaming; returns its number of records.
+    """Reads a whole file, streaming; returns its number of records.
 
     Raises DataError "file:line: field: what is wrong" for the first fault, and for a
     file without a record; UsageError as `kind_of` does.
@@ -75,13 +80,8 @@ def validate(path: Path, kind: str | None = None) -> int:
     return _count(path, kind)
 
 
-def _check_file(
-    path: Path, kind: str, count: Callable[[], int]
-) -> Iterator[CheckedFile]:
-    yield _checked(path, kind, count)
-
-
 def _checked(path: Path, kind: str, count: Callable[[], int]) -> CheckedFile:
+    """The result of counting the records of a file, which also checks them."""
     try:
         return CheckedFile(path, kind, count(), None)
     except DataError as error:
@@ -90,11 +90,10 @@ def _checked(path: Path, kind: str, count: Callable[[], int]) -> CheckedFile:
 
 def _records(path: Path, kind: str) -> Iterator[Any]:
     """Every record of a file of lines. Raises DataError."""
-    expected = (
-        metrics_type(next(read_records(path, dict), {}))
-        if kind == "metrics"
-        else type_of(kind)
-    )
+    if kind == "metrics":
+        expected = metrics_type(next(read_records(path, dict), {}))
+    else:
+        expected = type_of(kind)
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
             validate_tree(record, f"{path}:{line}")
@@ -149,7 +148,7 @@ def _validate_settings(path: Path) -> None:
     from agentcli.stages.yaml_files import read_yaml
 
     try:
-        settings = resolve(None, [path], {}, [], {})
+        settings = resolve(files=[path])
     except UsageError as error:
         raise DataError(str(error)) from error
     try:
@@ -177,13 +176,10 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     run = RunDirectory(folder)
     empty = True
     stages: dict[str, StageRecord] = {}
-    if run.manifest_path.exists():
+    path = run.manifest_path
+    if path.exists():
         empty = False
-        manifest = _checked(
-            run.manifest_path,
-            "manifest",
-            partial(validate, run.manifest_path, "manifest"),
-        )
+        manifest = _checked(path, "manifest", partial(validate, path, "manifest"))
         if manifest.problem is None:
             stages = run.load_manifest().stages
         yield manifest
@@ -204,19 +200,16 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
 def _check_files(
     run: RunDirectory, stages: dict[str, StageRecord]
 ) -> Iterator[CheckedFile]:
-    trees = next(
-        (
-            path
-            for path in (run.trees, run.trees.with_suffix(".jsonl.zst"))
-            if path.exists()
-        ),
-        None,
-    )
+    """Everything in a run directory but its manifest and iterations."""
+    trees: Path | None = None
+    with suppress(DataError):
+        trees = run.existing_trees()
     if trees is not None:
         checked = _checked(trees, "tree", partial(_trees, trees, stages.get("rollout")))
         yield checked
         # Credit is not compared with damaged trees.
-        trees = trees if checked.problem is None else None
+        if checked.problem is not None:
+            trees = None
     for path in _line_files(run.path / "credit"):
         yield _checked(path, "credit", partial(_credit, path, trees))
     for path in _line_files(run.path / "evaluation"):
@@ -234,8 +227,9 @@ def _line_files(folder: Path) -> list[Path]:
 
 
 def _trees(path: Path, rollout: StageRecord | None) -> int:
-    """The number of trees. A rollout that ended must have left those of its panel, in
-    order.
+    """The number of trees.
+
+    A rollout that ended must have left those of its panel, in order.
     """
     tasks = [tree.task.id for tree in _records(path, "tree")]
     _refuse_empty(path, len(tasks))
@@ -244,8 +238,10 @@ def _trees(path: Path, rollout: StageRecord | None) -> int:
 
 
 def _credit(path: Path, trees: Path | None) -> int:
-    """The number of records. Credit must belong to the trees beside it: line by line
-    the same task, and steps that exist.
+    """The number of records.
+
+    Credit must belong to the trees beside it: line by line the same task, and steps
+    that exist.
     """
     count = _count(path, "credit")
     if trees is None:
@@ -264,8 +260,9 @@ def _credit(path: Path, trees: Path | None) -> int:
 
 
 def _episodes(path: Path, evaluation: StageRecord | None) -> int:
-    """The number of episodes. An evaluation that ended must have left those of its
-    panel, in order, each once.
+    """The number of episodes.
+
+    An evaluation that ended must have left those of its panel, in order, each once.
     """
     samples: dict[str, int] = {}
     for line, episode in read_numbered(path, Episode):

@@ -73,7 +73,7 @@ def _explain(call: Call) -> None:
                 "one of the two out"
             )
     from agentcli.records.runs import RunDirectory
-    from agentcli.stages.plan import count_trees
+    from agentcli.stages.trees import count_trees
 
     settings, run = call.settings, call.run
     trees = RunDirectory(run).existing_trees()

@@ -26,6 +26,7 @@ from agentcli.cli.options import Option, given, refuse_empty, refuse_swallowed
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
+    from agentcli.evaluation.record import EvaluationSummary
     from agentcli.records.settings import Settings
     from agentcli.records.types import StageRecord
     from agentcli.reports.progress import TerminalProgress
@@ -254,7 +255,7 @@ class Call:
         if settings.policy.kind != "transformers" or settings.policy.model is not None:
             return find_model(settings, None)
         if self._begun is not None:
-            return find_model(resolve(None, (), {}, (), {}, base=self._begun), None)
+            return find_model(resolve(base=self._begun), None)
         return find_model(settings, self.source, updated=updated)
 
     def new_run(self) -> Path:
@@ -293,7 +294,7 @@ class Call:
     def carry_out(
         self,
         plan: "PlanT",
-        perform: "Callable[[PlanT, Session], StageRecord | dict[str, Any]]",
+        perform: "Callable[[PlanT, Session], StageRecord | EvaluationSummary]",
         settings: "Settings | None" = None,
     ) -> None:
         """Perform a plan and print what came of it; with --dry-run print the plan.

@@ -1,7 +1,6 @@
 """The commands `agentcli env ...`."""
 
 import dataclasses
-from typing import Any
 
 from agentcli.cli.command import Call, Command
 from agentcli.cli.options import (
@@ -40,11 +39,12 @@ WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 def list_worlds(call: Call) -> None:
     """The worlds there are, their splits and number of tasks."""
+    import msgspec
+
     from agentcli.reports.output import print_rows
     from agentcli.stages.environment import list_worlds as stage
 
-    rows: list[dict[str, Any]] = stage()
-    print_rows("worlds", rows, json=call.values["json"])
+    print_rows("worlds", msgspec.to_builtins(stage()), json=call.values["json"])
 
 
 def check(call: Call) -> None:
@@ -55,16 +55,18 @@ def check(call: Call) -> None:
     if tasks < 1:
         raise UsageError(f"--tasks {tasks}: play at least one task")
     settings = call.settings
+    import msgspec
+
     from agentcli.reports.output import print_rows
     from agentcli.stages.environment import check as stage
 
-    rows = stage(settings, tasks, call.progress)
-    print_rows("check", rows, json=call.values["json"])
-    failed = [row for row in rows if row["problem"] is not None]
+    checked = stage(settings, tasks, call.progress)
+    print_rows("check", msgspec.to_builtins(checked), json=call.values["json"])
+    failed = [row for row in checked if row.problem is not None]
     if failed:
         raise AgentCliError(
-            f"{len(failed)} of {len(rows)} tasks failed, first {failed[0]['task']}: "
-            f"{failed[0]['problem']}"
+            f"{len(failed)} of {len(checked)} tasks failed, first {failed[0].task}: "
+            f"{failed[0].problem}"
         )
 
 

@@ -5,8 +5,11 @@
 says how the numbers come about.
 """
 
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
+
+from agentcli.records.shards import ShardExtent
 from agentcli.records.types import SCHEMA_VERSION, Count, Ledger, Outcome, Record
 
 
@@ -83,6 +86,21 @@ class EvaluationSummary(ResultsByKind, kw_only=True):
     samples: Count
     temperature: float
     panel: WalkedPanel
-    ledger: Ledger
     pass_at_k: dict[str, Rate] | None = None
+    ledger: Ledger
     budget: BudgetSpent | None = None
+    shard: ShardExtent | None = None
+
+    def values(self) -> dict[str, Any]:
+        """The plain values in the file's order: what was evaluated, then the results.
+
+        What only some evaluations have is left out where there is none.
+        """
+        values: dict[str, Any] = msgspec.to_builtins(self)
+        results = {name: values.pop(name) for name in ResultsByKind.__struct_fields__}
+        rest = {
+            name: values.pop(name)
+            for name in ("pass_at_k", "ledger", "budget", "shard")
+        }
+        given = {name: value for name, value in rest.items() if value is not None}
+        return values | results | given

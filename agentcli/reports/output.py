@@ -59,7 +59,7 @@ def data_console() -> Console:
 
 def print_result(
     stage: str,
-    result: StageRecord | dict[str, Any],
+    result: StageRecord | EvaluationSummary,
     out: Path,
     *,
     json: bool,
@@ -67,8 +67,6 @@ def print_result(
 ) -> None:
     """One finished stage: with `json` a line with everything on stdout, else the run's
     path there; a table on stderr.
-
-    result: the entry in the manifest, or the JSON of an EvaluationSummary.
     """
     if json:
         print_json({"stage": stage, "out": str(out), **_plain(result)})
@@ -79,10 +77,9 @@ def print_result(
     if isinstance(result, StageRecord):
         _show_record(stage, result)
         return
-    summary = msgspec.convert(result, EvaluationSummary)
-    console().print(evaluation_table(summary))
-    if summary.pass_at_k is not None:
-        console().print(pass_at_k_table(summary))
+    console().print(evaluation_table(result))
+    if result.pass_at_k is not None:
+        console().print(pass_at_k_table(result))
 
 
 def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
@@ -159,10 +156,12 @@ def _print_tables(tables: Iterable[Blocks]) -> None:
         out.print(table)
 
 
-def _plain(result: StageRecord | dict[str, Any]) -> dict[str, Any]:
+def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
     if isinstance(result, StageRecord):
         return {name: getattr(result, name) for name in RECORD_FIELDS}
-    return {name: value for name, value in result.items() if name != "stage"}
+    values = result.values()
+    del values["stage"]
+    return values
 
 
 def _show_record(stage: str, record: StageRecord) -> None:

@@ -1,4 +1,5 @@
-"""The stages: each resolves its inputs, calls the methods, writes its files and its
-manifest entry. A stage is a plain function of a Settings object and paths; the command
-line only parses and prints.
+"""The stages of training. Each is a plan and its performance.
+
+A stage resolves its inputs, calls the methods, and writes its files and its manifest
+entry. It takes Settings and paths; the command line only parses and prints.
 """

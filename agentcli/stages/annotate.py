@@ -1,12 +1,12 @@
-"""annotate: a teacher adds reasoning and its tag to every step of given trajectories
-(`demos --annotate`; 000 App. B.4).
+"""annotate: a teacher adds reasoning and its tag to given trajectories.
 
-Annotated are the steps that could be imitated: valid, not masked. Their response
-becomes the tag, the teacher's sentence and the action as it was; sampled tokens are
-forgotten, an empty prompt is rendered, all else stays. A step for which no usable
-answer comes keeps its response and is masked, so that its trajectory serves the others;
-where none comes at all, that is an error. A trajectory for which the teacher could not
-be asked is left out, counted, and owed: --resume asks again.
+This is `demos --annotate` (000 App. B.4). Annotated are the steps that could be
+imitated: valid, not masked. Their response becomes the tag, the teacher's sentence and
+the action as it was; sampled tokens are forgotten, an empty prompt is rendered, all
+else stays. A step for which no usable answer comes keeps its response and is masked, so
+that its trajectory serves the others; where none comes at all, that is an error. A
+trajectory for which the teacher could not be asked is left out, counted, and owed:
+--resume asks again.
 
 The requests for a tree depend on the tree and the seed alone, and the trees come in the
 order of the input: an interrupted and an undisturbed annotation of a teacher that
@@ -15,9 +15,8 @@ repeats itself leave the same bytes.
 
 import asyncio
 import hashlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,14 +31,16 @@ from agentcli.policies.registry import MODEL_FREE
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.trees import path, validate_tree
-from agentcli.records.types import Ledger, StageRecord, StopReason, Tree
+from agentcli.records.trees import path
+from agentcli.records.types import Ledger, StageRecord, Tree
 from agentcli.stages.harvest import Standing, harvest, in_order
-from agentcli.stages.plan import StagePlan, check_model, model_sources
+from agentcli.stages.ordered import write_in_order
+from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
-from agentcli.stages.session import Invocation, Session, carry_out
+from agentcli.stages.session import Session
 from agentcli.stages.tally import tally_of
-from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable
+from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable, without_tokens
+from agentcli.stages.trees import checked_trees
 
 INTERVAL = 5
 """Steps of one row of the paper's Table 9."""
@@ -50,22 +51,22 @@ class AnnotationPlan(StagePlan):
     """An annotation that may begin."""
 
     trees: Path
-    """Those that are annotated."""
+    """The trees that are annotated."""
     world: World
     model: str | None
 
     def counts(self) -> dict[str, int]:
+        """The trees to annotate."""
         return {"trees": sum(1 for _ in given_trees(self.trees, self.world))}
 
 
 def plan(
     settings: Settings, source: Path, out: Path, *, model: str | None
 ) -> AnnotationPlan:
-    """The trees of the run `source` with reasoning, into `out`; the teacher is the
-    policy of settings.demos.policy.
+    """The trees of the run `source` with reasoning, into `out`.
 
-    Raises what `check_teacher` raises, UsageError for an unknown policy, and DataError
-    where there are no trees.
+    The teacher is the policy of settings.demos.policy. Raises what `check_teacher`
+    raises, UsageError for an unknown policy, and DataError where there are no trees.
     """
     trees = RunDirectory(source).existing_trees()
     check_teacher(settings, source, out)
@@ -73,14 +74,12 @@ def plan(
     world = make_world(settings.environment)
     check_policy(settings, teacher, world)
     check_model(model)
-    policy = msgspec.structs.replace(
-        settings.policy, kind=teacher, model=model or settings.policy.model
-    )
+    policy = {"kind": teacher, "model": model or settings.policy.model}
     run = RunDirectory(out)
     return AnnotationPlan(
         stage="annotate",
         run=run,
-        settings=msgspec.structs.replace(settings, policy=policy),
+        settings=with_changes(settings, policy=policy),
         sections=("policy", "prompt"),
         conditions={"world": world.card.name},
         inputs={"annotate": trees, "model": model},
@@ -92,31 +91,17 @@ def plan(
     )
 
 
-def annotate(
-    settings: Settings,
-    source: Path,
-    out: Path,
-    invocation: Invocation,
-    *,
-    model: str | None,
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, source, out, model=model), perform, invocation)
-
-
 def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
-    """Write the annotated trees.
+    """Writes the annotated trees.
 
-    Raises DataError for trees that are none or belong to another world, and
+    Raises DataError for a file without trees and for trees of another world, and
     AgentCliError when no trajectory could be annotated or no step got a usable answer.
     """
     return asyncio.run(_annotate(plan, session))
 
 
 def check_teacher(settings: Settings, source: Path, out: Path) -> None:
-    """Raises UsageError for a policy that reads no prompts, and when `out` is the run
-    that is read.
-    """
+    """Raises UsageError for a policy that reads no prompts, and for `out` in `source`."""
     teacher = settings.demos.policy
     if teacher in (*MODEL_FREE, "demonstrator"):
         raise UsageError(
@@ -138,61 +123,60 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     if session.done and kept == Counter(keys):
         return session.nothing_owed(session.done)
     if session.resumed:
-        _rewrite(trees, keys)
+        _sort(trees, keys)
     problem, seconds = await _ask(plan, session, keys, kept)
     if not trees.exists():
         raise AgentCliError(f"no trajectory of {source} could be annotated: {problem}")
-    _rewrite(trees, keys)
+    _sort(trees, keys)
     counts, statistics = _summary(trees, len(keys))
-    if counts[NOT_ANNOTATED] and not counts["annotated"]:
+    lacking = counts[NOT_ANNOTATED]
+    if lacking and not counts["annotated"]:
         raise AgentCliError(
-            f"no step of {source} got a usable answer ({counts[NOT_ANNOTATED]} asked "
-            "for); name another teacher with --policy and --model, or a higher "
-            "policy.max_tokens, and use --overwrite"
+            f"no step of {source} got a usable answer ({lacking} asked for); name "
+            "another teacher with --policy and --model, or a higher policy.max_tokens, "
+            "and use --overwrite"
         )
-    if counts[NOT_ANNOTATED]:
-        asked = counts["annotated"] + counts[NOT_ANNOTATED]
+    if lacking:
+        asked = counts["annotated"] + lacking
         session.progress.note(
-            f"{counts[NOT_ANNOTATED]} of {asked} steps got no usable answer and are "
-            "masked"
+            f"{lacking} of {asked} steps got no usable answer and are masked"
         )
     if problem:
         session.progress.note(
             f"{counts['owed']} trajectories are owed, --resume asks again; the first: "
             f"{problem}"
         )
-    ledger = tally_of(trees).ledger
     return session.finish(
         latest=True,
         counts=counts,
         statistics=statistics,
-        ledger=ledger,
+        ledger=tally_of(trees).ledger,
         seconds=seconds,
     )
 
 
 class Annotated(NamedTuple):
-    """A tree with reasoning, or why there is none."""
+    """A tree with reasoning, or the reason why there is none."""
 
     tree: Tree | None
     problem: str = ""
 
     @property
     def success(self) -> None:
-        """Nothing for the bar: the trajectory is as good as it was."""
+        """None, since annotation leaves the trajectory as good as it was."""
         return None
 
 
 async def _ask(
     plan: AnnotationPlan, session: Session, keys: list[str], kept: Counter[str]
 ) -> tuple[str, dict[str, float]]:
-    """Write the trees that are owed; the first problem, if there was one, and where the
-    time went.
+    """Writes the trees that are owed.
+
+    Returns the first problem, if there was one, and where the time went.
     """
     settings = plan.settings
-    pool = EnginePool(
-        settings.environment
-    )  # a teacher steps no environment: its engines are never started
+    # A teacher steps no environment: these engines are never started.
+    pool = EnginePool(settings.environment)
     problems: list[str] = []
     async with open_policy(settings, plan.world, pool, plan.model) as policy:
         watch = Stopwatch(pool, policy)
@@ -213,52 +197,46 @@ async def _ask(
                 write(annotated.tree)
                 return True
 
-            standing = Standing(
-                f"annotating ({settings.policy.kind})", len(keys), kept.total()
-            )
-            results = in_order(
-                _owed(plan.trees, kept.copy()), annotate, settings.rollout.concurrency
-            )
+            title = f"annotating ({settings.policy.kind})"
+            standing = Standing(title, len(keys), kept.total())
+            owed = _owed(plan.trees, kept.copy())
+            results = in_order(owed, annotate, settings.rollout.concurrency)
             await harvest(session.progress, standing, results, store)
         return next(iter(problems), ""), watch.seconds()
 
 
 def _key(tree: Tree) -> str:
-    """What annotation leaves alone, hashed: it tells which tree of the input an
-    annotated tree is.
+    """A hash of what annotation leaves alone.
+
+    It says which tree of the input an annotated tree is.
     """
-    blank: dict[str, Any] = {"prompt": "", "response": "", "tag": None, "mask": None}
-    tokens: dict[str, Any] = {"token_ids": [], "logprobs": [], "stop": StopReason.NONE}
-    tokens |= {"temperature": 1.0, "logprob_temperature": 1.0}
-    steps = [msgspec.structs.replace(step, **blank, **tokens) for step in tree.steps]
-    bare = msgspec.structs.replace(tree, steps=steps, ledger=Ledger())
+    replace = msgspec.structs.replace
+    steps = []
+    for step in tree.steps:
+        blank = without_tokens(step)
+        steps.append(replace(blank, prompt="", response="", tag=None, mask=None))
+    bare = replace(tree, steps=steps, ledger=Ledger())
     return hashlib.blake2b(msgspec.json.encode(bare), digest_size=16).hexdigest()
 
 
 def given_trees(source: Path, world: World) -> Iterator[Tree]:
-    """Stream the trees of a file. Raises DataError for one that is damaged or of
-    another world, and where there is none.
+    """Streams the trees of a file.
+
+    Raises what `checked_trees` raises, and DataError for a tree of another world.
     """
-    number = 0
-    for number, tree in enumerate(read_records(source, Tree), 1):
-        validate_tree(tree, f"{source}:{number}")
-        name = world.card.name
+    name = world.card.name
+    for line, tree in checked_trees(source, "demos"):
         if tree.task.world != name:
             raise DataError(
-                f"{source}:{number}: task.world: is {tree.task.world!r}, "
+                f"{source}:{line}: task.world: is {tree.task.world!r}, "
                 f"environment.name is {name!r}; name the world of these trees with "
                 "--env or --preset"
             )
         yield tree
-    if number == 0:
-        raise DataError(
-            f"{source}: holds no trees; write some with: agentcli demos --resume -o "
-            f"{source.parent}"
-        )
 
 
 def _kept(trees: Path, source: Path, keys: list[str]) -> Counter[str]:
-    """How often each tree of the input is annotated already."""
+    """The trees that are annotated already. Raises DataError for others."""
     kept = Counter(map(_key, read_records(trees, Tree)))
     if kept - Counter(keys):
         raise DataError(
@@ -278,29 +256,34 @@ def _owed(source: Path, kept: Counter[str]) -> Iterator[Tree]:
             yield tree
 
 
-def _rewrite(trees: Path, keys: list[str]) -> None:
-    """Bring a file of annotated trees into the order of `keys`, without a torn last
-    line and without holding it in memory.
-    """
-    places: dict[str, deque[int]] = {}
+def _sort(trees: Path, keys: list[str]) -> None:
+    """Brings annotated trees into the order of `keys`, without a torn last line."""
     decoder = msgspec.json.Decoder(Tree)
-    part = trees.with_name(trees.name + ".part")
-    with open(trees, "rb") as file, open(part, "wb") as ordered:
-        offset = 0
-        for line in file:
-            with suppress(msgspec.DecodeError, UnicodeDecodeError):
-                places.setdefault(_key(decoder.decode(line)), deque()).append(offset)
-            offset += len(line)
-        for key in keys:
-            if places.get(key):
-                file.seek(places[key].popleft())
-                ordered.write(file.readline().rstrip(b"\n") + b"\n")
-    part.replace(trees)
+    written = Counter[str]()
+
+    def key_of(line: bytes) -> tuple[str, int] | None:
+        try:
+            key = _key(decoder.decode(line))
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+        written[key] += 1
+        return key, written[key]
+
+    write_in_order([trees], _numbered(keys), trees, key_of)
+
+
+def _numbered(keys: list[str]) -> Iterator[tuple[str, int]]:
+    """Tells equal keys apart: each with how often it has come."""
+    times = Counter[str]()
+    for key in keys:
+        times[key] += 1
+        yield key, times[key]
 
 
 def _summary(trees: Path, wanted: int) -> tuple[dict[str, int], dict[str, Any]]:
-    """Counts, and the share of <explore> among the annotated steps by their place in
-    the trajectory (000 Table 9).
+    """Counts of trees and steps, and the share of <explore> (000 Table 9).
+
+    The share is of the annotated steps, by their place in the trajectory.
     """
     counts = {
         "trees": 0,
@@ -311,7 +294,8 @@ def _summary(trees: Path, wanted: int) -> tuple[dict[str, int], dict[str, Any]]:
         NOT_ANNOTATED: 0,
         "left": 0,
     }
-    annotated, explore = Counter[int](), Counter[int]()
+    annotated = Counter[int]()
+    explore = Counter[int]()
     for tree in read_records(trees, Tree):
         counts["trees"] += 1
         for step in tree.steps:
@@ -324,15 +308,11 @@ def _summary(trees: Path, wanted: int) -> tuple[dict[str, int], dict[str, Any]]:
                 interval = (len(path(tree, step)) - 1) // INTERVAL
                 annotated[interval] += 1
                 explore[interval] += step.tag == "explore"
-    counts.update(
-        owed=wanted - counts["trees"],
-        annotated=annotated.total(),
-        explore=explore.total(),
-    )
-    shares = {
-        f"{INTERVAL * number + 1}-{INTERVAL * (number + 1)}": round(
-            explore[number] / annotated[number], 4
-        )
-        for number in sorted(annotated)
-    }
+    counts["owed"] = wanted - counts["trees"]
+    counts["annotated"] = annotated.total()
+    counts["explore"] = explore.total()
+    shares = {}
+    for number in sorted(annotated):
+        steps = f"{INTERVAL * number + 1}-{INTERVAL * (number + 1)}"
+        shares[steps] = round(explore[number] / annotated[number], 4)
     return counts, {"explore_by_step": shares}

@@ -1,5 +1,6 @@
-"""assign-credit: trees in, one line of credit per tree out; a pure step that knows no
-environment and no policy.
+"""assign-credit: trees in, one line of credit per tree out.
+
+It is a pure step that knows no environment and no policy.
 """
 
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.trees import validate_tree
 from agentcli.records.types import StageRecord, Tree
-from agentcli.stages.plan import StagePlan, count_trees
-from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.plan import StagePlan
+from agentcli.stages.session import Session, rewriting
+from agentcli.stages.trees import checked_trees, count_trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,30 +33,32 @@ class CreditPlan(StagePlan):
     graph: bool
 
     def counts(self) -> dict[str, int]:
+        """The trees of the run."""
         return {"trees": count_trees(self.trees)}
 
 
 def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
-    """Credit for the trees of `run`; with `graph` also the state graph of every tree:
-    the one whose values rewardflow took, or for another method the one that rewardflow
-    would take with its defaults.
+    """Credit for the trees of `run`; with `graph` also the state graph of every tree.
 
-    Raises DataError without trees, UsageError for settings the method does not have.
+    That is the graph whose values rewardflow took, or for another method would take
+    with its defaults. Raises DataError without trees, UsageError for settings the
+    method does not have.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
-    settings = msgspec.structs.replace(
-        settings, credit={"method": method, **msgspec.to_builtins(switches)}
-    )
+    credit = {"method": method, **msgspec.to_builtins(switches)}
+    outputs = [directory.credit(method)]
+    if graph:
+        outputs.append(run / "graphs")
     return CreditPlan(
         stage=f"credit/{method}",
         run=directory,
-        settings=settings,
+        settings=msgspec.structs.replace(settings, credit=credit),
         sections=("credit",),
         inputs={"trees": trees},
         sources=[trees],
-        outputs=[directory.credit(method), *([run / "graphs"] if graph else [])],
+        outputs=outputs,
         trees=trees,
         method=method,
         assign=assign,
@@ -64,16 +67,10 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     )
 
 
-def assign_credit(
-    settings: Settings, run: Path, invocation: Invocation, *, graph: bool = False
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, run, graph=graph), perform, invocation)
-
-
 def perform(plan: CreditPlan, session: Session) -> StageRecord:
-    """Write credit/<method>.jsonl beside the trees, and the graphs in graphs/. Raises
-    DataError for damaged trees.
+    """Writes credit/<method>.jsonl beside the trees, and the graphs in graphs/.
+
+    Raises DataError for damaged trees.
     """
     trees = plan.trees
     progress = session.progress
@@ -82,9 +79,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
     progress.start(f"credit {plan.method}", None)
     with rewriting(plan.run.credit(plan.method)) as writer:
-        line = 0
-        for line, tree in read_numbered(trees, Tree):
-            validate_tree(tree, f"{trees}:{line}")
+        for line, tree in checked_trees(trees):
             try:
                 credit = plan.assign(tree, plan.switches)
                 statistics.add(tree, credit)
@@ -92,26 +87,20 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
                 raise DataError(f"{trees}:{line}: {error}") from error
             writer.write(credit)
             progress.advance()
-        if line == 0:
-            raise DataError(
-                f"{trees}: holds no trees; grow some with: agentcli rollout --resume "
-                f"-o {plan.run.path}"
-            )
         session.start()
     progress.stop()
     for warning in statistics.warnings:
         progress.note(f"warning: {warning}")
-    drawn = (
-        {"graphs": _export(trees, plan.run.path / "graphs", plan.switches)}
-        if plan.graph
-        else {}
-    )
-    return session.finish(statistics={**statistics.summary(), **drawn})
+    summary = statistics.summary()
+    if plan.graph:
+        summary["graphs"] = _export(trees, plan.run.path / "graphs", plan.switches)
+    return session.finish(statistics=summary)
 
 
 def _export(trees: Path, folder: Path, settings: msgspec.Struct) -> dict[str, Any]:
-    """Write the state graph of every tree, by its line; returns the sizes of 002 Table
-    9.
+    """Writes the state graph of every tree, named by its line.
+
+    Returns the sizes of 002 Table 9.
     """
     from agentcli.credit.export import write_graph
     from agentcli.credit.rewardflow import graph_of

@@ -1,10 +1,9 @@
-"""demos: trajectories of an expert, or of any policy, as trees with one leaf each;
-`sft` learns from them.
+"""demos: trajectories of an expert, or of any policy, for `sft` to learn from.
 
-The panel is walked in a seeded order, again and again until `demos.count` are written:
-more demonstrations than tasks means other trajectories of the same tasks. Habits and
-noise on purpose are in the `demos` settings; steps that must not be imitated carry
-`mask`.
+Each is a tree with one leaf. The panel is walked in a seeded order, again and again
+until `demos.count` are written: more demonstrations than tasks means other trajectories
+of the same tasks. Habits and noise on purpose are in the `demos` settings; steps that
+must not be imitated carry `mask`.
 """
 
 import asyncio
@@ -32,6 +31,7 @@ from agentcli.stages.harvest import (
     local_grower,
 )
 from agentcli.stages.panels import iteration_tasks, panel_for
+from agentcli.stages.plan import with_changes
 from agentcli.stages.sampling import (
     SamplingPlan,
     check_policy,
@@ -40,7 +40,7 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Invocation, Session, carry_out
+from agentcli.stages.session import Session
 from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
 
 PATIENCE = 20
@@ -52,6 +52,7 @@ class DemosPlan(SamplingPlan):
     """Demonstrations that may be played."""
 
     def counts(self) -> dict[str, int]:
+        """The tasks of the panel, and the demonstrations wanted."""
         return {
             "tasks": len(self.panel.tasks),
             "demonstrations": self.settings.demos.count,
@@ -60,14 +61,11 @@ class DemosPlan(SamplingPlan):
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     """`demos.count` trajectories into `out`. Raises what `check_sampling` raises."""
-    name = settings.policy.model if settings.demos.policy == "openai" else model
-    settings = msgspec.structs.replace(
-        settings,
-        policy=msgspec.structs.replace(
-            settings.policy, kind="demonstrator", model=name
-        ),
-        rollout=as_method(settings.rollout, settings.rollout.alone, leaves=1),
-    )
+    served = settings.demos.policy == "openai"
+    name = settings.policy.model if served else model
+    settings = with_changes(settings, policy={"kind": "demonstrator", "model": name})
+    rollout = as_method(settings.rollout, settings.rollout.alone, leaves=1)
+    settings = msgspec.structs.replace(settings, rollout=rollout)
     refuse_shard(settings, "demos")
     world = check_sampling(settings, model)
     check_policy(settings, settings.demos.policy, world)
@@ -89,29 +87,17 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
 
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
-    """What of the rollout's settings an episode depends on."""
-    own = {
-        field.name: getattr(rollout, field.name) for field in own_fields(rollout.method)
-    }
-    return {
-        "method": rollout.method,
-        "overlong": rollout.overlong,
-        **msgspec.to_builtins(own),
-    }
-
-
-def demos(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, out, model=model), perform, invocation)
+    """The rollout settings that an episode depends on."""
+    own = [field.name for field in own_fields(rollout.method)]
+    values = msgspec.to_builtins(rollout)
+    return {name: values[name] for name in ("method", "overlong", *own)}
 
 
 def perform(plan: DemosPlan, session: Session) -> StageRecord:
-    """Write trees.jsonl and seconds.jsonl.
+    """Writes trees.jsonl and seconds.jsonl.
 
-    Raises AgentCliError when the policy hardly ever succeeds and only successes are
-    kept.
+    Raises AgentCliError when only successes are kept and the policy hardly ever
+    succeeds.
     """
     return asyncio.run(_play(plan, session))
 
@@ -140,12 +126,8 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
 
             title = f"demonstrations ({plan.settings.demos.policy})"
             standing = Standing(title, total, written.trees, written.success)
-            done = await harvest(
-                session.progress,
-                standing,
-                _episodes(plan, grower, written.tried),
-                store,
-            )
+            episodes = _episodes(plan, grower, written.tried)
+            done = await harvest(session.progress, standing, episodes, store)
         seconds = grower.seconds()
     for line in sampled.warnings(plan.settings, NOT_KEPT):
         session.progress.note(line)
@@ -170,26 +152,30 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
 async def _episodes(
     plan: DemosPlan, grower: Grower, tried: int
 ) -> AsyncGenerator[TimedTree, None]:
-    """Episodes lap after lap over the panel, from the one after the first `tried`,
-    until patience ends.
+    """Plays lap after lap over the panel until patience ends.
 
-    A lap ends before the next begins: a task that was always in flight would never give
-    up its engines.
+    The first `tried` episodes were played before.
     """
     tasks = len(plan.panel.tasks)
-    patience = PATIENCE * (plan.settings.demos.count + tasks)
+    patience = _patience(plan)
     while True:
         lap, place = divmod(tried, tasks)
         seed, order = _lap(plan, lap)
         jobs = [Seedling(task, seed) for task in order[place:]]
-        async with aclosing(
-            grow(grower, jobs, plan.settings.rollout.concurrency)
-        ) as trees:
-            async for grown in trees:
+        # A lap ends before the next begins: a task that was always in flight would
+        # never give up its engines.
+        lap_trees = grow(grower, jobs, plan.settings.rollout.concurrency)
+        async with aclosing(lap_trees):
+            async for grown in lap_trees:
                 yield grown
                 tried += 1
                 if tried > patience:
                     return
+
+
+def _patience(plan: DemosPlan) -> int:
+    """The number of episodes after which a stage gives up."""
+    return PATIENCE * (plan.settings.demos.count + len(plan.panel.tasks))
 
 
 def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
@@ -200,7 +186,7 @@ def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
 
 
 class DemosWritten(NamedTuple):
-    """What an interrupted file of demonstrations holds."""
+    """The content of an interrupted file of demonstrations."""
 
     trees: int = 0
     success: float | None = None
@@ -210,36 +196,44 @@ class DemosWritten(NamedTuple):
 
 
 def _written(plan: DemosPlan) -> DemosWritten:
-    """Read an interrupted file. Raises DataError where its last tree is none of this
-    panel's.
+    """Reads an interrupted file.
+
+    Raises DataError where its last tree does not belong to this panel.
     """
     path = plan.run.trees
-    trees = 0
-    won = 0.0
+    successes = []
     last = None
     for tree in read_records(path, Tree):
-        trees += 1
-        won += share_of_success(tree)
+        successes.append(share_of_success(tree))
         last = tree
     if last is None:
         return DemosWritten()
-    tasks = plan.panel.tasks
-    for lap in range(PATIENCE * (plan.settings.demos.count + len(tasks)) + 1):
+    tried = _episodes_up_to(last, plan)
+    if tried is None:
+        raise DataError(
+            f"{path}: its last tree ({last.task.id}) is none of this panel's; write "
+            "anew with --overwrite"
+        )
+    trees = len(successes)
+    return DemosWritten(trees, sum(successes) / trees, tried)
+
+
+def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
+    """The number of episodes played when `last` was; None where it is not the
+    panel's.
+    """
+    for lap in range(_patience(plan) + 1):
         seed, order = _lap(plan, lap)
-        if seed == last.seed:
-            places = {task.id: place for place, task in enumerate(order)}
-            if last.task.id in places:
-                return DemosWritten(
-                    trees, won / trees, lap * len(tasks) + places[last.task.id] + 1
-                )
-    raise DataError(
-        f"{path}: its last tree ({last.task.id}) is none of this panel's; write anew "
-        "with --overwrite"
-    )
+        if seed != last.seed:
+            continue
+        for place, task in enumerate(order, 1):
+            if task.id == last.task.id:
+                return lap * len(order) + place
+    return None
 
 
 def _is_kept(tree: Tree, settings: Settings) -> bool:
     outcome = tree.steps[-1].outcome
-    return outcome is Outcome.SUCCESS or (
-        settings.demos.keep == "all" and outcome is not Outcome.ERRORED
-    )
+    if settings.demos.keep == "all":
+        return outcome is not Outcome.ERRORED
+    return outcome is Outcome.SUCCESS

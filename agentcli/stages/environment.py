@@ -1,11 +1,10 @@
-"""env list | check | panel: which worlds there are, whether one works here, and its
-panels as files.
-"""
+"""env list | check | panel: the worlds there are, a trial of one, and its panels."""
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Card, Observation
@@ -18,20 +17,32 @@ from agentcli.stages.panels import panel_for
 from agentcli.stages.progress import Progress
 
 
-def list_worlds() -> list[dict[str, Any]]:
-    """Name, splits with their number of tasks, or what is missing, for every world."""
-    rows: list[dict[str, Any]] = []
+class ListedWorld(msgspec.Struct):
+    """A world and the number of tasks of each split."""
+
+    world: str
+    splits: dict[str, int]
+
+
+class CheckedTask(msgspec.Struct):
+    """One task as it was played."""
+
+    task: str
+    kind: str
+    steps: int = 0
+    reward: float = 0.0
+    problem: str | None = None
+    """None for a task that passed."""
+
+
+def list_worlds() -> list[ListedWorld]:
+    """Every world, with its splits."""
+    worlds = []
     for name in world_names():
         world = make_world(EnvironmentSettings(name=name))
-        rows.append(
-            {
-                "world": name,
-                "splits": {
-                    split: len(world.tasks(split)) for split in world.card.splits
-                },
-            }
-        )
-    return rows
+        splits = {split: len(world.tasks(split)) for split in world.card.splits}
+        worlds.append(ListedWorld(name, splits))
+    return worlds
 
 
 def panel(settings: Settings) -> Panel:
@@ -39,74 +50,70 @@ def panel(settings: Settings) -> Panel:
     return panel_for(make_world(settings.environment), settings.environment)
 
 
-def check(settings: Settings, tasks: int, progress: Progress) -> list[dict[str, Any]]:
-    """Play tasks spread over the panel: each must replay exactly, and where the world
-    has an expert it must win.
+def check(settings: Settings, tasks: int, progress: Progress) -> list[CheckedTask]:
+    """Plays tasks spread over the panel.
 
-    Without an expert the actions are drawn at random from those that the world shows.
-    Returns one row per task: {"task", "kind", "steps", "reward", "problem"}; problem
-    None means that it passed.
+    Each must replay exactly, and where the world has an expert it must win. Without an
+    expert the actions are drawn at random from those that the world shows.
     """
+    return asyncio.run(_check(settings.environment, tasks, progress))
 
-    async def work() -> list[dict[str, Any]]:
-        world = make_world(settings.environment)
-        chosen = panel_for(world, settings.environment).tasks
-        async with EnginePool(settings.environment) as pool:
-            stride = max(1, len(chosen) // tasks)
-            progress.start(f"check {world.card.name}", min(tasks, len(chosen)))
-            rows = []
-            for task in chosen[::stride][:tasks]:
-                rows.append(
-                    await _check_task(
-                        pool, world.card, task, settings.environment.max_steps
-                    )
-                )
-                progress.advance(1, success=float(rows[-1]["problem"] is None))
-            progress.stop()
-            return rows
 
-    return asyncio.run(work())
+async def _check(
+    environment: EnvironmentSettings, tasks: int, progress: Progress
+) -> list[CheckedTask]:
+    world = make_world(environment)
+    panel_tasks = panel_for(world, environment).tasks
+    stride = max(1, len(panel_tasks) // tasks)
+    checked = []
+    async with EnginePool(environment) as pool:
+        progress.start(f"check {world.card.name}", min(tasks, len(panel_tasks)))
+        for task in panel_tasks[::stride][:tasks]:
+            row = CheckedTask(task.id, task.kind)
+            try:
+                await _check_task(row, pool, world.card, task, environment.max_steps)
+            except EngineError as error:
+                row.problem = str(error)
+            checked.append(row)
+            progress.advance(1, success=float(row.problem is None))
+        progress.stop()
+    return checked
 
 
 async def _check_task(
-    pool: EnginePool, card: Card, task: Task, max_steps: int
-) -> dict[str, Any]:
-    row: dict[str, Any] = {
-        "task": task.id,
-        "kind": task.kind,
-        "steps": 0,
-        "reward": 0.0,
-        "problem": None,
-    }
-    try:
-        state = await pool.start(task)
-        choose = (
-            planned(await pool.plan(state)) if pool.solvable else drawn(task, max_steps)
-        )
-        first, actions = await _play(pool, state, choose)
-        row["steps"] = len(actions)
-        row["reward"] = sum(observation.reward for observation in first)
-        if pool.solvable:
-            row["problem"] = _shortfall(card, first[-1], row["reward"])
-        await pool.release(task.id)
-        second, _ = await _play(pool, await pool.start(task), planned(actions))
-        await pool.release(task.id)
-        for turn, (one, two) in enumerate(zip(first, second, strict=True)):
-            if one != two:
-                row["problem"] = (
-                    f"replay differs at step {turn}: {one.text!r} became {two.text!r}"
-                )
-                break
-    except EngineError as error:
-        row["problem"] = str(error)
-    return row
+    row: CheckedTask, pool: EnginePool, card: Card, task: Task, max_steps: int
+) -> None:
+    """Plays a task twice and enters in `row` what came of it."""
+    state = await pool.start(task)
+    choose = drawn(task, max_steps)
+    if pool.solvable:
+        choose = planned(await pool.plan(state))
+    first, actions = await _play(pool, state, choose)
+    row.steps = len(actions)
+    row.reward = sum(observation.reward for observation in first)
+    if pool.solvable:
+        row.problem = _shortfall(card, first[-1], row.reward)
+    await pool.release(task.id)
+    second, _ = await _play(pool, await pool.start(task), planned(actions))
+    await pool.release(task.id)
+    row.problem = _difference(first, second) or row.problem
 
 
 def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
-    """What the expert's episode lacks; None when it is faultless."""
+    """The fault of the expert's episode; None when it is faultless."""
     if last.end == "success" and card.best_reward in (None, reward):
         return None
     return f"the expert ended with reward {reward}, end {last.end}"
+
+
+def _difference(
+    first: Sequence[Observation], second: Sequence[Observation]
+) -> str | None:
+    """The first step at which two plays of the same actions differ."""
+    for step, (one, two) in enumerate(zip(first, second, strict=True)):
+        if one != two:
+            return f"replay differs at step {step}: {one.text!r} became {two.text!r}"
+    return None
 
 
 Choice = Callable[[Observation, int], str | None]
@@ -123,14 +130,14 @@ def planned(actions: list[str]) -> Choice:
 
 
 def drawn(task: Task, max_steps: int) -> Choice:
-    """Actions drawn from those that the world shows, until the episode ends or shows
-    none.
-    """
+    """Actions drawn from those that the world shows, until there are none."""
     rng = random.Random(derive_seed("check", task.id))
 
     def choose(observation: Observation, steps: int) -> str | None:
-        goes_on = observation.end is None and observation.actions and steps < max_steps
-        return rng.choice(observation.actions) if goes_on else None
+        over = observation.end is not None or steps >= max_steps
+        if over or not observation.actions:
+            return None
+        return rng.choice(observation.actions)
 
     return choose
 

@@ -1,5 +1,4 @@
-"""eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once, in the
-panel's order.
+"""eval, pass-at-k, test-time-branch: a whole panel, every episode exactly once.
 
 All three sample trajectories and reduce them to episodes in evaluation/<label>.jsonl;
 the summary beside it (evaluation/<label>.json) holds rates with intervals, the panel's
@@ -11,36 +10,30 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from agentcli.environments.registry import settle
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
-from agentcli.exploration.settings import as_method, own_fields
+from agentcli.exploration.settings import VOTING, as_method, own_fields
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import (
-    SCHEMA_VERSION,
-    Episode,
-    Ledger,
-    Outcome,
-    Panel,
-    StageRecord,
-)
+from agentcli.records.shards import ShardExtent
+from agentcli.records.types import Episode, Ledger, Outcome, StageRecord
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.panels import panel_for
-from agentcli.stages.plan import with_model
+from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.sampling import (
     SECTIONS,
     check_sampling,
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import RESUMABLE
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
@@ -61,9 +54,11 @@ class EvaluationPlan(WalkPlan):
 
     @property
     def summary(self) -> Path:
+        """The file of the summary."""
         return self.outputs[1]
 
     def counts(self) -> dict[str, int]:
+        """The tasks and their episodes."""
         tasks = len(self.panel.tasks)
         return {"tasks": tasks, "episodes": tasks * self.settings.rollout.leaves}
 
@@ -80,10 +75,9 @@ def plan_evaluation(
 def plan_pass_at_k(
     settings: Settings, out: Path, *, model: str | None
 ) -> EvaluationPlan:
-    """`evaluation.n` episodes per task and pass@k for k up to `evaluation.k` (000
-    appendix C.2).
+    """`evaluation.n` episodes per task, for pass@k with k up to `evaluation.k`.
 
-    Raises UsageError unless 1 <= k <= n.
+    000 appendix C.2. Raises UsageError unless 1 <= k <= n.
     """
     n = settings.evaluation.n
     k = settings.evaluation.k
@@ -98,60 +92,49 @@ def plan_pass_at_k(
 def plan_test_time_branch(
     settings: Settings, out: Path, *, model: str | None
 ) -> EvaluationPlan:
-    """`evaluation.samples` episodes per task, voting on the decision after every
-    <explore> (000 appendix C.5).
+    """`evaluation.samples` episodes per task, with a vote after every <explore>.
 
-    Raises UsageError for a policy that answers with several actions.
+    000 appendix C.5. Raises UsageError for a policy that answers with several actions.
     """
     if settings.rollout.numbered:
-        method = settings.rollout.method
         raise UsageError(
             "test-time-branch votes on one action; a policy of rollout.method "
-            f"{method} answers with several"
+            f"{settings.rollout.method} answers with several"
         )
-    settings = _for_panel(
-        settings,
-        "test-time-branch",
-        settings.evaluation.samples,
-        prefix="test-time-branch-",
-    )
-    return _plan("test-time-branch", settings, out, model)
+    samples = settings.evaluation.samples
+    settings = _for_panel(settings, VOTING, samples, prefix=f"{VOTING}-")
+    return _plan(VOTING, settings, out, model)
 
 
 def _for_panel(
     settings: Settings, method: str, samples: int, *, prefix: str = ""
 ) -> Settings:
-    """Settings whose rollout is the evaluation; without a label it is called by its
-    split, after `prefix`.
+    """Settings whose rollout is the evaluation.
+
+    Without a label it is called by its split, after `prefix`.
     """
     settings = settle(settings)
     wanted = settings.evaluation
-    policy = settings.policy
+    temperature = wanted.temperature
+    if temperature is None:
+        temperature = settings.policy.temperature
     own = {
         field.name: getattr(wanted, field.name, None) for field in own_fields(method)
     }
-    temperature = (
-        policy.temperature if wanted.temperature is None else wanted.temperature
+    rollout = msgspec.structs.replace(
+        as_method(settings.rollout, method, **own),
+        leaves=samples,
+        # The samples of an evaluation are independent draws of the policy.
+        distinct=0,
+        iteration=None,
+        budget=wanted.budget,
     )
-    replace = msgspec.structs.replace
-    return replace(
-        settings,
-        environment=replace(
-            settings.environment, split=wanted.split, tasks=wanted.tasks
-        ),
-        policy=replace(policy, temperature=temperature),
-        rollout=replace(
-            as_method(settings.rollout, method, **own),
-            leaves=samples,
-            distinct=0,  # the samples of an evaluation are independent draws of the policy
-            iteration=None,
-            budget=wanted.budget,
-        ),
-        evaluation=replace(
-            wanted,
-            label=wanted.label or f"{prefix}{wanted.split}",
-            temperature=temperature,
-        ),
+    label = wanted.label or f"{prefix}{wanted.split}"
+    return with_changes(
+        msgspec.structs.replace(settings, rollout=rollout),
+        environment={"split": wanted.split, "tasks": wanted.tasks},
+        policy={"temperature": temperature},
+        evaluation={"label": label, "temperature": temperature},
     )
 
 
@@ -181,37 +164,19 @@ def _plan(
     )
 
 
-def evaluate(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> dict[str, Any]:
-    """Plan and perform eval; returns the summary."""
-    return carry_out(plan_evaluation(settings, out, model=model), perform, invocation)
-
-
-def pass_at_k(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> dict[str, Any]:
-    """Plan and perform pass-at-k; returns the summary."""
-    return carry_out(plan_pass_at_k(settings, out, model=model), perform, invocation)
-
-
-def test_time_branch(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> dict[str, Any]:
-    """Plan and perform test-time-branch; returns the summary."""
-    return carry_out(
-        plan_test_time_branch(settings, out, model=model), perform, invocation
+def perform(plan: EvaluationPlan, session: Session) -> EvaluationSummary:
+    """Writes the episodes and their summary, and returns the summary."""
+    walked = asyncio.run(
+        walk(
+            plan,
+            session,
+            EpisodeFile(plan),
+            title=f"{plan.command} {plan.settings.evaluation.split}",
+            ended=session.done if plan.summary.exists() else None,
+        )
     )
-
-
-def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
-    """Write the episodes and their summary, and return the summary."""
-    records = EpisodeFile(plan)
-    title = f"{plan.command} {plan.settings.evaluation.split}"
-    ended = session.done if plan.summary.exists() else None
-    walked = asyncio.run(walk(plan, session, records, title, ended=ended))
     if isinstance(walked, StageRecord):
-        return session.nothing_owed(read_json(plan.summary, dict))
+        return session.nothing_owed(read_json(plan.summary, EvaluationSummary))
     for line in walked.sampled.warnings(plan.settings, RESUMABLE):
         session.progress.note(line)
     return conclude(session, plan.episodes, plan.command, plan.k, walked)
@@ -219,18 +184,17 @@ def perform(plan: EvaluationPlan, session: Session) -> dict[str, Any]:
 
 def conclude(
     session: Session, path: Path, command: str, k: int | None, walked: PanelWalk
-) -> dict[str, Any]:
-    """Write the summary of the episodes in `path` and the manifest entry; returns the
-    summary.
-    """
-    summary = _summary(session.settings, command, path, walked.panel, k) | walked.extent
-    write_json(path.with_suffix(".json"), summary)
+) -> EvaluationSummary:
+    """Writes the summary of the episodes in `path`, and the manifest entry."""
+    summary = _summary(session.settings, command, path, walked, k)
+    values = summary.values()
+    write_json(path.with_suffix(".json"), values)
     session.finish(
         panel=walked.panel.sha256,
         panel_name=walked.panel.name,
-        counts={"tasks": len(walked.panel.tasks), **summary["outcomes"]},
-        ledger=msgspec.convert(summary["ledger"], Ledger),
-        statistics={"success": summary["success"], **walked.extent},
+        counts={"tasks": len(walked.panel.tasks), **values["outcomes"]},
+        ledger=summary.ledger,
+        statistics={"success": values["success"], **walked.extent},
         seconds=walked.seconds,
     )
     return summary
@@ -251,20 +215,19 @@ class EpisodeFile:
             rows_by_task.setdefault(row.task, []).append(row)
         kept = {}
         for task, rows in rows_by_task.items():
-            if len(rows) == self._samples and all(
-                row.outcome is not Outcome.ERRORED for row in rows
-            ):
-                won = sum(row.outcome is Outcome.SUCCESS for row in rows)
-                kept[task] = Kept(rows[0].ledger or Ledger(), won / len(rows))
+            outcomes = [row.outcome for row in rows]
+            if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
+                success = outcomes.count(Outcome.SUCCESS) / len(rows)
+                kept[task] = Kept(rows[0].ledger or Ledger(), success)
         return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:
-        """Drop the episodes of other tasks and a torn last line.
+        """Drops the episodes of other tasks and a torn last line.
 
-        Raises DataError where episodes in several copies count responses
-        (Episode.moves): those to come count moves.
+        Raises DataError for episodes in several copies that do not know their moves.
         """
         rows = [row for row in read_records(self.path, Episode) if row.task in tasks]
+        # The episodes to come count moves; these count responses.
         if self._in_copies and any(row.moves is None for row in rows):
             raise DataError(
                 f"{self.path}: written by an agentcli that did not count moves; start "
@@ -287,31 +250,24 @@ class EpisodeFile:
 
 
 def _summary(
-    settings: Settings, command: str, path: Path, panel: Panel, k: int | None
-) -> dict[str, Any]:
+    settings: Settings, command: str, path: Path, walked: PanelWalk, k: int | None
+) -> EvaluationSummary:
     """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
-    chances = (
-        {"pass_at_k": msgspec.to_builtins(pass_at_k_summary(rows, k))} if k else {}
+    panel = walked.panel
+    return EvaluationSummary(
+        stage=command,
+        split=settings.evaluation.split or "",
+        label=settings.evaluation.label or "",
+        model=settings.policy.model,
+        policy=settings.policy.kind,
+        seed=settings.seed,
+        samples=settings.rollout.leaves,
+        temperature=settings.policy.temperature,
+        panel=WalkedPanel(name=panel.name, tasks=len(panel.tasks), sha256=panel.sha256),
+        **msgspec.structs.asdict(summarise(rows)),
+        pass_at_k=pass_at_k_summary(rows, k) if k else None,
+        ledger=sum((row.ledger for row in rows if row.ledger), Ledger()),
+        budget=msgspec.convert(walked.extent.get("budget"), BudgetSpent | None),
+        shard=msgspec.convert(walked.extent.get("shard"), ShardExtent | None),
     )
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "stage": command,
-        "split": settings.evaluation.split,
-        "label": settings.evaluation.label,
-        "model": settings.policy.model,
-        "policy": settings.policy.kind,
-        "seed": settings.seed,
-        "samples": settings.rollout.leaves,
-        "temperature": settings.policy.temperature,
-        "panel": {
-            "name": panel.name,
-            "tasks": len(panel.tasks),
-            "sha256": panel.sha256,
-        },
-        **msgspec.to_builtins(summarise(rows)),
-        **chances,
-        "ledger": msgspec.to_builtins(
-            sum((row.ledger for row in rows if row.ledger), Ledger())
-        ),
-    }

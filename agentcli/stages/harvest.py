@@ -1,9 +1,9 @@
-"""The frame of every stage that samples: grow what is owed, in order, and store each
-result as it comes.
+"""The frame of every stage that samples.
 
-A Grower makes one tree of one task. A tree depends on the seed, the task, the settings
-and the model alone, so a grower may work in this process or on other machines; order,
-budget, files and resuming stay here.
+It grows what is owed, in order, and stores each result as it comes. A Grower makes one
+tree of one task. A tree depends on the seed, the task, the settings and the model
+alone, so a grower may work in this process or on other machines; order, budget, files
+and resuming stay here.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import (
     Iterable,
     Mapping,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -36,7 +36,7 @@ from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_pol
 from agentcli.stages.tally import share_of_success
 
 AHEAD = 8
-"""Trees that may wait, finished, behind a slow one: so many times the concurrency."""
+"""Finished trees that may wait behind a slow one, as a multiple of the concurrency."""
 
 JobT = TypeVar("JobT")
 WorkT = TypeVar("WorkT")
@@ -94,7 +94,7 @@ class LocalGrower:
         self._watch = Stopwatch(pool, policy, *self._models.values())
 
     async def grow(self, job: Seedling) -> TimedTree:
-        """Grow a tree. Raises what the method raises: a wrong setting, a fault of ours."""
+        """Grows a tree. Raises what the method raises."""
         begun = time.perf_counter()
         actor = Actor(
             job.task,
@@ -112,6 +112,7 @@ class LocalGrower:
         return TimedTree(tree, TreeSeconds(task=job.task.id, **waited, wall=wall))  # type: ignore[arg-type]
 
     def seconds(self) -> dict[str, float]:
+        """Where the time went since the grower was made."""
         return self._watch.seconds()
 
 
@@ -119,45 +120,40 @@ class LocalGrower:
 async def local_grower(
     plan: SamplingPlan, workshop: Workshop | None = None
 ) -> AsyncIterator[LocalGrower]:
-    """Start engines and load the models, all for the block only, or take those of a
-    loop's `workshop`.
+    """Starts engines and loads the models, all for the block only.
+
+    With a loop's `workshop` its engines and models are taken.
     """
     settings = plan.settings
-    async with AsyncExitStack() as stack:
-        if workshop is None:
-            pool = await stack.enter_async_context(EnginePool(settings.environment))
-            policy = await stack.enter_async_context(
-                open_policy(settings, plan.world, pool, plan.model)
-            )
-            models = await stack.enter_async_context(
-                open_further_models(settings, plan.world, pool)
-            )
-        else:
-            pool = workshop.pool
-            policy = await stack.enter_async_context(
-                workshop.policy(settings, plan.world, plan.model)
-            )
-            models = await workshop.further_models(settings, plan.world)
-        yield LocalGrower(plan.world, pool, policy, settings, models=models)
+    world = plan.world
+    if workshop is not None:
+        async with workshop.policy(settings, world, plan.model) as policy:
+            models = await workshop.further_models(settings, world)
+            yield LocalGrower(world, workshop.pool, policy, settings, models=models)
+        return
+    async with (
+        EnginePool(settings.environment) as pool,
+        open_policy(settings, world, pool, plan.model) as policy,
+        open_further_models(settings, world, pool) as models,
+    ):
+        yield LocalGrower(world, pool, policy, settings, models=models)
 
 
 async def in_order(
     jobs: Iterable[JobT], work: Callable[[JobT], Awaitable[WorkT]], ahead: int
 ) -> AsyncGenerator[WorkT, None]:
-    """Results in the order of the jobs, with at most `ahead` jobs begun and not yet
-    handed on.
+    """Results in the order of the jobs.
 
-    When a job raises, the others are cancelled and its error goes on.
+    At most `ahead` jobs are begun and not yet handed on. When a job raises, the others
+    are cancelled and its error goes on.
     """
-    waiting = iter(jobs)
-    running = deque(asyncio.ensure_future(work(job)) for job in islice(waiting, ahead))
+    tasks = (asyncio.ensure_future(work(job)) for job in jobs)
+    running = deque(islice(tasks, ahead))
     try:
         while running:
             yield await running[0]
             running.popleft()
-            running.extend(
-                asyncio.ensure_future(work(job)) for job in islice(waiting, 1)
-            )
+            running.extend(islice(tasks, 1))
     finally:
         for task in running:
             task.cancel()
@@ -170,12 +166,11 @@ async def grow(
     concurrency: int,
     allowance: Allowance | None = None,
 ) -> AsyncGenerator[TimedTree, None]:
-    """Grow one tree per job, `concurrency` at a time, in the order of the jobs. A slow
-    tree holds up no other.
+    """Grows one tree per job, `concurrency` at a time, in the order of the jobs.
 
-    With an `allowance` it ends before the first tree that is not paid for; the few that
-    were begun beyond it because those before them cost more than expected are thrown
-    away.
+    A slow tree holds up no other. With an `allowance` it ends before the first tree
+    that is not paid for. A few may have been begun beyond it, because those before them
+    cost more than expected; these are thrown away.
     """
     limit = asyncio.Semaphore(concurrency)
 
@@ -191,9 +186,9 @@ async def grow(
 
     async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
         async for grown in results:
-            if grown is None or (
-                allowance is not None and not allowance.pays(grown.tree.task)
-            ):
+            if grown is None:
+                return
+            if allowance is not None and not allowance.pays(grown.tree.task):
                 return
             yield grown
 
@@ -225,10 +220,10 @@ async def harvest(
     results: AsyncGenerator[ResultT, None],
     store: Callable[[ResultT], bool],
 ) -> int:
-    """Store results as they come, until the total is reached or there are no more; how
-    many are done then.
+    """Stores results until the total is reached or there are no more.
 
-    `store` writes a result and says whether it counts; the bar moves for those that do.
+    Returns how many are done then. `store` writes a result and says whether it counts;
+    the bar moves for those that do.
     """
     progress.start(*standing)
     done = standing.done

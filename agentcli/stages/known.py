@@ -1,4 +1,4 @@
-"""Whether a layer of settings holds known keys and values of the right type.
+"""Checks that a layer of settings holds known keys and values of the right type.
 
 An error names the file, variable or option that holds the layer, the dotted key, and
 the nearest name or the choices.
@@ -23,7 +23,7 @@ from agentcli.registry import closest
 
 
 def check(place: str, layer: Mapping[str, Any], method: str) -> None:
-    """Refuse an unknown key, a wrong type, or a number that no record can hold.
+    """Refuses an unknown key, a wrong type, or a number that no record can hold.
 
     `method` is the exploration method where the layer itself names none. Raises
     UsageError "place: dotted.key: what is wrong".
@@ -39,40 +39,34 @@ def check(place: str, layer: Mapping[str, Any], method: str) -> None:
             f"{place}: holds a value that contains itself, or is nested without end"
         ) from error
     except msgspec.ValidationError as error:
-        message, _, path = (
-            str(error)
-            .replace("`", "")
-            .replace("at key in $", "at $")
-            .partition(" - at $.")
-        )
+        # A key of a mapping is "at key in $...", a value "at $...".
+        text = str(error).replace("`", "").replace("at key in $", "at $")
+        message, _, path = text.partition(" - at $.")
+        expected = message[:1].lower() + message[1:]
         choices = _choices(kind, path)
-        expected = (
-            f"expected one of {', '.join(choices)}"
-            if choices
-            else message[:1].lower() + message[1:]
-        )
+        if choices:
+            expected = f"expected one of {', '.join(choices)}"
         raise UsageError(f"{place}: {path}: {expected}") from error
 
 
 def without_foreign(
     layer: Mapping[str, Any], method: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """The layer without the settings that other exploration methods have and `method`
-    has not, and the paths of these.
+    """The layer without the settings that only other exploration methods have.
+
+    Also returns the paths of these settings.
     """
     kept = dict(layer)
-    foreign = []
+    foreign: list[str] = []
     for section, kind in (("rollout", rollout_class), ("evaluation", evaluation_class)):
         values = layer.get(section)
         if not isinstance(values, Mapping):
             continue
-        names = kind(method).__struct_fields__
-        others = {
-            name for name in values if name not in names and methods_with(str(name))
-        }
-        kept[section] = {
-            name: value for name, value in values.items() if name not in others
-        }
+        others = set()
+        for name in values:
+            if name not in kind(method).__struct_fields__ and methods_with(str(name)):
+                others.add(name)
+        kept[section] = {name: values[name] for name in values if name not in others}
         foreign += [f"{section}.{name}" for name in sorted(others)]
     return kept, foreign
 
@@ -88,16 +82,16 @@ class _Keys:
     def refuse_unknown(
         self, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str
     ) -> None:
-        """Raises UsageError for the first unknown key of a section, or of one below it."""
+        """Raises UsageError for the first unknown key of a section, or of one below
+        it.
+        """
         fields = {field.name: field.type for field in msgspec.structs.fields(section)}
         for key, value in layer.items():
             path = f"{above}{key}"
             if key not in fields:
                 self._refuse_other_methods(path)
-                raise UsageError(
-                    f"{self._place}: no setting {path!r}; "
-                    f"{self._suggestion(str(key), above, list(fields))}"
-                )
+                hint = self._suggestion(str(key), above, list(fields))
+                raise UsageError(f"{self._place}: no setting {path!r}; {hint}")
             inner = section_in(fields[key])
             if inner is not None and isinstance(value, Mapping):
                 self.refuse_unknown(value, inner, f"{path}.")
@@ -108,6 +102,7 @@ class _Keys:
         if section not in ("rollout", "evaluation"):
             return
         methods = methods_with(key)
+        # Not every setting of a rollout is one of evaluations too.
         if section == "evaluation":
             methods = [
                 name
@@ -121,30 +116,29 @@ class _Keys:
             )
 
     def _suggestion(self, key: str, above: str, siblings: list[str]) -> str:
-        """The nearest name: among the section's own, then the same name in another
-        section, then anywhere.
+        """The nearest name among the section's own, then other methods', then
+        anywhere.
         """
-        everywhere = list(_paths(self._kind, ""))
-        elsewhere = [path for path in everywhere if path.rpartition(".")[2] == key]
         near = closest(key, siblings)
         if near:
             return f"did you mean {above}{near}?"
         near = closest(key, names_of_methods()) if above == "rollout." else None
         if near:
-            return (
-                f"did you mean {above}{near}, with --method "
-                f"{' or '.join(methods_with(near))}?"
-            )
-        near = closest(
-            f"{above}{key}", elsewhere or everywhere, 0.4 if elsewhere else 0.7
-        )
+            methods = " or ".join(methods_with(near))
+            return f"did you mean {above}{near}, with --method {methods}?"
+        everywhere = list(_paths(self._kind, ""))
+        homonyms = [path for path in everywhere if path.rpartition(".")[2] == key]
+        # The same name in another section needs less likeness than another name.
+        near = closest(f"{above}{key}", homonyms, 0.4)
+        if not homonyms:
+            near = closest(f"{above}{key}", everywhere, 0.7)
         if near:
             return f"did you mean {near}?"
         return f"there are {', '.join(above + name for name in siblings)}"
 
 
 def section_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The section that a field of this type holds, or may hold; None for a plain value."""
+    """The section that a field of this type may hold; None for a plain value."""
     for one in (kind, *get_args(kind)):
         if isinstance(one, type) and issubclass(one, msgspec.Struct):
             return one
@@ -152,6 +146,7 @@ def section_in(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
+    """The paths of all settings of a section and of those below it."""
     for field in msgspec.structs.fields(section):
         yield f"{above}{field.name}"
         inner = section_in(field.type)
@@ -160,29 +155,31 @@ def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
 
 
 def _choices(settings: type[msgspec.Struct], path: str) -> tuple[str, ...]:
-    """The values that a Literal setting, or each of a list of them, may have; empty for
-    any other.
-    """
+    """The values that a Literal setting, or each of a list of them, may have."""
     kind: Any = settings
     for key in path.partition("[")[0].split("."):
-        section = section_in(kind)
-        types = (
-            {field.name: field.type for field in msgspec.structs.fields(section)}
-            if section
-            else {}
-        )
-        kind = types.get(key)
+        kind = _type_of(section_in(kind), key)
     if "[" in path and get_origin(kind) is list:
         (kind,) = get_args(kind)
-    literal = next(
-        (one for one in (kind, *get_args(kind)) if get_origin(one) is Literal), None
-    )
-    return get_args(literal)
+    for one in (kind, *get_args(kind)):
+        if get_origin(one) is Literal:
+            return get_args(one)
+    return ()
+
+
+def _type_of(section: type[msgspec.Struct] | None, key: str) -> Any:
+    """The type of a section's field; None where there is no such field."""
+    if section is not None:
+        for field in msgspec.structs.fields(section):
+            if field.name == key:
+                return field.type
+    return None
 
 
 def _refuse_absurd(place: str, value: Any, path: str) -> None:
-    """Raises UsageError for a number that no record can hold, where a setting takes
-    anything (credit, environment.options).
+    """Raises UsageError for a number that no record can hold.
+
+    Some settings take anything: credit, environment.options.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():

@@ -1,5 +1,4 @@
-"""Settings from layers: defaults, or what a run recorded, then preset, files,
-environment variables, --set and flags.
+"""Settings from layers: recorded ones, preset, files, variables, --set and flags.
 
 Every layer is a nested mapping that is checked by itself (known.py), so that an error
 names the place that holds it. Later layers win (merging.py). Nothing here knows which
@@ -8,6 +7,7 @@ command asks, nor whether a value makes sense in a world: the stages check that.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,28 +25,32 @@ NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
 RECORDED = "recorded settings"
 OPTIONS = "options"
 PACKAGE = Path(__file__).resolve().parents[1]
+EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 Part = tuple[str, dict[str, Any]]
 """Where settings stand, and their nested mapping."""
 
 
 class Layer(NamedTuple):
-    """Settings of one rank: what a run recorded, a file, all variables, or all options."""
+    """Settings of one rank.
+
+    A layer is what a run recorded, a file, all variables, or all options.
+    """
 
     place: str
     parts: Sequence[Part]
-    own: bool = True
-    """They are the user's, neither recorded nor a preset's."""
+    users: bool = True
+    """Whether the user wrote them: they are neither recorded nor a preset's."""
 
 
 def resolve(
-    preset: str | None,
-    files: Sequence[Path],
-    environ: Mapping[str, str],
-    sets: Sequence[str],
-    flags: Mapping[str, Any],
+    preset: str | None = None,
+    files: Sequence[Path] = (),
+    environ: Mapping[str, str] = EMPTY,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, Any] = EMPTY,
     base: Settings | Mapping[str, Any] | None = None,
-    names: Mapping[str, str] | None = None,
+    names: Mapping[str, str] = EMPTY,
     note: Callable[[str], None] | None = None,
 ) -> Settings:
     """The settings of one command.
@@ -55,42 +59,45 @@ def resolve(
     right < AGENTCLI_* in `environ` < `sets` ("path=value", the value in YAML) and
     `flags` (dotted path -> value, only those that were given). `names` says how the
     option for a path is written. `note` gets a line for what a change of method or
-    world leaves out. Raises UsageError for an unknown key, a wrong type, one path in
-    both `sets` and `flags`, or a setting of the user's own for a method that a later
-    layer replaces; DataError for a `base` that this version cannot read.
+    world leaves out.
+
+    Raises UsageError for an unknown key, a wrong type, one path in both `sets` and
+    `flags`, or a setting of the user's for a method that a later layer replaces.
+    Raises DataError for a `base` that this version cannot read.
     """
-    layers = (
-        []
-        if base is None
-        else [Layer(RECORDED, [(RECORDED, msgspec.to_builtins(base))], own=False)]
-    )
+    layers = []
+    if base is not None:
+        recorded = (RECORDED, msgspec.to_builtins(base))
+        layers.append(Layer(RECORDED, [recorded], users=False))
     if preset is not None:
-        path = find_preset(preset)
-        layers.append(Layer(str(path), [(str(path), read_yaml(path))], own=False))
-    layers += [Layer(str(path), [(str(path), read_yaml(path))]) for path in files]
+        layers.append(_file_layer(find_preset(preset))._replace(users=False))
+    layers += map(_file_layer, files)
     layers.append(Layer("AGENTCLI_*", list(_from_environment(environ))))
-    layers.append(Layer(OPTIONS, list(_from_options(sets, flags, names or {}))))
+    layers.append(Layer(OPTIONS, list(_from_options(sets, flags, names))))
     method = _last_method([part for layer in layers for part in layer.parts])
     merger = Merger(msgspec.to_builtins(Settings()))
     layers = [_for_method(layer, method, merger.notes) for layer in layers]
     _check_all(layers, method)
-
     for layer in layers:
         merged: dict[str, Any] = {}
         for _, values in layer.parts:
             merged = overlay(merged, values)
-        merger.add(layer.place, merged, own=layer.own)
+        merger.add(layer.place, merged, users=layer.users)
     if note is not None:
         for text in merger.notes:
             note(text)
     return decode(merger.values)
 
 
+def _file_layer(path: Path) -> Layer:
+    """The layer that a settings file is."""
+    return Layer(str(path), [(str(path), read_yaml(path))])
+
+
 def presets_folder() -> Path:
-    """Folder of the shipped presets: inside the installed package, or beside it in a
-    checkout.
-    """
+    """The folder of the shipped presets."""
     packaged = PACKAGE / "presets"
+    # In a checkout they lie beside the package.
     return packaged if packaged.is_dir() else PACKAGE.parent / "presets"
 
 
@@ -100,8 +107,9 @@ def list_presets() -> list[Path]:
 
 
 def find_preset(name: str) -> Path:
-    """A shipped preset by name, or any file by its path. Raises UsageError with the
-    nearest name.
+    """A shipped preset by name, or any file by its path.
+
+    Raises UsageError with the nearest name.
     """
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return Path(name)
@@ -112,29 +120,31 @@ def find_preset(name: str) -> Path:
 
 
 def _for_method(layer: Layer, method: str, notes: list[str]) -> Layer:
-    """The layer without what only other exploration methods have, so that one file can
-    serve every stage.
+    """The layer without what only other exploration methods have.
 
-    `notes` get a line for what is left out. Options, and a layer that names its own
-    method, are taken at their word.
+    So one file can serve every stage. `notes` get a line for what is left out.
     """
+    # Options are taken at their word.
     if layer.place == OPTIONS:
         return layer
     parts = []
     for place, values in layer.parts:
-        if method_of(values, otherwise="") == "":
-            values, foreign = without_foreign(values, method)
-            if foreign:
-                notes.append(
-                    f"{place}: leaves out {', '.join(foreign)}, which rollout.method "
-                    f"{method} does not have"
-                )
-        parts.append((place, values))
+        # So is a part that names a method of its own.
+        if method_of(values, otherwise=""):
+            parts.append((place, values))
+            continue
+        kept, foreign = without_foreign(values, method)
+        parts.append((place, kept))
+        if foreign:
+            notes.append(
+                f"{place}: leaves out {', '.join(foreign)}, which rollout.method "
+                f"{method} does not have"
+            )
     return layer._replace(parts=parts)
 
 
 def _check_all(layers: Sequence[Layer], method: str) -> None:
-    """Every part by itself, as `method` wants it."""
+    """Checks every part by itself, as `method` wants it."""
     try:
         for layer in layers:
             for place, values in layer.parts:
@@ -149,8 +159,9 @@ def _check_all(layers: Sequence[Layer], method: str) -> None:
 
 
 def _last_method(parts: Sequence[Part]) -> str:
-    """The last exploration method that is named. Raises UsageError for any that does
-    not exist.
+    """The last exploration method that is named.
+
+    Raises UsageError for any that does not exist.
     """
     method = Settings().rollout.method
     for place, values in parts:
@@ -163,10 +174,10 @@ def _last_method(parts: Sequence[Part]) -> str:
 
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Part]:
-    for name in sorted(environ):
+    for name, text in sorted(environ.items()):
         if name.startswith(PREFIX) and name not in NOT_SETTINGS:
-            path = name[len(PREFIX) :].lower().replace("__", ".")
-            yield name, _nest(path, parse_value(name, environ[name]))
+            path = name.removeprefix(PREFIX).lower().replace("__", ".")
+            yield name, _nest(path, parse_value(name, text))
 
 
 def _from_options(
@@ -176,7 +187,8 @@ def _from_options(
     assignments = [_from_set(text) for text in sets]
     yield from assignments
     for path, value in flags.items():
-        option = f"{names.get(path, f'option {path}')} {shown(value)}"
+        name = names.get(path, f"option {path}")
+        option = f"{name} {shown(value)}"
         for place, values in assignments:
             if _holds(values, path.split(".")):
                 raise UsageError(
@@ -187,24 +199,27 @@ def _from_options(
 
 
 def _from_set(text: str) -> Part:
+    place = f"--set {text}"
     path, equals, value = text.partition("=")
     if not equals or not path:
         raise UsageError(
-            f"--set {text}: write path=value, for instance --set rollout.leaves=4"
+            f"{place}: write path=value, for instance --set rollout.leaves=4"
         )
-    return f"--set {text}", _nest(path, parse_value(f"--set {text}", value))
+    return place, _nest(path, parse_value(place, value))
 
 
 def _nest(path: str, value: Any) -> dict[str, Any]:
-    for key in reversed(path.split(".")):
+    """The mapping in which `value` stands at a dotted path."""
+    first, *inner = path.split(".")
+    for key in reversed(inner):
         value = {key: value}
-    nested: dict[str, Any] = value
-    return nested
+    return {first: value}
 
 
 def _holds(layer: Any, path: list[str]) -> bool:
-    return not path or (
-        isinstance(layer, dict)
-        and path[0] in layer
-        and _holds(layer[path[0]], path[1:])
-    )
+    """Whether a value stands at the path, or above it."""
+    for key in path:
+        if not isinstance(layer, dict) or key not in layer:
+            return False
+        layer = layer[key]
+    return True

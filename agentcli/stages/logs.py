@@ -1,5 +1,4 @@
-"""RUN/logs/: one file per attempt of a stage, with what the terminal showed and what it
-did not.
+"""RUN/logs/: one file per attempt of a stage, with more than the terminal shows.
 
 A line is time (UTC), level and text: the command, progress every half minute, notes,
 and how the attempt ended, an error with its traceback. A killed process leaves a log
@@ -32,7 +31,7 @@ class AttemptLog:
         self.line(first)
 
     def line(self, text: str, level: str = "INFO") -> None:
-        """Write a line, or keep it until the file is opened."""
+        """Writes a line, or keeps it until the file is opened."""
         line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {level} {text}\n"
         if self._file is None:
             self._early.append(line)
@@ -41,7 +40,7 @@ class AttemptLog:
             self._file.flush()
 
     def open(self) -> None:
-        """Make the file: the first free number."""
+        """Makes the file, under the first free number."""
         if self._file is not None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -53,7 +52,7 @@ class AttemptLog:
         self._file.flush()
 
     def close(self, error: BaseException | None) -> None:
-        """Write how it ended."""
+        """Writes how the attempt ended."""
         if self._file is None:
             return
         if error is None:
@@ -67,7 +66,7 @@ class AttemptLog:
 
 
 class Logged:
-    """A Progress that passes everything on to the terminal's and writes it to the log."""
+    """A Progress that shows everything on another one, and writes it to the log."""
 
     def __init__(self, progress: Progress, log: AttemptLog) -> None:
         self._progress = progress
@@ -86,6 +85,7 @@ class Logged:
         done: int = 0,
         success: float | None = None,
     ) -> None:
+        """Begins a bar, and writes a line."""
         self._progress.start(description, total, done, success)
         self._description = description
         self._total = total
@@ -104,6 +104,7 @@ class Logged:
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
+        """Moves the bar; every half minute writes a line."""
         self._progress.advance(n, success, figures)
         self._figures = dict(figures or self._figures)
         self._done += n
@@ -115,10 +116,12 @@ class Logged:
             self._log.line(self._line())
 
     def note(self, text: str) -> None:
+        """Shows a line, and writes it."""
         self._progress.note(text)
         self._log.line(text)
 
     def stop(self) -> None:
+        """Ends the bar, and writes where it stood."""
         self._progress.stop()
         if self._description:
             self._log.line(self._line())
@@ -135,7 +138,7 @@ class Logged:
 
 
 class NoteHandler(logging.Handler):
-    """Turns what a layer below the stages says to Python's logging into a note."""
+    """Turns warnings of the layers below the stages into notes."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(logging.WARNING)

@@ -1,5 +1,4 @@
-"""run: the loop rollout -> assign-credit -> train, in one process, one folder per
-iteration.
+"""run: the loop rollout -> assign-credit -> train, with one folder per iteration.
 
 Each iteration calls the very stages that the separate commands call, on the same files,
 so both ways leave the same trees, credit and checkpoints; only the engine processes
@@ -13,8 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
@@ -26,8 +24,10 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
-from agentcli.stages.credit import assign_credit
+from agentcli.stages.credit import perform as perform_credit
+from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.panels import iteration_tasks, panel_for
+from agentcli.stages.plan import with_changes
 from agentcli.stages.rollout import grow_trees
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.sampling import (
@@ -61,6 +61,7 @@ class LoopPlan(SamplingPlan):
     """The settings with train.aggregate resolved."""
 
     def counts(self) -> dict[str, int]:
+        """The iterations, their tasks and the most leaves that they can have."""
         iterations = self.settings.run.iterations
         return {
             "iterations": iterations,
@@ -71,7 +72,7 @@ class LoopPlan(SamplingPlan):
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
-    """`run.iterations` iterations below `out`; `out`/checkpoint names the last one's.
+    """A loop of `run.iterations` below `out`; `out`/checkpoint names the last one's.
 
     Raises UsageError without a model that can be trained, and for settings that its
     rollouts or its training refuse.
@@ -87,9 +88,8 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     refuse_shard(settings, "run")
     world = check_sampling(settings, model)
     panel = panel_for(world, settings.environment)
-    tasks = iteration_tasks(
-        panel.tasks, settings.rollout.tasks_per_step, 0, settings.seed
-    )
+    per_step = settings.rollout.tasks_per_step
+    tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
     run = RunDirectory(out)
     folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
     return LoopPlan(
@@ -109,31 +109,20 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     )
 
 
-def run_loop(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, out, model=model), perform, invocation)
-
-
 def perform(plan: LoopPlan, session: Session) -> StageRecord:
-    """Write one run directory per iteration.
+    """Writes one run directory per iteration.
 
     Raises UsageError when --overwrite would delete the model, and what loading its
     tokenizer raises, before anything is written.
     """
     settings = plan.settings
     out = plan.run.path
-    folders = [
-        iteration_folder(out, number) for number in range(settings.run.iterations)
-    ]
-    if session.done and all(
-        _finished(RunDirectory(folder), "train", "checkpoint") for folder in folders
-    ):
+    iterations = range(settings.run.iterations)
+    runs = [RunDirectory(iteration_folder(out, number)) for number in iterations]
+    if session.done and all(_finished(run, "train", "checkpoint") for run in runs):
         return session.nothing_owed(session.done)
-    if session.invocation.overwrite and Path(plan.model).resolve().is_relative_to(
-        out.resolve()
-    ):
+    inside = Path(plan.model).resolve().is_relative_to(out.resolve())
+    if session.invocation.overwrite and inside:
         raise UsageError(
             f"--overwrite would delete {plan.model}, the model to start from; name "
             "another --model, or another -o"
@@ -147,18 +136,20 @@ def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"{settings.credit['method']} comes with"
         )
     history = asyncio.run(_iterate(plan, session))
-    statistics = {"success": history, **({"aggregate": used} if used else {})}
-    return session.finish(
-        latest=True, statistics=statistics, counts={"iterations": len(history)}
-    )
+    statistics: dict[str, Any] = {"success": history}
+    if used:
+        statistics["aggregate"] = used
+    counts = {"iterations": len(history)}
+    return session.finish(latest=True, statistics=statistics, counts=counts)
 
 
 def credit_of(settings: Settings) -> str | None:
-    """The credit method of every iteration, None where the objective reads no credit.
-    Raises UsageError for a method or switch that there is not, and for a method that
-    needs what no rollout writes.
+    """The credit method of every iteration; None where the objective reads no credit.
+
+    Raises UsageError for an unknown method or switch, and for a method that needs what
+    no rollout writes.
     """
-    name, _, own = make_credit(settings.credit)
+    name, _, switches = make_credit(settings.credit)
     if not make_objective(settings.train.objective).reads_credit:
         return None
     if known(name).needs_values:
@@ -167,9 +158,8 @@ def credit_of(settings: Settings) -> str | None:
             "policy stores one yet; choose a method without a critic, for instance "
             "--set credit.method=grpo"
         )
-    if getattr(own, "first_phase", "all") != "all" and not isinstance(
-        settings.rollout, RootedRollout
-    ):
+    has_phases = isinstance(settings.rollout, RootedRollout)
+    if getattr(switches, "first_phase", "all") != "all" and not has_phases:
         raise UsageError(
             f"credit.first_phase: trees of rollout.method {settings.rollout.method} "
             f"have no first phase; sample with {', '.join(methods_with('roots'))}, or "
@@ -179,7 +169,7 @@ def credit_of(settings: Settings) -> str | None:
 
 
 async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
-    """All iterations; the share of success of each."""
+    """Runs all iterations and returns the share of success of each."""
     settings = plan.settings
     out = plan.run.path
     progress = session.progress
@@ -192,12 +182,11 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
     ):
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
-            counts = await _iteration(plan, session, folder, iteration, workshop, model)
+            counts = await _iteration(plan, session, iteration, workshop, model)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
-            history.append(
-                round(counts.get("success", 0) / max(1, counts.get("leaves", 0)), 4)
-            )
+            success = counts.get("success", 0) / max(1, counts.get("leaves", 0))
+            history.append(round(success, 4))
             progress.advance(1, success=history[-1])
     progress.stop()
     return history
@@ -206,21 +195,17 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
 async def _iteration(
     plan: LoopPlan,
     session: Session,
-    folder: Path,
     iteration: int,
     workshop: Workshop,
     model: str,
 ) -> dict[str, int]:
-    """The stages of one iteration, each unless it is done; returns the rollout's
-    counts.
+    """Runs the stages of one iteration that are owed; returns the rollout's counts.
 
     The objective says whether it reads credit, and whether its reference is the loop's
     start or the iteration's.
     """
-    replace = msgspec.structs.replace
-    settings = replace(
-        plan.settings, rollout=replace(plan.settings.rollout, iteration=iteration)
-    )
+    folder = iteration_folder(plan.run.path, iteration)
+    settings = with_changes(plan.settings, rollout={"iteration": iteration})
     run = RunDirectory(folder)
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
@@ -234,25 +219,20 @@ async def _iteration(
             inner.check()
             record = await grow_trees(rollout, inner, workshop, warn)
     name = credit_of(settings)
-    if name is not None and not _finished(
-        run, f"credit/{name}", f"credit/{name}.jsonl"
-    ):
-        assign_credit(settings, folder, invocation)
+    if name and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
+        carry_out(plan_credit(settings, folder), perform_credit, invocation)
     if not _finished(run, "train", "checkpoint"):
-        anchored = make_objective(settings.train.objective).anchored(settings.train)
-        reference = settings.train.reference or (plan.model if anchored else None)
-        tracking = replace(
-            settings.tracking,
-            name=settings.tracking.name or plan.run.path.resolve().name,
+        reference = settings.train.reference
+        if make_objective(settings.train.objective).anchored(settings.train):
+            reference = reference or plan.model
+        run_name = settings.tracking.name or plan.run.path.resolve().name
+        settings = with_changes(
+            settings,
+            train={"credit": name, "reference": reference},
+            tracking={"name": run_name},
         )
-        train = replace(settings.train, credit=name, reference=reference)
-        update = plan_train(
-            replace(settings, train=train, tracking=tracking),
-            folder,
-            None,
-            model=model,
-            tracking_dir=plan.run.tracking,
-        )
+        tracking = plan.run.tracking
+        update = plan_train(settings, folder, None, model=model, tracking_dir=tracking)
         carry_out(update, partial(perform_train, latest=False), invocation)
     return record.counts
 
@@ -263,15 +243,14 @@ def iteration_folder(out: Path, iteration: int) -> Path:
 
 
 def _finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
-    """The manifest entry of a stage that ended, as long as what it wrote is still
-    there.
-    """
+    """The manifest entry of a stage that ended and whose output is still there."""
     return run.finished(stage) if (run.path / output).exists() else None
 
 
 def point_to(link: Path, target: Path) -> None:
-    """Let `link` be a symbolic link to `target` (relative to the link's folder),
-    atomically.
+    """Makes `link` a symbolic link to `target`, atomically.
+
+    `target` is relative to the link's folder.
     """
     temporary = link.with_name(f".{link.name}.part")
     temporary.unlink(missing_ok=True)

@@ -1,9 +1,9 @@
-"""merge: the shards of a rollout or an evaluation become the run that the unsharded
-command would have written.
+"""merge: the shards of a rollout or an evaluation become one run.
 
-Shard I of N plays every N-th task of a panel with the seeds that the tasks have there,
-so the records of all shards, put in the panel's order, are those of the whole, byte for
-byte. What is merged can be resumed as the whole can be.
+It is the run that the unsharded command would have written. Shard I of N plays every
+N-th task of a panel with the seeds that the tasks have there, so the records of all
+shards, put in the panel's order, are those of the whole, byte for byte. What is merged
+can be resumed as the whole can be.
 """
 
 from collections import Counter
@@ -12,24 +12,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
+from agentcli.records.shards import Shard, ShardExtent, WholePanel
 from agentcli.records.types import Episode, StageRecord, Task, Tree
 from agentcli.stages import evaluate, rollout
 from agentcli.stages.layers import resolve
 from agentcli.stages.ordered import write_in_order
-from agentcli.stages.panels import Shard, interleaved, make_panel, panel_hash
-from agentcli.stages.plan import StagePlan, determining
+from agentcli.stages.panels import interleaved, make_panel, panel_hash
+from agentcli.stages.plan import StagePlan, determining, with_changes
 from agentcli.stages.sampling import SECTIONS
 from agentcli.stages.session import Session, first_difference, other_inputs
 from agentcli.stages.tally import Tally
-from agentcli.stages.walk import PanelWalk, ShardExtent, WholePanel
+from agentcli.stages.walk import PanelWalk
 
 
 class ShardRun(NamedTuple):
@@ -53,11 +55,8 @@ class ShardRun(NamedTuple):
     @property
     def settings(self) -> Settings:
         """The settings of the whole: without the shard."""
-        settings = resolve(None, (), {}, (), {}, base=self.record.settings)
-        return msgspec.structs.replace(
-            settings,
-            environment=msgspec.structs.replace(settings.environment, shard=None),
-        )
+        settings = resolve(base=self.record.settings)
+        return with_changes(settings, environment={"shard": None})
 
     @property
     def records(self) -> Path:
@@ -65,23 +64,22 @@ class ShardRun(NamedTuple):
         return records_of(self.run, self.stage)
 
     def tasks(self) -> list[str]:
-        """The ids of its tasks, in order. Raises DataError for a damaged file, and
-        where they are not those that it ended with.
+        """The ids of its tasks, in order.
+
+        Raises DataError for a damaged file, and where they are not those that it ended
+        with.
         """
         if self.stage == "rollout":
-            tasks = dict.fromkeys(
-                tree.task.id for tree in read_records(self.records, Tree)
-            )
+            names = [tree.task.id for tree in read_records(self.records, Tree)]
         else:
-            tasks = dict.fromkeys(
-                row.task for row in read_records(self.records, Episode)
-            )
+            names = [row.task for row in read_records(self.records, Episode)]
+        tasks = list(dict.fromkeys(names))
         if panel_hash(tasks) != self.record.panel:
             raise DataError(
                 f"{self.records}: does not hold the tasks that the manifest names; "
                 "repair it with --resume"
             )
-        return list(tasks)
+        return tasks
 
 
 def records_of(run: RunDirectory, stage: str) -> Path:
@@ -100,12 +98,11 @@ class MergePlan(StagePlan):
 
     @cached_property
     def hashes(self) -> dict[str, str]:
-        """The inputs of the whole: the shards' model and panel file, wherever they lie
-        now.
-        """
+        """The inputs of the shards, wherever they lie now."""
         return self.shards[0].record.inputs
 
     def counts(self) -> dict[str, int]:
+        """The shards, and the tasks of the panel."""
         return {"shards": len(self.shards), "tasks": len(self.tasks)}
 
 
@@ -115,35 +112,27 @@ def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
     Raises UsageError for shards that are missing, given twice, not ended, or of unlike
     panels, settings or inputs; DataError for damaged ones.
     """
-    own = next((run for run in runs if run.resolve() == out.resolve()), None)
-    if own is not None:
-        raise UsageError(f"{own} cannot be merged into itself; choose another -o DIR")
-    shards = [_shards_in(RunDirectory(run)) for run in runs]
-    names = sorted({name for stages in shards for name in stages})
-    for name in names:
-        lacking = next(
-            (
-                run
-                for run, stages in zip(runs, shards, strict=True)
-                if name not in stages
-            ),
-            None,
-        )
-        if lacking is not None:
+    for run in runs:
+        if run.resolve() == out.resolve():
             raise UsageError(
-                f"{lacking}: its shard of {name} is missing or has not ended; go on "
-                "with it by --resume"
+                f"{run} cannot be merged into itself; choose another -o DIR"
             )
-    return [
-        _plan(name, [stages[name] for stages in shards], RunDirectory(out))
-        for name in names
-    ]
+    held = [_shards_in(RunDirectory(run)) for run in runs]
+    plans = []
+    for stage in sorted(set[str]().union(*held)):
+        for run, shards in zip(runs, held, strict=True):
+            if stage not in shards:
+                raise UsageError(
+                    f"{run}: its shard of {stage} is missing or has not ended; go on "
+                    "with it by --resume"
+                )
+        of_stage = [shards[stage] for shards in held]
+        plans.append(_plan(stage, of_stage, RunDirectory(out)))
+    return plans
 
 
 def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
-    """The shards that have ended in a run, by stage. Raises UsageError where there is
-    none.
-    """
+    """The shards that ended in a run, by stage. Raises UsageError without any."""
     shards = {}
     for name, record in run.load_manifest().stages.items():
         if "shard" in record.statistics:
@@ -157,7 +146,7 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
 
 
 def _extent(run: RunDirectory, stage: str, record: StageRecord) -> ShardExtent:
-    """Which shard the manifest says this is. Raises DataError for a damaged entry."""
+    """The shard that the manifest names. Raises DataError for a damaged entry."""
     try:
         return msgspec.convert(record.statistics["shard"], ShardExtent)
     except msgspec.ValidationError as error:
@@ -178,16 +167,14 @@ def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
             "manifests name"
         )
     records = records_of(out, stage)
+    beside = out.seconds if stage == "rollout" else records.with_suffix(".json")
     return MergePlan(
         stage=stage,
         run=out,
         settings=shards[0].settings,
         sections=sections,
         inputs={str(shard.shard): shard.records for shard in shards},
-        outputs=[
-            records,
-            out.seconds if stage == "rollout" else records.with_suffix(".json"),
-        ],
+        outputs=[records, beside],
         resumable=False,
         shards=shards,
         tasks=tasks,
@@ -195,7 +182,9 @@ def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
 
 
 def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> None:
-    """Raises UsageError for the first shard of another panel, settings, seed or input."""
+    """Raises UsageError for the first shard of another panel, settings, seed or
+    input.
+    """
     first = shards[0]
     settings = determining(first.settings, sections)
     for other in shards[1:]:
@@ -229,38 +218,35 @@ def _refuse_incomplete(shards: Sequence[ShardRun]) -> None:
             )
     count = shards[0].shard.count
     given = {shard.shard.index for shard in shards}
-    missing = next((index for index in range(1, count + 1) if index not in given), None)
-    if missing is not None:
-        raise UsageError(
-            f"shard {missing}/{count} is missing; sample it with --shard "
-            f"{missing}/{count}"
-        )
+    for index in range(1, count + 1):
+        if index not in given:
+            raise UsageError(
+                f"shard {index}/{count} is missing; sample it with --shard "
+                f"{index}/{count}"
+            )
 
 
-def perform(plan: MergePlan, session: Session) -> StageRecord | dict[str, Any]:
-    """Write the records of all shards in the panel's order, and count them. The seconds
-    are the sum over the shards.
+def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummary:
+    """Writes the records of all shards in the panel's order, and counts them.
+
+    The seconds are the sum over the shards.
     """
     session.start()
-    records, beside = plan.outputs  # trees and seconds, or episodes and summary
+    records, beside = plan.outputs
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
     seconds = Counter[str]()
     for shard in plan.shards:
         seconds.update(shard.record.seconds)
-    whole = plan.shards[0].whole
-    panel = make_panel(
-        whole.name,
-        "",
-        [Task(id=task, world="", split="", kind="") for task in plan.tasks],
-    )
+    # Of the panel only name and ids are told: the rest stands in the records.
+    tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
+    panel = make_panel(plan.shards[0].whole.name, "", tasks)
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     if plan.stage == "rollout":
-        write_in_order(
-            [shard.run.seconds for shard in plan.shards if shard.run.seconds.exists()],
-            plan.tasks,
-            beside,
-        )
+        timed = [shard.run.seconds for shard in plan.shards]
+        files = [file for file in timed if file.exists()]
+        write_in_order(files, plan.tasks, beside)
         return rollout.conclude(session, walked)
-    summary = read_json(plan.shards[0].records.with_suffix(".json"), dict)
-    k = max(map(int, summary["pass_at_k"])) if "pass_at_k" in summary else None
-    return evaluate.conclude(session, records, summary["stage"], k, walked)
+    summary_file = plan.shards[0].records.with_suffix(".json")
+    summary = read_json(summary_file, EvaluationSummary)
+    k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
+    return evaluate.conclude(session, records, summary.stage, k, walked)

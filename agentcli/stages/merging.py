@@ -1,14 +1,14 @@
-"""Layers of settings laid over one another, and what becomes of a method's settings
-when a later layer names another one.
+"""Layers of settings laid over one another.
 
-Mappings merge key by key; anything else, lists too, is replaced. A setting that the new
-method has not is left out, and a note says so. The user's own settings are never left
-out in silence: they are refused. Credit is stricter: a discount or a weight means
-another thing in every method, so of a preset's and a run's switches only those stay
-that are shared.
+Mappings merge key by key; anything else, lists too, is replaced. When a later layer
+names another method, a setting that this one does not have is left out, and a note says
+so. A setting that the user wrote is never left out in silence: it is refused.
+
+Credit is stricter. A discount or a weight means another thing in every method, so of a
+preset's and a run's switches only the shared ones stay.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -17,6 +17,8 @@ from agentcli.errors import UsageError
 from agentcli.exploration.settings import evaluation_class, method_of, rollout_class
 
 AGGREGATE = "train.aggregate"
+OF_METHODS = ("credit", "rollout", "evaluation", "train")
+"""Sections with settings that depend on a method."""
 
 
 def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,170 +26,150 @@ def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     merged = dict(below)
     for key, value in above.items():
         former = merged.get(key)
-        merged[key] = (
-            overlay(former, value)
-            if isinstance(former, dict) and isinstance(value, dict)
-            else value
-        )
+        if isinstance(former, dict) and isinstance(value, dict):
+            merged[key] = overlay(former, value)
+        else:
+            merged[key] = value
     return merged
 
 
 class Merger:
-    """The settings merged so far: `values`, plain; `notes` say what was left out on the
-    way.
+    """The settings merged so far.
+
+    `values` are plain; `notes` say what was left out on the way.
     """
 
     def __init__(self, defaults: dict[str, Any]) -> None:
         self.values = defaults
         self.notes: list[str] = []
-        self._owners: dict[str, str] = {}
-        """Where the user set a setting that depends on a method, by its path."""
-
-    def add(self, place: str, layer: Mapping[str, Any], *, own: bool) -> None:
-        """Lay a checked layer above the others. `own`: it is the user's, and no preset
-        or recorded run.
-
-        Raises UsageError where that would leave out a setting of the user's own.
+        self._places: dict[str, str] = {}
+        """The place where the user wrote a setting that depends on a method, by
+        path.
         """
-        self._forget_aggregate(layer)
+
+    def add(self, place: str, layer: Mapping[str, Any], *, users: bool) -> None:
+        """Lays a checked layer above the others.
+
+        `users` says whether the user wrote it. Raises UsageError where that would leave
+        out a setting that the user wrote.
+        """
         self._change_credit(place, layer)
         self._change_exploration(place, layer)
         self._change_world(layer)
         self.values = overlay(self.values, layer)
-        if own:
-            for section in ("credit", "rollout", "evaluation", "train"):
-                self._owners |= {
-                    f"{section}.{name}": place for name in layer.get(section, {})
-                }
+        if users:
+            for section in OF_METHODS:
+                for name in layer.get(section, {}):
+                    self._places[f"{section}.{name}"] = place
 
     def _change_exploration(self, place: str, layer: Mapping[str, Any]) -> None:
-        """Another exploration method: whatever it has too stays."""
+        """Keeps what another exploration method has too."""
         former = method_of(self.values)
         method = method_of(layer, otherwise=former)
         if method == former:
             return
-        for section, kind in (
-            ("rollout", rollout_class),
-            ("evaluation", evaluation_class),
-        ):
-            below = self.values[section]
-            names = kind(method).__struct_fields__
-            lost = [name for name in below if name not in names]
-            self._refuse_own(
-                lost, section, former, f"{place} makes rollout.method {method}"
-            )
+        change = f"{place} makes rollout.method {method}"
+        classes = {"rollout": rollout_class, "evaluation": evaluation_class}
+        for section, class_of in classes.items():
+            names = class_of(method).__struct_fields__
+            values = self.values[section]
+            lost = [name for name in values if name not in names]
+            self._refuse_users(lost, section, former, change)
             # A recorded run names defaults too: nothing is lost with these.
-            usual = msgspec.to_builtins(kind(former)())
-            changed = [name for name in lost if below[name] != usual.get(name)]
+            usual = msgspec.to_builtins(class_of(former)())
+            changed = [name for name in lost if values[name] != usual.get(name)]
             if changed:
-                self._note(
-                    "rollout.method",
-                    method,
-                    former,
-                    f"leaves out {former}'s {', '.join(sorted(changed))}",
-                )
-            self._replace(
-                section, {name: value for name, value in below.items() if name in names}
-            )
+                left_out = f"leaves out {former}'s {', '.join(sorted(changed))}"
+                self._note("rollout.method", method, former, left_out)
+            self._keep_only(section, names)
 
     def _change_credit(self, place: str, layer: Mapping[str, Any]) -> None:
-        """Another credit method: of a preset's and a run's switches those stay that
-        mean the same in every method.
-        """
+        """Keeps the switches that mean the same in another credit method."""
         above = layer.get("credit", {})
-        former, method = self.values["credit"].get("method"), above.get("method")
+        former = self.values["credit"].get("method")
+        method = above.get("method")
         if method == former or not isinstance(method, str):
             return
-        switches = {
-            name: value
-            for name, value in self.values["credit"].items()
-            if name != "method"
-        }
-        kept: dict[str, Any] = {}
-        if switches:
-            from agentcli.credit.registry import shared_switches, switches_of
+        self._forget_aggregate(method, former)
+        switches = dict(self.values["credit"])
+        switches.pop("method", None)
+        kept = self._shared(switches, method)
+        lost = sorted(switches.keys() - kept - above.keys())
+        change = f"{place} makes credit.method {method}"
+        self._refuse_users(lost, "credit", str(former), change)
+        effects = []
+        staying = sorted(kept - above.keys())
+        if staying:
+            values = [f"{name} {shown(switches[name])}" for name in staying]
+            effects.append(f"keeps {', '.join(values)}")
+        if lost:
+            effects.append(f"leaves out {former}'s {', '.join(lost)}")
+        if effects:
+            self._note("credit.method", method, former, "; ".join(effects))
+        self._keep_only("credit", kept)
 
-            shared = shared_switches()
-            names = [
-                name
-                for name in switches_of(method)
-                if name in shared or f"credit.{name}" in self._owners
-            ]
-            kept = {name: value for name, value in switches.items() if name in names}
-        lost = sorted(
-            name for name in switches if name not in kept and name not in above
-        )
-        self._refuse_own(
-            lost, "credit", str(former), f"{place} makes credit.method {method}"
-        )
-        stay = [
-            f"{name} {shown(value)}"
-            for name, value in sorted(kept.items())
-            if name not in above
-        ]
-        parts = [f"keeps {', '.join(stay)}"] if stay else []
-        parts += [f"leaves out {former}'s {', '.join(lost)}"] if lost else []
-        if parts:
-            self._note("credit.method", method, str(former), "; ".join(parts))
-        self._replace("credit", kept)
+    def _shared(self, switches: Mapping[str, Any], method: str) -> set[str]:
+        """The switches that `method` has too.
 
-    def _forget_aggregate(self, layer: Mapping[str, Any]) -> None:
-        """Another credit method: how the former one's loss averages goes with it,
-        unless the user chose that.
+        They mean the same in every method, or the user wrote them.
         """
-        former, method = (
-            self.values["credit"].get("method"),
-            layer.get("credit", {}).get("method"),
-        )
+        if not switches:
+            return set()
+        from agentcli.credit.registry import shared_switches, switches_of
+
+        users = {name for name in switches if f"credit.{name}" in self._places}
+        common = {*shared_switches(), *users}
+        return common & switches.keys() & set(switches_of(method))
+
+    def _forget_aggregate(self, method: str, former: str | None) -> None:
+        """Forgets how the former credit method's loss averages."""
         chosen = self.values["train"].get("aggregate")
-        if method in (None, former) or chosen is None or AGGREGATE in self._owners:
+        if chosen is None or AGGREGATE in self._places:
             return
-        self._note(
-            "credit.method",
-            method,
-            former,
-            f"leaves out {former}'s {AGGREGATE} {chosen}",
-        )
-        self._replace("train", {**self.values["train"], "aggregate": None})
+        left_out = f"leaves out {former}'s {AGGREGATE} {chosen}"
+        self._note("credit.method", method, former, left_out)
+        self.values = overlay(self.values, {"train": {"aggregate": None}})
 
     def _change_world(self, layer: Mapping[str, Any]) -> None:
-        """Another world: the former one's options mean nothing to it."""
+        """Forgets the options of another world, which mean nothing to this one."""
         environment = self.values["environment"]
         former = environment["name"]
         world = layer.get("environment", {}).get("name", former)
         if world == former:
             return
         if environment["options"]:
-            options = ", ".join(environment["options"])
-            self._note(
-                "environment.name",
-                world,
-                former,
-                f"leaves out {former}'s options {options}",
+            left_out = (
+                f"leaves out {former}'s options {', '.join(environment['options'])}"
             )
-        self._replace("environment", {**environment, "options": {}})
+            self._note("environment.name", world, former, left_out)
+        environment = {**environment, "options": {}}
+        self.values = {**self.values, "environment": environment}
 
-    def _refuse_own(
+    def _refuse_users(
         self, lost: list[str], section: str, former: str, change: str
     ) -> None:
-        """Raises UsageError where a setting of the user's own is among the `lost`."""
+        """Raises UsageError where the user wrote one of the `lost` settings."""
         for name in lost:
             path = f"{section}.{name}"
-            if path in self._owners:
+            if path in self._places:
                 raise UsageError(
-                    f"{self._owners[path]}: {path}: is a switch of {former}, and "
+                    f"{self._places[path]}: {path}: is a switch of {former}, and "
                     f"{change}, which has no such switch; leave one of them out"
                 )
 
-    def _replace(self, section: str, values: dict[str, Any]) -> None:
-        self.values = {**self.values, section: values}
+    def _keep_only(self, section: str, names: Collection[str]) -> None:
+        values = self.values[section]
+        kept = {name: value for name, value in values.items() if name in names}
+        self.values = {**self.values, section: kept}
 
-    def _note(self, path: str, name: str, former: str, what: str) -> None:
-        self.notes.append(f"{path} {name}, not {former}: {what}")
+    def _note(self, path: str, name: str, former: str | None, effect: str) -> None:
+        self.notes.append(f"{path} {name}, not {former}: {effect}")
 
 
 def shown(value: Any) -> str:
     """A value as it may have been typed."""
     if isinstance(value, Mapping):
         return ",".join(f"{key}={shown(one)}" for key, one in value.items())
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return str(value)

@@ -1,8 +1,9 @@
-"""Record files whose lines are of tasks: trees, episodes, seconds. Brings them into a
-panel's order.
+"""Sorts files of records by task, or by any other key of a line.
+
+The lines are copied as they are, and never held in memory.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
@@ -18,34 +19,39 @@ class _Head(msgspec.Struct):
     task: Task | str
 
 
-def write_in_order(sources: Sequence[Path], tasks: Iterable[str], out: Path) -> None:
-    """Write the lines of all sources to `out` in the order of the tasks, without
-    holding them in memory.
+_HEADS = msgspec.json.Decoder(_Head)
 
-    Lines of one task keep their order; lines of other tasks are left out. `out`, which
+
+def task_of(line: bytes) -> str:
+    """The task id of a tree, an episode or a tree's seconds."""
+    task = _HEADS.decode(line).task
+    return task if isinstance(task, str) else task.id
+
+
+def write_in_order(
+    sources: Sequence[Path],
+    keys: Iterable[Hashable],
+    out: Path,
+    key_of: Callable[[bytes], Hashable] = task_of,
+) -> None:
+    """Writes the lines of all sources to `out` in the order of their keys.
+
+    Lines of one key keep their order; lines of other keys are left out. `out`, which
     may be a source, appears whole.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
     with ExitStack() as stack:
-        places: dict[str, list[tuple[IO[bytes], int]]] = {}
+        places: dict[Hashable, list[tuple[IO[bytes], int]]] = {}
         for source in sources:
             file = stack.enter_context(open(source, "rb"))
-            for task, offset in _offsets(file):
-                places.setdefault(task, []).append((file, offset))
+            offset = 0
+            for line in file:
+                places.setdefault(key_of(line), []).append((file, offset))
+                offset += len(line)
         ordered = stack.enter_context(open(part, "wb"))
-        for task in tasks:
-            for origin, offset in places.get(task, ()):
+        for key in keys:
+            for origin, offset in places.get(key, ()):
                 origin.seek(offset)
-                ordered.write(origin.readline())
+                ordered.write(origin.readline().rstrip(b"\n") + b"\n")
     part.replace(out)
-
-
-def _offsets(file: IO[bytes]) -> Iterable[tuple[str, int]]:
-    """The task of every line, and where the line begins."""
-    decoder = msgspec.json.Decoder(_Head)
-    offset = 0
-    for line in file:
-        task = decoder.decode(line).task
-        yield task if isinstance(task, str) else task.id, offset
-        offset += len(line)

@@ -3,28 +3,21 @@
 import hashlib
 import random
 from collections.abc import Iterable, Sequence
+from itertools import chain, zip_longest
 from pathlib import Path
-from typing import TypeVar
-
-import msgspec
 
 from agentcli.environments.protocol import World, select
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed, read_json
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.shards import Shard
 from agentcli.records.types import Panel, Task
-
-TaskT = TypeVar("TaskT")
 
 
 def make_panel(name: str, world: str, tasks: list[Task]) -> Panel:
     """A panel and its hash."""
-    return Panel(
-        name=name,
-        world=world,
-        tasks=tasks,
-        sha256=panel_hash(task.id for task in tasks),
-    )
+    sha256 = panel_hash(task.id for task in tasks)
+    return Panel(name=name, world=world, tasks=tasks, sha256=sha256)
 
 
 def panel_hash(tasks: Iterable[str]) -> str:
@@ -33,9 +26,9 @@ def panel_hash(tasks: Iterable[str]) -> str:
 
 
 def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
-    """The panel that settings name: a file or a split, narrowed by `where`, then its
-    first `tasks`.
+    """The panel that settings name.
 
+    It is a file or a split, narrowed by `where`, then cut after its first `tasks`.
     Raises DataError for a panel file that is damaged or of another world, UsageError
     when no task is left.
     """
@@ -48,31 +41,20 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         tasks = world.tasks(name)
     tasks = select(world, tasks, settings.where)[: settings.tasks]
     if not tasks:
-        narrowed = ",".join(
-            f"{key}={'|'.join(values)}" for key, values in settings.where.items()
-        )
-        why = f"by --where {narrowed}" if narrowed else "by environment.options"
         raise UsageError(
-            f"no task of {world.card.name} {name} is left {why}; `agentcli env panel` "
-            "shows what another choice leaves"
+            f"no task of {world.card.name} {name} is left by "
+            f"{_narrowing(settings.where)}; `agentcli env panel` shows what another "
+            "choice leaves"
         )
     return make_panel(name, world.card.name, tasks)
 
 
-class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Part `index` of `count` of a panel, counted from 1."""
-
-    index: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.index}/{self.count}"
-
-    def part(self, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
-        """Every `count`-th task: all parts meet the same mixture of tasks where a panel
-        is sorted by kind.
-        """
-        return tasks[self.index - 1 :: self.count]
+def _narrowing(where: dict[str, list[str]]) -> str:
+    """The option that left no task."""
+    if not where:
+        return "environment.options"
+    conditions = [f"{name}={'|'.join(values)}" for name, values in where.items()]
+    return f"--where {','.join(conditions)}"
 
 
 def parse_shard(text: str | None) -> Shard | None:
@@ -89,8 +71,9 @@ def parse_shard(text: str | None) -> Shard | None:
 
 
 def shard_of(panel: Panel, shard: Shard | None) -> Panel:
-    """The shard's part of the panel; without a shard the panel. Raises UsageError for a
-    part that holds no task.
+    """The shard's part of the panel; without a shard the panel.
+
+    Raises UsageError for a part that holds no task.
     """
     if shard is None:
         return panel
@@ -100,23 +83,20 @@ def shard_of(panel: Panel, shard: Shard | None) -> Panel:
             f"environment.shard {shard}: the panel has only {len(panel.tasks)} tasks; "
             "take fewer shards"
         )
-    return make_panel(
-        f"{panel.name}/shard {shard.index} of {shard.count}", panel.world, tasks
-    )
+    name = f"{panel.name}/shard {shard.index} of {shard.count}"
+    return make_panel(name, panel.world, tasks)
 
 
-def interleaved(parts: Sequence[Sequence[TaskT]]) -> list[TaskT]:
-    """The whole of which these are the parts, in the order of their shards."""
-    places = range(max(map(len, parts)))
-    return [part[place] for place in places for part in parts if place < len(part)]
+def interleaved(parts: Sequence[Sequence[str]]) -> list[str]:
+    """The task ids of a whole panel from its parts, in the order of their shards."""
+    rounds = zip_longest(*parts)
+    return [task for task in chain.from_iterable(rounds) if task is not None]
 
 
 def read_panel(path: Path, world: str) -> Panel:
-    """A panel file whose hash matches and whose world is the one asked for. Raises
-    DataError.
-    """
+    """A panel file. Raises DataError for another hash, and for another world."""
     panel = read_json(path, Panel)
-    if make_panel(panel.name, panel.world, panel.tasks).sha256 != panel.sha256:
+    if panel_hash(task.id for task in panel.tasks) != panel.sha256:
         raise DataError(
             f"{path}: sha256: does not match its tasks; write it again with: agentcli "
             "env panel"

@@ -14,12 +14,9 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import DataError, MissingError
-from agentcli.records.files import read_records
+from agentcli.errors import MissingError
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
-from agentcli.records.trees import validate_tree
-from agentcli.records.types import Tree
 
 SPEED_ONLY = {
     "environment": ("processes", "deadline_seconds"),
@@ -28,8 +25,9 @@ SPEED_ONLY = {
     "train": ("save_every_updates",),
     "sft": ("save_every_updates",),
 }
-"""Settings that change how fast a result comes, not the result: a resumed stage may
-change them.
+"""Settings that change how fast a result comes, not the result.
+
+A resumed stage may change them.
 """
 
 
@@ -42,7 +40,7 @@ class StagePlan(ABC):
     run: RunDirectory
     """Where it writes."""
     settings: Settings
-    """Those that the manifest will name."""
+    """The settings that the manifest will name."""
     sections: tuple[str, ...]
     """The settings, besides the seed, that determine the output."""
     conditions: Mapping[str, Any] = field(default_factory=dict)
@@ -58,8 +56,9 @@ class StagePlan(ABC):
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """How much there is to do, for --dry-run. May read the inputs; raises DataError
-        for damaged ones.
+        """How much there is to do, for --dry-run.
+
+        May read the inputs. Raises DataError for damaged ones.
         """
 
     @cached_property
@@ -74,21 +73,23 @@ class StagePlan(ABC):
 
 
 def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
-    """The seed and the sections without what only changes the speed, as plain values."""
+    """The seed and the sections, as plain values, without what is SPEED_ONLY."""
     values: dict[str, Any] = {"seed": settings.seed}
-    values |= {name: plain(getattr(settings, name)) for name in sections}
-    for section, names in SPEED_ONLY.items():
-        if section in values:
-            _drop(values[section], names)
+    for section in sections:
+        speed_only = SPEED_ONLY.get(section, ())
+        values[section] = _without(getattr(settings, section), speed_only)
     if "rollout" in values:
-        for model in settings.rollout.further_models:
-            _drop(values["rollout"][model], SPEED_ONLY["policy"])
+        for name, model in settings.rollout.further_models.items():
+            values["rollout"][name] = _without(model, SPEED_ONLY["policy"])
     return values
 
 
-def _drop(values: dict[str, Any], names: Sequence[str]) -> None:
+def _without(section: Any, names: Sequence[str]) -> Any:
+    """The plain values of a section, without these names."""
+    values = plain(section)
     for name in names:
-        values.pop(name)
+        del values[name]
+    return values
 
 
 def plain(value: Any) -> Any:
@@ -96,37 +97,44 @@ def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
 
 
+def with_changes(settings: Settings, **sections: Mapping[str, Any]) -> Settings:
+    """Settings with some values of some sections replaced."""
+    changed = {
+        name: msgspec.structs.replace(getattr(settings, name), **values)
+        for name, values in sections.items()
+    }
+    return msgspec.structs.replace(settings, **changed)
+
+
 def with_model(settings: Settings, model: str | None) -> Settings:
-    """Settings that name the model in use, for the manifest; the name of a served model
-    (openai) is a setting already.
-    """
+    """Settings that name the model in use, for the manifest."""
+    # The name of a served model is a setting already.
     if settings.policy.kind == "openai":
         return settings
-    return msgspec.structs.replace(
-        settings, policy=msgspec.structs.replace(settings.policy, model=model)
-    )
+    return with_changes(settings, policy={"model": model})
 
 
 def model_sources(model: str | None) -> list[Path]:
     """The model's directory; nothing for a hub id or a policy without a model."""
-    return [Path(model)] if model is not None and Path(model).is_dir() else []
+    if model is None or not Path(model).is_dir():
+        return []
+    return [Path(model)]
 
 
 def check_model(
     model: str | None, setting: str = "policy.model", option: str = "--model"
 ) -> None:
-    """Refuse a model that cannot be loaded, by its files' headers. `setting` names it,
-    and `option` says how to name another.
+    """Refuses a model that cannot be loaded, by its files' headers.
 
-    Raises MissingError for a name that can only be a path (a hub id has at most one
-    slash) where there is nothing, DataError for a directory whose weights are not
-    whole.
+    `setting` names the model and `option` says how to name another. Raises
+    MissingError where a path leads nowhere, DataError for a directory whose weights
+    are not whole.
     """
     if model is None:
         return
-    if (model.startswith((".", "/", "~")) or model.count("/") > 1) and not Path(
-        model
-    ).is_dir():
+    # A hub id has at most one slash.
+    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    if is_path and not Path(model).is_dir():
         raise MissingError(
             f"{setting}: no directory {model}; make one with agentcli sft, or name "
             f"another with {option}"
@@ -134,18 +142,3 @@ def check_model(
     from agentcli.policies.load import check_weights
 
     check_weights(model)
-
-
-def count_trees(path: Path) -> int:
-    """Trees in a file, each decoded and checked. Raises DataError for a damaged one,
-    and where there is none.
-    """
-    count = 0
-    for count, tree in enumerate(read_records(path, Tree), 1):
-        validate_tree(tree, f"{path}:{count}")
-    if count == 0:
-        raise DataError(
-            f"{path}: holds no trees; write some with: agentcli rollout (or demos) "
-            f"--resume -o {path.parent}"
-        )
-    return count

@@ -1,5 +1,6 @@
-"""How a stage tells of its progress. The terminal's implementation is reports.progress;
-a script may pass Silent.
+"""How a stage tells of its progress.
+
+The terminal's implementation is reports.progress; a script may pass Silent.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,9 +17,7 @@ class Progress(Protocol):
         done: int = 0,
         success: float | None = None,
     ) -> None:
-        """`done`: of the total, finished earlier; `success`: share of success among
-        those.
-        """
+        """Begins a bar at `done` of `total`, with their share of `success`."""
 
     def advance(
         self,
@@ -26,13 +25,17 @@ class Progress(Protocol):
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """`success`: share of success among the n, for the running average. `figures`:
-        the newest values, by name.
+        """Moves the bar by `n`.
+
+        `success` is the share of success among these; `figures` are the newest values,
+        by name.
         """
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str) -> None:
+        """Shows a line beside the bar."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """Ends the bar."""
 
 
 class Silent:

@@ -1,6 +1,7 @@
 """Which run directory a command means, and which model."""
 
 import os
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ from agentcli.records.settings import Settings
 
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
-"""Stages whose recorded settings later commands inherit, in this order of preference.
-"""
+"""Stages whose recorded settings later commands inherit, the preferred ones first."""
 
 NOT_INHERITED = {
     "environment": ("split", "tasks", "where", "panel", "shard"),
@@ -20,12 +20,14 @@ NOT_INHERITED = {
     "train": ("credit",),
     "evaluation": ("split", "tasks", "label", "budget"),
 }
-"""What belongs to one command and not to the run: never inherited."""
+"""Settings that belong to one command and not to the run: never inherited."""
 
 
 def find_run(path: Path | None) -> Path:
-    """The run directory given, or the newest (runs/latest). Raises DataError when it
-    does not exist and UsageError when none was given and there is no newest one.
+    """The run directory given, or the newest (runs/latest).
+
+    Raises DataError when it does not exist, and UsageError when none was given and
+    there is no newest one.
     """
     if path is not None:
         if path.is_file():
@@ -48,28 +50,28 @@ def find_run(path: Path | None) -> Path:
 
 
 def new_run(out: Path | None, stage: str) -> Path:
-    """Where a stage writes: `out`, or the first free runs/<stage>-NNN. Raises
-    UsageError as `usable` does.
+    """Where a stage writes: `out`, or the first free runs/<stage>-NNN.
+
+    Raises UsageError as `usable` does.
     """
-    if out is not None:
-        return usable(out)
-    number = 1
-    while (RUNS / f"{stage}-{number:03d}").exists():
-        number += 1
-    return usable(RUNS / f"{stage}-{number:03d}")
+    if out is None:
+        folders = (RUNS / f"{stage}-{number:03d}" for number in count(1))
+        out = next(folder for folder in folders if not folder.exists())
+    return usable(out)
 
 
 def usable(out: Path) -> Path:
-    """`out`, when it is a directory or one can be made there. Raises UsageError naming
-    what is in its way.
+    """`out`, when it is a directory or one can be made there.
+
+    Raises UsageError naming what is in its way.
     """
     for place in (out, *out.parents):
         if place.is_dir():
             break
         if os.path.lexists(place):
-            what = "leads nowhere" if place.is_symlink() else "is a file"
+            fault = "leads nowhere" if place.is_symlink() else "is a file"
             raise UsageError(
-                f"{place} {what}, so that nothing can be written to {out}; write "
+                f"{place} {fault}, so that nothing can be written to {out}; write "
                 "elsewhere with -o DIR"
             )
     return out
@@ -78,37 +80,27 @@ def usable(out: Path) -> Path:
 def find_model(
     settings: Settings, run: Path | None, *, updated: bool = True
 ) -> str | None:
-    """The model of a command: settings (--model or the preset's), else RUN/checkpoint
-    (not when `updated` is False: the model that RUN was sampled from is meant), else
-    the one that RUN's manifest names (an adapter names its own base).
+    """The model of a command.
 
-    None for policies without a model; for an endpoint the served name, if one was
-    given. Raises UsageError saying how to make one, DataError for a manifest that names
-    none.
+    It is that of the settings (--model or the preset's), else RUN/checkpoint, else the
+    one that RUN's manifest names. Without `updated` the model that RUN was sampled from
+    is meant, and no checkpoint. None for policies without a model; for an endpoint the
+    served name, if one was given.
+
+    Raises UsageError saying how to make one, DataError for a manifest that names none.
     """
+    model = settings.policy.model
+    if settings.policy.kind == "openai":
+        return model
     if settings.policy.kind != "transformers":
-        return settings.policy.model if settings.policy.kind == "openai" else None
-    if settings.policy.model is not None:
-        return settings.policy.model
-    if run is not None:
+        return None
+    if model is None and run is not None:
         directory = RunDirectory(run)
         if updated and directory.checkpoint.is_dir():
             return str(directory.checkpoint)
-        stages = directory.load_manifest().stages
-        for stage in [stages[name] for name in ("rollout", *stages) if name in stages]:
-            policy = stage.settings.get("policy", {})
-            model = (
-                policy.get("adapter") or policy.get("model")
-                if isinstance(policy, dict)
-                else False
-            )
-            if isinstance(model, str):
-                return model
-            if model is not None:
-                raise DataError(
-                    f"{directory.manifest_path}: policy: names no model; name one "
-                    "with --model DIR|ID"
-                )
+        model = _recorded_model(directory)
+    if model is not None:
+        return model
     where = f" in {run}" if run else ""
     raise UsageError(
         f"no model{where}; name one with --model DIR|ID, or make one with: agentcli "
@@ -116,20 +108,45 @@ def find_model(
     )
 
 
+def _recorded_model(run: RunDirectory) -> str | None:
+    """The model that a manifest names; an adapter names its own base.
+
+    Raises DataError for an entry that names something else.
+    """
+    stages = run.load_manifest().stages
+    for name in ("rollout", *stages):
+        if name not in stages:
+            continue
+        policy = stages[name].settings.get("policy", {})
+        model: Any = False
+        if isinstance(policy, dict):
+            model = policy.get("adapter") or policy.get("model")
+        if isinstance(model, str):
+            return model
+        if model is not None:
+            raise DataError(
+                f"{run.manifest_path}: policy: names no model; name one with --model "
+                "DIR|ID"
+            )
+    return None
+
+
 def inherited(run: Path) -> dict[str, Any] | None:
-    """The settings recorded in a run's manifest, without what belongs to one command
-    only; None where there are none.
+    """The settings that later commands take from a run's manifest.
+
+    They come without what belongs to one command only. None where there are none.
     """
     stages = RunDirectory(run).load_manifest().stages
-    for name in SETTING_STAGES:
-        if name in stages:
-            settings = dict(stages[name].settings)
-            for section, names in NOT_INHERITED.items():
-                if isinstance(settings.get(section), dict):
-                    settings[section] = {
-                        key: value
-                        for key, value in settings[section].items()
-                        if key not in names
-                    }
-            return settings
+    for stage in SETTING_STAGES:
+        if stage in stages:
+            settings = stages[stage].settings
+            return {name: _inherited(name, settings[name]) for name in settings}
     return None
+
+
+def _inherited(section: str, values: Any) -> Any:
+    """A section without what is NOT_INHERITED."""
+    if not isinstance(values, dict):
+        return values
+    left_out = NOT_INHERITED.get(section, ())
+    return {name: value for name, value in values.items() if name not in left_out}

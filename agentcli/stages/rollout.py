@@ -1,5 +1,6 @@
-"""rollout: grow one tree per task of the panel and append it to trees.jsonl, in the
-panel's order; seconds.jsonl says how long each took.
+"""rollout: grows one tree per task of the panel.
+
+trees.jsonl holds the trees in the panel's order; seconds.jsonl says how long each took.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Invocation, Session, carry_out, rewriting
+from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
@@ -34,18 +35,19 @@ class RolloutPlan(WalkPlan):
     """A rollout that may begin."""
 
     def counts(self) -> dict[str, int]:
+        """The tasks, and the most leaves and steps that their trees can have."""
         tasks = len(self.panel.tasks)
-        most = {
-            f"{unit}_at_most": tasks * highest(unit, self.settings)
-            for unit in ("leaves", "steps")
+        return {
+            "tasks": tasks,
+            "leaves_at_most": tasks * highest("leaves", self.settings),
+            "steps_at_most": tasks * highest("steps", self.settings),
         }
-        return {"tasks": tasks, **most}
 
 
 def plan(
     settings: Settings, out: Path, *, model: str | None, world: World | None = None
 ) -> RolloutPlan:
-    """A rollout into `out`, of tasks of `world` where it is made already.
+    """A rollout into `out`; `world` is given where it is made already.
 
     Raises what `check_sampling` raises, and UsageError and DataError for a panel that
     cannot be walked.
@@ -69,15 +71,8 @@ def plan(
     )
 
 
-def rollout(
-    settings: Settings, out: Path, invocation: Invocation, *, model: str | None
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, out, model=model), perform, invocation)
-
-
 def perform(plan: RolloutPlan, session: Session) -> StageRecord:
-    """Write trees.jsonl and seconds.jsonl."""
+    """Writes trees.jsonl and seconds.jsonl."""
     return asyncio.run(grow_trees(plan, session))
 
 
@@ -87,15 +82,18 @@ async def grow_trees(
     workshop: Workshop | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """`perform`, for a loop that has an event loop and engines of its own.
+    """Does what `perform` does, in an event loop that runs already.
 
-    `warn` makes it a part of such a loop, which trains on what did not error; without
-    it, runs/latest names this run.
+    `warn` makes it a part of a training loop, which trains on what did not error.
+    Without it, runs/latest names this run.
     """
-    run = plan.run
-    title = f"rollout {plan.settings.rollout.method}"
     walked = await walk(
-        plan, session, TreeFile(run), title, ended=session.done, workshop=workshop
+        plan,
+        session,
+        TreeFile(plan.run),
+        title=f"rollout {plan.settings.rollout.method}",
+        ended=session.done,
+        workshop=workshop,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)
@@ -105,7 +103,7 @@ async def grow_trees(
 def conclude(
     session: Session, walked: PanelWalk, warn: Callable[[str], None] | None = None
 ) -> StageRecord:
-    """Count the trees, say what is wrong with them, and write the manifest entry."""
+    """Counts the trees, notes what is wrong with them, and ends the stage."""
     tally = tally_of(session.run.trees)
     for line in tally.warnings(session.settings, UNTRAINED if warn else RESUMABLE):
         session.progress.note(line)
@@ -123,20 +121,16 @@ def conclude(
 
 
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:
-    """The tasks to roll and the sampling seed: the whole panel, or the slice of one
-    iteration.
-    """
+    """The panel to roll, or one iteration's slice of it, and the sampling seed."""
     panel = panel_for(world, settings.environment)
+    seed = settings.seed
     iteration = settings.rollout.iteration
     if iteration is None:
-        return panel, settings.seed
-    tasks = iteration_tasks(
-        panel.tasks, settings.rollout.tasks_per_step, iteration, settings.seed
-    )
-    name = f"{panel.name}/iteration {iteration}"
-    return make_panel(name, panel.world, tasks), derive_seed(
-        settings.seed, "iteration", iteration
-    )
+        return panel, seed
+    per_step = settings.rollout.tasks_per_step
+    tasks = iteration_tasks(panel.tasks, per_step, iteration, seed)
+    part = make_panel(f"{panel.name}/iteration {iteration}", panel.world, tasks)
+    return part, derive_seed(seed, "iteration", iteration)
 
 
 class TreeFile:
@@ -147,23 +141,20 @@ class TreeFile:
         self._seconds = run.seconds
 
     def complete(self) -> dict[str, Kept]:
-        """Tasks whose tree has no errored leaf, and what the trees cost and came to."""
-        trees = (tree for tree in read_records(self.path, Tree) if is_complete(tree))
-        return {
-            tree.task.id: Kept(tree.ledger, share_of_success(tree)) for tree in trees
-        }
+        """Tasks whose tree has no errored leaf, with its ledger and success."""
+        kept = {}
+        for tree in read_records(self.path, Tree):
+            if is_complete(tree):
+                kept[tree.task.id] = Kept(tree.ledger, share_of_success(tree))
+        return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:
-        """Drop errored trees, a second tree of a task and a torn last line."""
-        written: set[str] = set()
+        """Drops errored trees, a second tree of a task and a torn last line."""
+        owed = set(tasks)
         with rewriting(self.path) as writer:
             for tree in read_records(self.path, Tree):
-                if (
-                    tree.task.id in tasks
-                    and tree.task.id not in written
-                    and is_complete(tree)
-                ):
-                    written.add(tree.task.id)
+                if tree.task.id in owed and is_complete(tree):
+                    owed.remove(tree.task.id)
                     writer.write(tree)
 
     @contextmanager
@@ -182,5 +173,5 @@ class TreeFile:
 
 
 def is_complete(tree: Tree) -> bool:
-    """No leaf of it errored: nothing is owed for this task."""
+    """Whether no leaf errored, so that nothing is owed for the task."""
     return all(step.outcome is not Outcome.ERRORED for step in tree.steps)

@@ -1,5 +1,6 @@
-"""What every stage that samples plans and opens: the world, the panel, the engines, the
-policy and the method's further models.
+"""What every stage that samples plans and opens.
+
+These are the world, the panel, the engines, the policy and the method's further models.
 """
 
 import time
@@ -7,8 +8,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
@@ -25,8 +24,14 @@ from agentcli.stages.further_models import (
     further_sources,
     names_of,
     open_further_models,
+    start_policy,
 )
-from agentcli.stages.plan import StagePlan, check_model, model_sources
+from agentcli.stages.plan import (
+    StagePlan,
+    check_model,
+    model_sources,
+    with_changes,
+)
 from agentcli.stages.threads import use_threads
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
@@ -38,8 +43,7 @@ class SamplingPlan(StagePlan):
 
     world: World
     model: str | None
-    """Model directory or hub id; None for a policy without one, and for a server's own.
-    """
+    """Model directory, hub id, or a server's name for it; None without one."""
     panel: Panel
     seed: int
     """Every tree's own seed derives from it."""
@@ -48,11 +52,10 @@ class SamplingPlan(StagePlan):
 def check_sampling(
     settings: Settings, model: str | None, world: World | None = None
 ) -> World:
-    """The world of these settings (`world`, where it is made already), after refusing
-    what would end the first tree.
+    """The world of these settings, after refusing what would end the first tree.
 
-    Raises UsageError for an unknown world, method, policy, budget or prompt style, and
-    what `check_model` raises.
+    `world` is given where it is made already. Raises UsageError for an unknown world,
+    method, policy, budget or prompt style, and what `check_model` raises.
     """
     check(settings)
     world = world or make_world(settings.environment)
@@ -66,12 +69,11 @@ def check_sampling(
 def check_policy(settings: Settings, kind: str, world: World) -> None:
     """Raises UsageError, with the nearest name, for an unknown kind of policy."""
     if kind not in policy_names():
-        policy = msgspec.structs.replace(settings.policy, kind=kind)
-        make_policy(msgspec.structs.replace(settings, policy=policy), world, None, None)
+        make_policy(with_changes(settings, policy={"kind": kind}), world, None, None)
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:
-    """Raises UsageError for a shard of a panel that is not walked once."""
+    """Raises UsageError for a shard: this stage does not walk the panel once."""
     if settings.environment.shard is not None:
         raise UsageError(
             f"environment.shard {settings.environment.shard}: {stage} has no shards, "
@@ -80,13 +82,11 @@ def refuse_shard(settings: Settings, stage: str) -> None:
 
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
-    """The directories of the models and the panel file, those that there are."""
-    panel = settings.environment.panel
-    return [
-        *model_sources(model),
-        *further_sources(settings),
-        *([Path(panel)] if panel is not None else []),
-    ]
+    """The directories of the models, and the panel file."""
+    sources = [*model_sources(model), *further_sources(settings)]
+    if settings.environment.panel is not None:
+        sources.append(Path(settings.environment.panel))
+    return sources
 
 
 def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
@@ -94,22 +94,11 @@ def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | No
     return {"model": model, **names_of(settings)}
 
 
-def start_policy(
-    settings: Settings, world: World, pool: EnginePool, model: str | None
-) -> Policy:
-    """Load the policy; one with a model computes on `threads` torch threads. The caller
-    closes it.
-    """
-    if model is not None:
-        use_threads(settings.threads)
-    return make_policy(settings, world, pool, model)
-
-
 @asynccontextmanager
 async def open_policy(
     settings: Settings, world: World, pool: EnginePool, model: str | None
 ) -> AsyncIterator[Policy]:
-    """Start the policy for the block only."""
+    """Opens the policy for the block only."""
     policy = start_policy(settings, world, pool, model)
     try:
         yield policy
@@ -133,9 +122,7 @@ class Workshop:
     async def further_models(
         self, settings: Settings, world: World
     ) -> dict[str, Policy]:
-        """The models of the loop's method, opened by its first rollout that owes
-        something.
-        """
+        """The models of the loop's method, opened when they are first asked for."""
         if self._models is None:
             opening = open_further_models(settings, world, self.pool)
             self._models = await self._closing.enter_async_context(opening)
@@ -145,7 +132,7 @@ class Workshop:
     async def policy(
         self, settings: Settings, world: World, model: str | None
     ) -> AsyncIterator[Policy]:
-        """The policy of one iteration. One that cannot be kept is closed at its end."""
+        """The policy of one iteration, closed at its end where it cannot be kept."""
         if self._policy is not None and model is not None:
             use_threads(settings.threads)
             self._policy.load(model)
@@ -161,8 +148,9 @@ class Workshop:
                 await policy.close()
 
     async def aclose(self) -> None:
-        """Close the policy that was kept, and the further models. The engines are the
-        caller's.
+        """Closes the policy that was kept, and the further models.
+
+        The engines are the caller's.
         """
         async with self._closing:
             if self._policy is not None:
@@ -170,13 +158,12 @@ class Workshop:
 
 
 class Stopwatch:
-    """Where a sampling stage's time went, in seconds since construction; made and read
-    in the event loop's thread.
+    """Where a sampling stage's time went, in seconds since construction.
 
-    `sampling` is wall time, `policy` time inside the models, `environment` time inside
-    the engines (these may overlap). `orchestration` is all the rest: wall time in
-    neither, or this thread's own CPU time (prompts, parsing, tokenising, messages,
-    records; for a policy without a model its thinking too) where that is more.
+    It is made and read in the event loop's thread. `sampling` is wall time, `policy`
+    time inside the models, `environment` time inside the engines; these may overlap.
+    `orchestration` is the rest: wall time in neither, or this thread's own CPU time
+    where that is more. A policy without a model thinks in this thread.
     """
 
     def __init__(self, pool: EnginePool, *policies: Policy) -> None:
@@ -189,14 +176,12 @@ class Stopwatch:
         return time.perf_counter(), time.thread_time(), answering, self._pool.seconds
 
     def seconds(self) -> dict[str, float]:
-        """sampling, policy, environment, orchestration."""
-        wall, thread, policy, environment = (
-            now - then for now, then in zip(self._now(), self._start, strict=True)
-        )
-        rest = max(thread, wall - policy - environment)
+        """The time so far: sampling, policy, environment, orchestration."""
+        spent = zip(self._now(), self._start, strict=True)
+        wall, thread, policy, environment = (now - then for now, then in spent)
         return {
             "sampling": wall,
             "policy": policy,
             "environment": environment,
-            "orchestration": rest,
+            "orchestration": max(thread, wall - policy - environment),
         }

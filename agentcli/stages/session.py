@@ -37,8 +37,10 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class Invocation:
-    """How a stage was asked for: the command line for the manifest, what to do with
-    output that exists, whom to tell.
+    """How a stage was asked for.
+
+    The command line goes into the manifest. The flags say what to do with output that
+    exists, and `progress` gets what a person should see.
     """
 
     command: list[str]
@@ -54,29 +56,29 @@ class Invocation:
 
 
 class Begun(msgspec.Struct):
-    """What a stage was started with: RUN/settings/<stage>.json."""
+    """The start of a stage: RUN/settings/<stage>.json."""
 
     settings: dict[str, Any]
-    """Those that a resume must not change."""
+    """The settings that a resume must not change."""
     inputs: dict[str, str]
     """sha256 by path."""
     resolved: dict[str, Any] = {}
-    """All of them; empty in older files."""
+    """All settings; empty in older files."""
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
-    """All settings that `stage` was begun with in `run`, the model in use among them;
-    None where they are not recorded.
+    """All settings that `stage` was begun with in `run`, with the model in use.
 
-    Raises DataError for a damaged file.
+    None where they are not recorded. Raises DataError for a damaged file.
     """
     path = _begun(run, stage)
-    return (read_json(path, Begun).resolved or None) if path.exists() else None
+    if not path.exists():
+        return None
+    return read_json(path, Begun).resolved or None
 
 
 class Session:
-    """One planned stage at work in its run directory: `with Session(plan, invocation)
-    as session`.
+    """One planned stage at work in its run directory, for a `with` statement.
 
     What libraries print meanwhile goes to stderr: stdout is for results. Several
     processes of one training (torchrun) each have a session; only the first of them
@@ -119,7 +121,7 @@ class Session:
             self._lock.release()
 
     def check(self) -> None:
-        """Refuse what must not be begun. Nobody else writes to the run from here on.
+        """Refuses what must not be begun. Nobody else writes to the run from here on.
 
         Raises UsageError when output exists and neither flag is given, when another
         command is writing there, or when a resumed stage was begun with other settings
@@ -130,8 +132,9 @@ class Session:
         self._compare()
 
     def preview(self) -> None:
-        """Refuse what `check` refuses, without a lock of its own; say where a stage
-        stands that is to be resumed.
+        """Refuses what `check` refuses, without a lock of its own.
+
+        Notes where a stage stands that is to be resumed.
         """
         refuse_held(self.run.path)
         self._compare()
@@ -145,20 +148,20 @@ class Session:
 
     @property
     def done(self) -> StageRecord | None:
-        """The manifest entry of this very stage when it is resumed after it had ended:
-        nothing may be owed.
-        """
-        return self.run.finished(self.plan.stage) if self.invocation.resume else None
+        """The manifest entry of this stage, when it is resumed after it had ended."""
+        if not self.invocation.resume:
+            return None
+        return self.run.finished(self.plan.stage)
 
     def nothing_owed(self, record: ResultT) -> ResultT:
-        """Say so, and hand back what was recorded."""
+        """Notes that nothing is owed, and returns what was recorded."""
         self.progress.note(
             f"{self.run.path}: {self.plan.stage} is complete, nothing is owed"
         )
         return record
 
     def start(self) -> None:
-        """Begin to write; once is enough.
+        """Begins to write; once is enough.
 
         The stage no longer counts as done, what is replaced is deleted, and the
         settings are kept for --resume.
@@ -171,31 +174,25 @@ class Session:
         self._writing = True
         self._check_trackers()
         self._hold()
-        appeared = [
-            path
-            for path in self.plan.outputs
-            if path.exists() and path not in self._existing
-        ]
-        if appeared:
-            raise UsageError(
-                f"{appeared[0]} has just been written by another command; write "
-                "elsewhere with -o DIR"
-            )
+        for path in self.plan.outputs:
+            if path.exists() and path not in self._existing:
+                raise UsageError(
+                    f"{path} has just been written by another command; write "
+                    "elsewhere with -o DIR"
+                )
         self.run.forget_stage(self.plan.stage)
         if self.invocation.overwrite:
             for path in self._existing:
                 _delete(path)
+        settings = plain(self.settings)
         write_json(
-            self._begun,
-            Begun(self.plan.determining, self.plan.hashes, plain(self.settings)),
+            self._begun, Begun(self.plan.determining, self.plan.hashes, settings)
         )
         self._log.open()
 
     @contextmanager
     def appending(self, path: Path) -> Iterator[Callable[[msgspec.Struct], None]]:
-        """A function that appends records to `path`; the stage starts with the first of
-        them.
-        """
+        """A function that appends records to `path`; the first one starts the stage."""
         with ExitStack() as stack:
             writer: RecordWriter | None = None
 
@@ -209,13 +206,12 @@ class Session:
             yield write
 
     def finish(self, *, latest: bool = False, **fields: Any) -> StageRecord:
-        """Write the manifest entry, with which the stage counts as done. `latest`:
-        runs/latest names this run from now on.
+        """Writes the manifest entry, with which the stage counts as done.
+
+        With `latest`, runs/latest names this run from now on.
         """
-        seconds = {
-            "wall": time.perf_counter() - self._clock,
-            **fields.pop("seconds", {}),
-        }
+        wall = time.perf_counter() - self._clock
+        seconds = {"wall": wall, **fields.pop("seconds", {})}
         record = StageRecord(
             command=self.invocation.command,
             settings=plain(self.settings),
@@ -240,22 +236,15 @@ class Session:
             self._lock = RunLock(self.run.path, self._command, self._started)
 
     def _compare(self) -> None:
-        """Refuse output that exists unasked, and to go on otherwise than as begun."""
+        """Refuses output that exists unasked, and a resume under other conditions."""
         self._existing = [path for path in self.plan.outputs if os.path.lexists(path)]
-        if (
-            self._existing
-            and not self.invocation.resume
-            and not self.invocation.overwrite
-        ):
-            go_on = (
-                "go on with --resume where it was interrupted, or "
-                if self.plan.resumable
-                else ""
-            )
-            raise UsageError(
-                f"{self._existing[0]} exists; {go_on}replace it with --overwrite"
-            )
-        if self.invocation.resume and self._begun.exists():
+        resume = self.invocation.resume
+        if self._existing and not resume and not self.invocation.overwrite:
+            remedy = "replace it with --overwrite"
+            if self.plan.resumable:
+                remedy = f"go on with --resume where it was interrupted, or {remedy}"
+            raise UsageError(f"{self._existing[0]} exists; {remedy}")
+        if resume and self._begun.exists():
             difference = self._difference(read_json(self._begun, Begun))
             if difference:
                 raise UsageError(
@@ -271,8 +260,9 @@ class Session:
             self._check_trackers()
 
     def _difference(self, begun: Begun) -> str | None:
-        """What differs from how the stage was begun. Inputs may lie elsewhere now, but
-        must be the same in the same order.
+        """The difference to how the stage was begun, if there is one.
+
+        Inputs may lie elsewhere now, but must be the same in the same order.
         """
         difference = first_difference(begun.settings, self.plan.determining)
         if difference:
@@ -288,24 +278,22 @@ class Session:
         return "was not begun; it would begin"
 
     def _check_trackers(self) -> None:
-        """Refuse trackers that could not start, where the stage has a tracking folder
-        among its outputs.
-        """
+        """Refuses trackers that could not start, where the stage has any."""
         tracking = self.settings.tracking
         if tracking.to and self.run.tracking in self.plan.outputs:
             from agentcli.training.loop.trackers import check_trackers
 
-            check_trackers(
-                tracking,
-                self.run.path if self.invocation.overwrite else self.run.tracking,
-            )
+            overwrite = self.invocation.overwrite
+            folder = self.run.path if overwrite else self.run.tracking
+            check_trackers(tracking, folder)
 
 
 def carry_out(
     plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocation: Invocation
 ) -> ResultT:
-    """Perform a plan in a session of its own. Raises what Session.check and `perform`
-    raise.
+    """Performs a plan in a session of its own.
+
+    Raises what Session.check and `perform` raise.
     """
     with Session(plan, invocation) as session:
         session.check()
@@ -314,8 +302,9 @@ def carry_out(
 
 @contextmanager
 def rewriting(path: Path) -> Iterator[RecordWriter]:
-    """A writer whose records replace those of `path` at the end; when the block raises,
-    all stays as it was.
+    """A writer whose records replace those of `path` at the end of the block.
+
+    When the block raises, all stays as it was.
     """
     part = path.with_name(path.name + ".part")
     made = not path.parent.exists()
@@ -330,7 +319,7 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
 
 
 def _delete(path: Path) -> None:
-    """Remove a file, a link or a folder."""
+    """Removes a file, a link or a folder."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -342,7 +331,7 @@ def _begun(run: Path, stage: str) -> Path:
 
 
 def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
-    """How inputs (sha256 by path) are not the old ones in the old order."""
+    """The first way in which inputs (sha256 by path) are not the old ones in order."""
     then = list(old.values())
     now = list(new.values())
     for path, sha256 in new.items():
@@ -355,15 +344,19 @@ def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
 
 
 def first_difference(old: Any, new: Any, path: str = "") -> str | None:
-    """The first value of nested settings that is another; one that only one side has at
-    all comes last.
+    """The first value of nested settings that is another.
+
+    A value that only one side has comes last.
     """
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in (*sorted(old.keys() & new.keys()), *sorted(old.keys() ^ new.keys())):
-            difference = first_difference(
-                old.get(key), new.get(key), f"{path}.{key}" if path else key
-            )
-            if difference:
-                return difference
+    if old == new:
         return None
-    return None if old == new else f"{path} was {old!r}, now {new!r}"
+    if not (isinstance(old, dict) and isinstance(new, dict)):
+        return f"{path} was {old!r}, now {new!r}"
+    shared = sorted(old.keys() & new.keys())
+    lonely = sorted(old.keys() ^ new.keys())
+    for key in (*shared, *lonely):
+        place = f"{path}.{key}" if path else key
+        difference = first_difference(old.get(key), new.get(key), place)
+        if difference:
+            return difference
+    return None

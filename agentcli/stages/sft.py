@@ -4,19 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
-from agentcli.errors import DataError, UsageError
-from agentcli.records.files import read_records
+from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import StageRecord, Tree
-from agentcli.stages.plan import StagePlan, check_model, count_trees, model_sources
+from agentcli.records.types import StageRecord
+from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
-from agentcli.stages.session import Invocation, Session, carry_out
+from agentcli.stages.session import Session
+from agentcli.stages.trees import checked_trees, count_trees
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,21 +24,24 @@ class SftPlan(StagePlan):
     trees: list[Path]
     model: str
     entities: list[str]
-    """Words of the world that a tiny model's vocabulary must hold; empty for other
-    models.
-    """
+    """Words of the world for a tiny model's vocabulary; empty for other models."""
 
     def counts(self) -> dict[str, int]:
+        """The demonstrations of all runs."""
         return {"demonstrations": sum(map(count_trees, self.trees))}
 
 
 def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
-    """Fine-tune `sft.model` on the trees of all `runs` together. Raises what `sources`
-    and `check_model` raise.
+    """A fine-tuning of `sft.model` on the trees of all `runs` together.
+
+    Raises what `sources` and `check_model` raise.
     """
     directory = RunDirectory(out)
     trees, model = sources(settings, runs, directory)
     check_model(model)
+    entities = []
+    if model == "tiny":
+        entities = entities_of(make_world(settings.environment))
     return SftPlan(
         stage="sft",
         run=directory,
@@ -51,40 +52,27 @@ def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
         outputs=directory.trained,
         trees=trees,
         model=model,
-        entities=entities_of(make_world(settings.environment))
-        if model == "tiny"
-        else [],
+        entities=entities,
     )
 
 
 def entities_of(world: World) -> list[str]:
-    """The names that a tiny tokenizer holds as whole tokens. A world without a tutor
-    names none: the trees' own words do.
-    """
+    """The names that a tiny tokenizer holds as whole tokens."""
+    # A world without a tutor names none: the words of the trees must do.
     return world.vocabulary() if isinstance(world, Tutor) else []
 
 
-def sft(
-    settings: Settings, runs: Sequence[Path], out: Path, invocation: Invocation
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, runs, out), perform, invocation)
-
-
 def perform(plan: SftPlan, session: Session) -> StageRecord:
-    """Write checkpoint/ and metrics.jsonl. Raises DataError for trees that are damaged
-    or none.
+    """Writes checkpoint/ and metrics.jsonl.
+
+    Raises DataError for damaged trees, and for a file that holds none.
     """
     run = plan.run
     settings = plan.settings
     if session.done and run.checkpoint.exists():
         return session.nothing_owed(session.done)
     for path in plan.trees:
-        if next(read_records(path, Tree), None) is None:
-            raise DataError(
-                f"{path}: holds no trees; write some with: agentcli demos --resume -o "
-                f"{path.parent}"
-            )
+        next(checked_trees(path, "demos"))
 
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
@@ -106,8 +94,8 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         run_name=settings.tracking.name or run.path.resolve().name,
     )
     statistics = run_sft(job, plan.trees, plan.entities)
-    inherited = msgspec.structs.replace(settings.policy, model=str(run.checkpoint))
-    session.settings = msgspec.structs.replace(settings, policy=inherited)
+    # Later stages inherit the model that was made.
+    session.settings = with_changes(settings, policy={"model": str(run.checkpoint)})
     record = session.finish(latest=True, statistics=statistics)
     run.forget_snapshot()
     return record

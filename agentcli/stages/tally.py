@@ -26,26 +26,30 @@ class Tally:
     """Counts and ledger over trees.
 
     `responses` are the steps that nothing broke; one in several copies of the
-    environment is one. `malformed_responses` and `inadmissible_responses` are those of
-    that Validity. `cut_responses` ended at policy.max_tokens, readable or not.
-    `overlong` trajectories failed because a prompt was longer than
-    policy.max_prompt_tokens (rollout.overlong).
+    environment is one. `malformed_responses` and `inadmissible_responses` have that
+    Validity. `cut_responses` ended at policy.max_tokens, readable or not. `overlong`
+    trajectories failed because a prompt was longer than policy.max_prompt_tokens
+    (rollout.overlong).
     """
 
     def __init__(self) -> None:
         names = (
+            "trees",
+            "leaves",
+            *map(str, Outcome),
             "responses",
             "malformed_responses",
             "cut_responses",
             "inadmissible_responses",
             "overlong",
         )
-        self.counts = dict.fromkeys(("trees", "leaves", *map(str, Outcome), *names), 0)
+        self.counts = dict.fromkeys(names, 0)
         self.ledger = Ledger()
         self.temperatures: dict[str, float] = {}
-        """For a policy that is a model: `temperature` T of its responses, which are
-        drawn from softmax(logits / T), and `logprob_temperature` of the distribution
-        that their log-probabilities are of, where it gives any.
+        """The temperatures of a policy that is a model.
+
+        Its responses are drawn from softmax(logits / `temperature`). Log-probabilities,
+        where it gives any, are of the distribution at `logprob_temperature`.
         """
         self._errored_trees = 0
         self._error = ""
@@ -54,17 +58,15 @@ class Tally:
         self._at_start = Siblings()
         self._of_forks = Siblings()
         self._first_malformed: dict[bool, str] = {}
-        """By whether the response was cut."""
+        """The first malformed response, by whether it was cut."""
 
     def add(self, tree: Tree) -> None:
-        """Count one tree."""
+        """Counts one tree."""
         self.counts["trees"] += 1
-        errors = [
-            step.error or "" for step in tree.steps if step.outcome is Outcome.ERRORED
-        ]
-        if errors:
+        errored = [step for step in tree.steps if step.outcome is Outcome.ERRORED]
+        if errored:
             self._errored_trees += 1
-            self._error = self._error or errors[0]
+            self._error = self._error or errored[0].error or ""
         for step in tree.steps:
             if step.outcome is not None:
                 self.counts["leaves"] += 1
@@ -82,9 +84,9 @@ class Tally:
         """Two figures for the manifest.
 
         explore: share of the responses that reason in <explore>, the paper's trigger.
-        siblings: steps that share the state they leave, and the share of different
-        actions among them: of all, of those at the initial state, of those at forks;
-        None where there is none.
+        siblings: number of steps that share the state they leave, and the share of
+        different actions among them: of all, at the initial state, and at forks. None
+        where there is none.
         """
         siblings = Siblings(self.ledger.siblings, self.ledger.distinct_siblings)
         return {
@@ -114,52 +116,53 @@ class Tally:
             self._first_malformed.setdefault(cut, step.response)
 
     def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
-        """One line each about responses, where more than half are malformed, prompts
-        that were too long, and errors.
+        """One line each on malformed responses, too long prompts, and errors.
 
-        `errored` is what to say of trees with errored leaves (RESUMABLE, UNTRAINED,
-        NOT_KEPT).
+        Malformed responses are worth a line where they are more than half. `errored` is
+        what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT).
         """
         malformed = self.counts["malformed_responses"]
         responses = self.counts["responses"]
         if 2 * malformed > responses:
-            share = (
-                f"{malformed} of {responses} responses ({malformed / responses:.0%}) "
-                "held no readable action"
+            share = malformed / responses
+            yield (
+                f"warning: {malformed} of {responses} responses ({share:.0%}) held no "
+                f"readable action{self._cause(settings)}"
             )
-            yield f"warning: {share}{self._cause(settings)}"
         overlong = self.counts["overlong"]
-        leaves = self.counts["leaves"]
         if overlong:
             limit = settings.policy.max_prompt_tokens
             yield (
-                f"warning: {overlong} of {leaves} trajectories failed because a "
-                f"prompt was longer than policy.max_prompt_tokens={limit} "
+                f"warning: {overlong} of {self.counts['leaves']} trajectories failed "
+                f"because a prompt was longer than policy.max_prompt_tokens={limit} "
                 "(rollout.overlong): raise it, or shorten prompts with --history"
             )
         if self._errored_trees:
-            of = f"{self._errored_trees} of {self.counts['trees']}"
-            yield f"warning: {of} {errored}; the first: {_line(self._error)}"
+            trees = self.counts["trees"]
+            yield (
+                f"warning: {self._errored_trees} of {trees} {errored}; the first: "
+                f"{_line(self._error)}"
+            )
 
     def _cause(self, settings: Settings) -> str:
-        """Why responses could not be read: most were cut, or the model does not know
-        the form.
+        """The likely reason why responses could not be read, and what to do.
+
+        Either most were cut, or the model does not know the form.
         """
         cut = self._malformed_and_cut
-        limit = settings.policy.max_tokens
         mostly_cut = 2 * cut > self.counts["malformed_responses"]
         text = _line(self._first_malformed[mostly_cut])
         excerpt = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}..."
-        first = f"; the first: {excerpt}"
         if mostly_cut:
-            more = (
-                f"begin again with --overwrite --set policy.max_tokens={4 * limit}, "
-                "or more"
+            limit = settings.policy.max_tokens
+            return (
+                f", {cut} of them cut at policy.max_tokens={limit}: begin again with "
+                f"--overwrite --set policy.max_tokens={4 * limit}, or more; the first: "
+                f"{excerpt}"
             )
-            return f", {cut} of them cut at policy.max_tokens={limit}: {more}{first}"
         return (
-            ": does the model know the form that "
-            f"prompt.style={settings.prompt.style} asks for?{first}"
+            f": does the model know the form that prompt.style={settings.prompt.style} "
+            f"asks for?; the first: {excerpt}"
         )
 
 
@@ -174,10 +177,9 @@ def tally_of(trees: Path) -> Tally:
 def share_of_success(tree: Tree) -> float:
     """Successful leaves over leaves."""
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-    return sum(outcome is Outcome.SUCCESS for outcome in outcomes) / max(
-        1, len(outcomes)
-    )
+    return outcomes.count(Outcome.SUCCESS) / max(1, len(outcomes))
 
 
 def _line(text: str) -> str:
+    """A text on one line, without control characters."""
     return shown(" ".join(text.split()))

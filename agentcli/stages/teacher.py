@@ -1,5 +1,4 @@
-"""A policy as teacher: it writes the reasoning that the steps of a given tree lack (000
-App. B.4).
+"""A policy as teacher: it writes the reasoning that given steps lack (000 App. B.4).
 
 Steps are annotated independently of one another, from what the agent knew. A step for
 which no usable answer comes is masked.
@@ -33,15 +32,15 @@ class Teacher:
         self._policy = policy
         self._settings = settings
         self._agent = make_dialect(settings.prompt, world)
-        """What the annotated steps are written in."""
+        """The dialect that the annotated steps are written in."""
         self._full = Full(settings.prompt, world)
-        """What the teacher is asked in, whatever the steps are written in."""
+        """The dialect that the teacher is asked in."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
-        """All its steps, with seeds that derive from `key`; the teacher's tokens are
-        added to the tree's ledger.
+        """Annotates all steps of a tree, with seeds that derive from `key`.
 
-        Raises PolicyError when the teacher could not be asked.
+        The teacher's tokens are added to the tree's ledger. Raises PolicyError when the
+        teacher could not be asked.
         """
         ledger = Ledger()
         jobs = (self._step(tree, step, key, ledger) for step in tree.steps)
@@ -67,11 +66,14 @@ class Teacher:
             answer = dialect.read(reply.text, moment)
             problem = answer.problem
             if answer.tag is not None and answer.reasoning is not None:
-                written = Answer(
-                    answer.tag, " ".join(answer.reasoning.split()), {1: action}
-                )
-                return _with_response(
-                    step, prompt, self._agent.write(written), answer.tag
+                reasoning = " ".join(answer.reasoning.split())
+                response = self._agent.write(Answer(answer.tag, reasoning, {1: action}))
+                return msgspec.structs.replace(
+                    without_tokens(step),
+                    prompt=prompt,
+                    response=response,
+                    tag=answer.tag,
+                    mask=None,
                 )
         return msgspec.structs.replace(step, prompt=prompt, mask=NOT_ANNOTATED)
 
@@ -89,29 +91,30 @@ class Teacher:
         )
 
 
-def _with_response(step: Step, prompt: str, response: str, tag: str) -> Step:
-    step = msgspec.structs.replace(
-        step, token_ids=[], logprobs=[], temperature=1.0, logprob_temperature=1.0
-    )
+def without_tokens(step: Step) -> Step:
+    """A step without the tokens that were sampled for its former response."""
     return msgspec.structs.replace(
-        step, prompt=prompt, response=response, tag=tag, mask=None, stop=StopReason.NONE
+        step,
+        token_ids=[],
+        logprobs=[],
+        temperature=1.0,
+        logprob_temperature=1.0,
+        stop=StopReason.NONE,
     )
 
 
 def imitable(step: Step) -> bool:
-    """Whether a step is annotated: what `sft` would learn from, and what no teacher has
-    managed before.
-    """
-    sound = (
+    """Whether `sft` would learn from a step, or would if a teacher had managed it."""
+    return (
         step.validity is Validity.VALID
         and step.action is not None
         and step.outcome is not Outcome.ERRORED
+        and step.mask in (None, NOT_ANNOTATED)
     )
-    return sound and step.mask in (None, NOT_ANNOTATED)
 
 
 def _context(tree: Tree, step: Step) -> Context:
-    """What the agent knew before `step`."""
+    """The agent's knowledge before `step`."""
     way = path(tree, step)
     return Context(
         task=tree.task,

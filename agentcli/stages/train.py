@@ -1,15 +1,12 @@
-"""train: trees and credit in, an updated checkpoint out. Which method gave the credit
-matters only where train.aggregate is not set: then the loss is averaged as that
-method's paper says. The trainer is told how, and knows no method.
+"""train: trees and credit in, an updated checkpoint out.
 
-What is learned from them is train.objective's business (training/objectives.py). One
-that reads no credit gets none.
+train.objective says what is learned from them (training/objectives.py); one that reads
+no credit gets none. Which method gave the credit matters only where train.aggregate is
+not set: then the loss is averaged as that method's paper says.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-
-import msgspec
 
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
@@ -20,19 +17,18 @@ from agentcli.records.types import Credit, StageRecord
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
-    count_trees,
     model_sources,
+    with_changes,
     with_model,
 )
 from agentcli.stages.progress import updates_bar
-from agentcli.stages.session import Invocation, Session, carry_out
+from agentcli.stages.session import Session
+from agentcli.stages.trees import count_trees
 from agentcli.training.objectives import make_objective, options_of
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
-    """Raises UsageError for policy.adapter, which training would leave out: an adapter
-    is trained as the model itself.
-    """
+    """Raises UsageError for policy.adapter: an adapter is trained as a model."""
     if settings.policy.adapter is not None:
         raise UsageError(
             f"policy.adapter {settings.policy.adapter}: training goes on from a "
@@ -41,13 +37,10 @@ def refuse_adapter_beside_model(settings: Settings) -> None:
 
 
 def refuse_greedy(settings: Settings) -> None:
-    """Raises UsageError for a loop that samples greedily and takes ratios: its trainer
-    would refuse every step.
-    """
-    if (
-        settings.policy.temperature == 0
-        and make_objective(settings.train.objective).takes_ratios
-    ):
+    """Raises UsageError for a loop that samples greedily and takes ratios."""
+    objective = make_objective(settings.train.objective)
+    # Its trainer would refuse every step.
+    if settings.policy.temperature == 0 and objective.takes_ratios:
         raise UsageError(
             "policy.temperature: 0: a greedy response has no behaviour policy to "
             "take a ratio to; use --temperature above 0"
@@ -55,18 +48,19 @@ def refuse_greedy(settings: Settings) -> None:
 
 
 def with_aggregate(settings: Settings, method: str | None) -> Settings:
-    """Settings with the train.aggregate of the credit's `method` where none is set;
-    None: an objective that reads no credit.
+    """Settings with the train.aggregate of the credit's `method` where none is set.
+
+    `method` is None for an objective that reads no credit.
     """
     if method is None or settings.train.aggregate is not None:
         return settings
-    chosen = msgspec.structs.replace(settings.train, aggregate=known(method).aggregate)
-    return msgspec.structs.replace(settings, train=chosen)
+    return with_changes(settings, train={"aggregate": known(method).aggregate})
 
 
 def method_of(credit: Path) -> str:
-    """The method that a credit file names. Raises DataError for a file that is empty or
-    damaged.
+    """The method that a credit file names.
+
+    Raises DataError for a file that is empty or damaged.
     """
     for _, given in read_numbered(credit, Credit):
         return given.method
@@ -86,12 +80,14 @@ class TrainPlan(StagePlan):
     carry: bool
     """Whether it is there and gone on with."""
     used: Settings
-    """The settings with train.aggregate resolved; `settings` stay as asked for, since
-    later credit may be of another method.
+    """The settings with train.aggregate resolved.
+
+    `settings` stay as asked for, since later credit may be of another method.
     """
     tracking_dir: Path
 
     def counts(self) -> dict[str, int]:
+        """The trees to learn from."""
         return {"trees": count_trees(self.trees)}
 
 
@@ -103,13 +99,11 @@ def plan(
     model: str,
     tracking_dir: Path | None = None,
 ) -> TrainPlan:
-    """Update `model` on the trees and credit of `run`, into `out` (default: the same
-    run directory).
+    """An update of `model` on the trees and credit of `run`.
 
-    The optimiser state beside the starting checkpoint is carried on when
-    `train.carry_optimizer` and there is one.
-
-    Raises UsageError when the output would replace the starting model, DataError
+    It is written into `out`, by default into `run` itself. The optimiser state beside
+    the starting checkpoint is carried on when there is one and `train.carry_optimizer`
+    is set. Raises UsageError when the output would replace the starting model, DataError
     without trees or credit.
     """
     source = RunDirectory(run)
@@ -117,9 +111,11 @@ def plan(
     trees = source.existing_trees()
     objective = make_objective(settings.train.objective)
     options_of(settings.train)
+    sources = [trees]
     credit = None
     if objective.reads_credit:
         credit = source.existing_credit(settings.train.credit)
+        sources.append(credit)
     if target.checkpoint.resolve() == Path(model).resolve():
         raise UsageError(
             f"{target.checkpoint} is the model that training starts from; write "
@@ -127,9 +123,12 @@ def plan(
         )
     refuse_adapter_beside_model(settings)
     check_model(model)
+    sources += model_sources(model)
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
     carry = settings.train.carry_optimizer and carried.is_file()
+    if carry:
+        sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)
     return TrainPlan(
         stage="train",
@@ -138,12 +137,7 @@ def plan(
         sections=("train", "threads"),
         conditions={"model": model, "aggregate": used.train.aggregate},
         inputs={"trees": trees, "credit": credit, "model": model},
-        sources=[
-            trees,
-            *([credit] if credit else []),
-            *model_sources(model),
-            *([carried] if carry else []),
-        ],
+        sources=sources,
         outputs=target.trained,
         trees=trees,
         credit=credit,
@@ -155,20 +149,8 @@ def plan(
     )
 
 
-def train(
-    settings: Settings,
-    run: Path,
-    out: Path | None,
-    invocation: Invocation,
-    *,
-    model: str,
-) -> StageRecord:
-    """Plan and perform."""
-    return carry_out(plan(settings, run, out, model=model), perform, invocation)
-
-
 def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
-    """Write checkpoint/, optimizer.safetensors and metrics.jsonl.
+    """Writes checkpoint/, optimizer.safetensors and metrics.jsonl.
 
     The statistics say whether the optimiser state was carried on, and which
     train.aggregate was used.

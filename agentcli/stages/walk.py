@@ -1,11 +1,10 @@
-"""A panel walked once into one file of records, in the panel's order: what rollout and
-the evaluations share.
+"""A walk over a panel: one file of records in the panel's order.
 
-A killed walk resumes: tasks whose records are complete and free of errored leaves are
-kept, the rest is owed. When it ends the file is in panel order again, so an interrupted
-and an undisturbed walk leave the same bytes. With a budget it ends when the trees have
-cost that (exploration/budget.py); the manifest then names the part of the panel that
-was walked.
+Rollouts and evaluations are walks. A killed walk resumes: tasks whose records are
+complete and free of errored leaves are kept, the rest is owed. When it ends the file is
+in panel order again, so an interrupted and an undisturbed walk leave the same bytes.
+With a budget it ends when the trees have cost that (exploration/budget.py); the
+manifest then names the part of the panel that was walked.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -20,6 +19,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
 from agentcli.records.settings import Settings
+from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Ledger, Panel, StageRecord
 from agentcli.stages.harvest import (
     Seedling,
@@ -30,28 +30,11 @@ from agentcli.stages.harvest import (
     local_grower,
 )
 from agentcli.stages.ordered import write_in_order
-from agentcli.stages.panels import Shard, make_panel, parse_shard, shard_of
+from agentcli.stages.panels import make_panel, parse_shard, shard_of
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Workshop
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
-
-
-class WholePanel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a shard's manifest says of the panel that it is a part of."""
-
-    name: str
-    tasks: int
-    sha256: str
-
-
-class ShardExtent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which shard of which panel a run is, in its manifest: statistics.shard, which
-    `merge` reads.
-    """
-
-    shard: Shard
-    panel: WholePanel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +46,7 @@ class WalkPlan(SamplingPlan):
 
     @property
     def extent(self) -> dict[str, Any]:
-        """For the manifest: which shard of which panel this is; empty without shards."""
+        """The ShardExtent for the manifest; empty without shards."""
         shard = parse_shard(self.settings.environment.shard)
         if shard is None:
             return {}
@@ -74,10 +57,10 @@ class WalkPlan(SamplingPlan):
 def part_to_walk(settings: Settings, whole: Panel) -> Panel:
     """The panel, or the shard of it that the settings name.
 
-    Raises UsageError for a shard that is none or holds no task, and beside a budget:
-    that counts what the trees of the whole panel cost, in order.
+    Raises UsageError for a shard that is none or holds no task, and beside a budget.
     """
     shard = parse_shard(settings.environment.shard)
+    # A budget counts what the trees of the whole panel cost, in order.
     if shard is not None and settings.rollout.budget is not None:
         raise UsageError(
             f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts "
@@ -103,8 +86,9 @@ class Records(Protocol):
         """The tasks for which nothing is owed. Raises DataError for a damaged file."""
 
     def keep_only(self, tasks: Collection[str]) -> None:
-        """Drop the records of other tasks, and a torn last line. Raises DataError for
-        records that cannot be continued.
+        """Drops the records of other tasks, and a torn last line.
+
+        Raises DataError for records that cannot be continued.
         """
 
     def appending(
@@ -120,11 +104,9 @@ class PanelWalk:
     panel: Panel
     """The part of the panel that was walked: all of it without a budget."""
     extent: dict[str, Any]
-    """For the manifest: what was spent of the budget, or which shard it is; empty
-    without either.
-    """
+    """The budget spent, or the shard, for the manifest; empty without either."""
     sampled: Tally
-    """Over the trees grown now, not those kept."""
+    """The trees grown now, without those kept."""
     seconds: Mapping[str, float]
 
 
@@ -137,31 +119,30 @@ async def walk(
     ended: StageRecord | None,
     workshop: Workshop | None = None,
 ) -> PanelWalk | StageRecord:
-    """Grow the trees that are owed; where none are and the stage has `ended`, its entry
-    is handed back.
+    """Grows the trees that are owed.
 
-    Engines and policy are those of `workshop`, or are started here once something is
-    owed.
-
-    Raises DataError for records of another panel.
+    Where none are and the stage has `ended`, its entry is returned. Engines and policy
+    are those of `workshop`, or are started here once something is owed. Raises
+    DataError for records of another panel.
     """
     tasks = plan.panel.tasks
     settings = plan.settings
-    kept = records.complete() if session.resumed and records.path.exists() else {}
+    continued = session.resumed and records.path.exists()
+    kept = records.complete() if continued else {}
     refuse_other_tasks(records.path, kept, plan.panel)
+    budget = parse_budget(settings.rollout.budget)
     ledgers = {task: held.ledger for task, held in kept.items()}
-    allowance = Allowance(
-        parse_budget(settings.rollout.budget), tasks, settings, ledgers
-    )
+    allowance = Allowance(budget, tasks, settings, ledgers)
     owed = [task for task in allowance.paid(tasks) if task.id not in kept]
     if ended is not None and not owed:
         return ended
-    if session.resumed and records.path.exists():
+    if continued:
         records.keep_only(kept)
     sampled = Tally()
     seconds: dict[str, float] = {}
     standing = Standing(title, len(tasks), len(kept), mean_success(kept.values()))
-    if not owed:  # a bar that is full tells how the stage stands
+    if not owed:
+        # A full bar shows how the stage stands.
         session.progress.start(*standing)
         session.progress.stop()
     else:
@@ -189,9 +170,7 @@ async def walk(
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
-    """Raises DataError for the first task among `kept`, found in `path`, that is none
-    of the panel's.
-    """
+    """Raises DataError for the first task kept in `path` that is not the panel's."""
     known = {task.id for task in panel.tasks}
     other = next((task for task in kept if task not in known), None)
     if other is not None:
@@ -202,7 +181,7 @@ def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
 
 
 def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel:
-    """The panel, cut where the budget ended. Notes when the budget outlasts it."""
+    """The panel, cut where the budget ended; notes a budget that outlasts it."""
     tasks = allowance.paid(panel.tasks)
     remainder = allowance.remainder(tasks)
     if remainder:
@@ -214,4 +193,6 @@ def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel
 
 def mean_success(kept: Collection[Kept]) -> float | None:
     """Mean share of success; None without a task."""
-    return sum(task.success for task in kept) / len(kept) if kept else None
+    if not kept:
+        return None
+    return sum(task.success for task in kept) / len(kept)

@@ -4,6 +4,7 @@ A key that stands twice is refused, and 1e-6 is a number (YAML 1.2). Every fault
 line with file and line number.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from agentcli.errors import UsageError
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file, {} for an empty one. Raises UsageError with file and
-    line.
+    """The mapping in a YAML file; {} for an empty one.
+
+    Raises UsageError with file and line.
     """
     try:
         value = _parse(path.read_text(encoding="utf-8"))
@@ -39,55 +41,48 @@ def parse_value(place: str, text: str) -> Any:
         raise UsageError(f"{place}: the value is not YAML{_problem(error)}") from error
 
 
+STUMBLES = (TypeError, ValueError, LookupError, AttributeError, RecursionError)
+"""Errors of the library's constructors.
+
+Impossible dates, keys that are lists and nesting without end cause them.
+"""
+
+
 class _Loader(yaml.SafeLoader):
     """The safe loader, mended."""
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Any, Any]:
+        """A mapping in which no key stands twice."""
         keys: set[Any] = set()
         for key_node, _ in node.value:
-            key = key_node.value
-            if key in keys:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"key {key!r} is there twice", key_node.start_mark
-                )
-            keys.add(key)
+            if key_node.value in keys:
+                fault = f"key {key_node.value!r} is there twice"
+                mark = key_node.start_mark
+                raise yaml.constructor.ConstructorError(None, None, fault, mark)
+            keys.add(key_node.value)
         return super().construct_mapping(node, deep)
 
 
-def _install_number_resolver() -> None:
-    import re
-
-    number = re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$")
-    _Loader.add_implicit_resolver(
-        "tag:yaml.org,2002:float", number, list("-+0123456789")
-    )
-
-
-_install_number_resolver()
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
 
 
 def _parse(text: str) -> Any:
-    """The value that YAML text holds.
-
-    Raises yaml.YAMLError, also for what makes the library's constructors stumble:
-    impossible dates, keys that are lists, nesting without end.
-    """
+    """The value that YAML text holds. Raises yaml.YAMLError for every fault."""
     try:
         return yaml.load(text, Loader=_Loader)
-    except (
-        TypeError,
-        ValueError,
-        LookupError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except STUMBLES as error:
         raise yaml.YAMLError(f"{type(error).__name__}: {error}") from error
 
 
 def _problem(error: Exception) -> str:
-    """The text ":line: what" of a YAML error, on one line."""
+    """The text ":line: fault" of a YAML error, on one line."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""
-    return f"{line}: {getattr(error, 'problem', None) or ' '.join(str(error).split())}"
+    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    return f"{line}: {problem}"

@@ -15,12 +15,9 @@ from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
 from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Ledger, Outcome, StopReason, Tree, Validity
-from agentcli.stages.demos import demos
-from agentcli.stages.evaluate import evaluate, pass_at_k
-from agentcli.stages.evaluate import test_time_branch as branch
-from agentcli.stages.rollout import rollout
-from agentcli.stages.session import Invocation
+from agentcli.stages.plan import with_changes
 from compared_runs import compared, refused, toy
+from staged import branch, demos, evaluate, pass_at_k, rollout
 from typer.testing import CliRunner
 
 
@@ -52,15 +49,15 @@ def test_evaluations_and_trees_of_two_runs(runs: tuple[Path, Path]) -> None:
 
 def test_several_panels_are_benchmarks(runs: tuple[Path, Path]) -> None:
     for run, kind in zip(runs, ("random", "search"), strict=True):
-        evaluate(toy(kind, evaluation={"split": "train"}), run, Invocation([]), model=None)
-        evaluate(toy(kind, evaluation={"split": "train", "label": "again"}), run, Invocation([]), model=None)
+        evaluate(toy(kind, evaluation={"split": "train"}), run)
+        evaluate(toy(kind, evaluation={"split": "train", "label": "again"}), run)
     result = compared(*runs)
     assert list(result["evaluations"]) == ["again", "test", "train"]
     assert result["wilcoxon"]["b"] == {"benchmarks": 2, "p": 0.5}, "the same panel twice is one benchmark"
     assert result["benchmarks"] == ["again", "test"]
     few = toy(evaluation={"split": "train", "label": "few", "tasks": 5})
     for run in runs:
-        evaluate(few, run, Invocation([]), model=None)
+        evaluate(few, run)
     assert compared(*runs)["benchmarks"] == ["again", "test"], "nor are the first tasks of a panel another one"
     reversed_ = compared(*runs, labels=("test", "few", "again"))
     assert (list(reversed_["evaluations"]), reversed_["benchmarks"]) == (["test", "few", "again"], ["test", "few"])
@@ -70,7 +67,7 @@ def test_several_panels_are_benchmarks(runs: tuple[Path, Path]) -> None:
 def test_a_panel_that_is_left_out_of_the_test_is_named(runs: tuple[Path, Path]) -> None:
     for run in runs:
         for label in ("b10", "b2"):
-            evaluate(toy(evaluation={"split": "train", "label": label}), run, Invocation([]), model=None)
+            evaluate(toy(evaluation={"split": "train", "label": label}), run)
     answer = CliRunner().invoke(build(), ["compare", "a", "b"])
     assert answer.stderr == "left out of the Wilcoxon test over b2, test: b10 (it shares tasks with b2)\n"
     answer = CliRunner().invoke(build(), ["compare", "a", "b", "--label", "test", "--label", "b10", "--label", "b2"])
@@ -124,7 +121,7 @@ def forget_moves(run: Path, extra: int) -> None:
 
 def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
     run = runs[1]
-    branch(toy("search", evaluation={"vote": "outcome"}), run, Invocation([]), model=None)
+    branch(toy("search", evaluation={"vote": "outcome"}), run)
     plain, voted = run / "evaluation/test.json", run / "evaluation/test-time-branch-test.json"
     for places, labels in (((plain, voted), ()), ((run, voted), ("test",))):
         (row,) = list(compared(*places, labels=labels)["evaluations"].values())
@@ -137,11 +134,12 @@ def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
 def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
     """Whatever an evaluation writes has its field in the type that it is read with: nothing is lost, nothing refused."""
     run = runs[1]
-    branch(toy("search", evaluation={"vote": "outcome"}), run, Invocation([]), model=None)
-    pass_at_k(toy("search", evaluation={"n": 2, "k": 2}), run, Invocation([]), model=None)
-    evaluate(toy(evaluation={"label": "cut", "budget": "leaves=5", "samples": 2}), run, Invocation([]), model=None)
+    branch(toy("search", evaluation={"vote": "outcome"}), run)
+    pass_at_k(toy("search", evaluation={"n": 2, "k": 2}), run)
+    evaluate(toy(evaluation={"label": "cut", "budget": "leaves=5", "samples": 2}), run)
+    evaluate(with_changes(toy(evaluation={"label": "shard"}), environment={"shard": "1/2"}), run)
     files = list(run.glob("evaluation/*.json"))
-    assert {path.stem for path in files} == {"cut", "pass-at-k-test", "test", "test-time-branch-test"}
+    assert {path.stem for path in files} == {"cut", "pass-at-k-test", "shard", "test", "test-time-branch-test"}
     for path in files:
         written = json.loads(path.read_bytes())
         read = msgspec.to_builtins(read_json(path, EvaluationSummary))
@@ -155,12 +153,12 @@ def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
 
 
 def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path: Path) -> None:
-    evaluate(toy(tasks=10), tmp_path / "c", Invocation([]), model=None)
+    evaluate(toy(tasks=10), tmp_path / "c")
     with pytest.raises(
         UsageError, match=r"c: its evaluation is of another panel \(10 tasks\) than that of a \(12 tasks\)"
     ):
         compared("a", "c")
-    evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d", Invocation([]), model=None)
+    evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d")
     with pytest.raises(UsageError, match="d: its evaluation is of another panel"):
         compared("a", "d")
     assert "d: its evaluation is of another panel" in refused("a", "d", code=2)
@@ -168,10 +166,10 @@ def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path
 
 def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alone(runs: tuple[Path, Path]) -> None:
     settings = toy(tasks=10)
-    rollout(settings, Path("c"), Invocation([]), model=None)
+    rollout(settings, Path("c"))
     with pytest.raises(UsageError, match="c: its rollout is of another panel"):
         compared("a", "c")
-    evaluate(toy(), Path("c"), Invocation([]), model=None)
+    evaluate(toy(), Path("c"))
     answer = CliRunner().invoke(build(), ["compare", "a", "c", "--json"])
     assert "trees" not in json.loads(answer.stdout)
     assert "trees are left out: c: its rollout is of another panel" in answer.stderr
@@ -179,8 +177,8 @@ def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alon
 
 def test_what_a_budget_cut_is_compared_as_far_as_it_goes(runs: tuple[Path, Path]) -> None:
     budget = toy("search", evaluation={"budget": "leaves=5"}, rollout={"budget": "leaves=9"})
-    rollout(budget, Path("c"), Invocation([]), model=None)
-    evaluate(budget, Path("c"), Invocation([]), model=None)
+    rollout(budget, Path("c"))
+    evaluate(budget, Path("c"))
     result = compared("a", "c")
     row = result["evaluations"]["test"]["c"]
     assert (row["tasks"], row["against"]["tasks"]) == (5, 5)
@@ -194,8 +192,8 @@ def test_benchmarks_that_a_budget_cut_are_tested_on_what_both_walked(runs: tuple
     """The same policy, in c ended after five tasks of each panel: easier ones, so that the rates of unlike tasks would differ."""
     for split in ("test", "train"):
         own = {"split": split, "label": f"cut-{split}"}
-        evaluate(toy(seed=2, evaluation=own), Path("a"), Invocation([]), model=None)
-        evaluate(toy(seed=2, evaluation={**own, "budget": "leaves=5"}), Path("c"), Invocation([]), model=None)
+        evaluate(toy(seed=2, evaluation=own), Path("a"))
+        evaluate(toy(seed=2, evaluation={**own, "budget": "leaves=5"}), Path("c"))
     result = compared("a", "c")
     assert result["benchmarks"] == ["cut-test", "cut-train"]
     assert all(own["c"]["success"]["rate"] > own["a"]["success"]["rate"] for own in result["evaluations"].values())
@@ -223,7 +221,7 @@ def test_responses_that_cannot_be_read_are_told(runs: tuple[Path, Path]) -> None
 def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> None:
     for name, stray in (("c", 0.0), ("d", 0.5)):
         settings = toy(demos=DemosSettings(count=6, policy="expert", stray=stray, keep="all"))
-        demos(settings, Path(name), Invocation([]), model=None)
+        demos(settings, Path(name))
     found = compared("c", "d")["trees"]
     assert [(row["method"], row["tasks"]) for row in found.values()] == [("chain", 6)] * 2
     assert found["c"]["success"]["rate"] == 1.0 > found["d"]["success"]["rate"]

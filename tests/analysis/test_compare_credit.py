@@ -4,15 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.types import Tree
-from agentcli.stages.credit import assign_credit
 from agentcli.stages.progress import Silent
 from agentcli.stages.session import Invocation
 from grown_runs import toy
+from staged import assign_credit
 
 
 def assign(run: Path, **switches: Any) -> None:
@@ -25,7 +26,8 @@ def compare(run: Path, *names: str, most: int = 10) -> dict[str, Any]:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     found = compare_credit(run, names, Silent(), most)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
-    return found
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    return plain
 
 
 class Heard(Silent):

@@ -10,9 +10,9 @@ from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_records
 from agentcli.records.types import Credit, Tree
-from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
 from grown_runs import toy
+from staged import assign_credit
 
 
 def ask(run: Path, wanted: str, **switches: Any) -> ExplainedStep:

@@ -18,7 +18,6 @@ from agentcli.records.settings import (
 )
 from agentcli.records.trees import leaves, validate_tree
 from agentcli.records.types import Outcome, Tree
-from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
@@ -27,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_world import ACTIONS, RandomEngines, leads, room
 from scripted import Audited, SeededPolicy
+from staged import rollout
 from word_trees import grow_word
 
 MAX_STEPS = 5

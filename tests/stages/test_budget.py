@@ -25,13 +25,12 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import Episode, Ledger, StageRecord, Tree
-from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
-from agentcli.stages.rollout import rollout
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
+from staged import evaluate, rollout
 
 
 class Notes(Silent):
@@ -172,7 +171,7 @@ def begun_trees(budget: str, concurrency: int) -> list[str]:
 
 def test_an_evaluation_ends_at_its_budget(tmp_path: Path) -> None:
     def run(name: str, budget: str | None, **flags: bool) -> dict[str, Any]:
-        return evaluate(toy(budget), tmp_path / name, Invocation([], **flags), model=None)
+        return evaluate(toy(budget), tmp_path / name, Invocation([], **flags)).values()
 
     run("whole", None)
     summary = run("cut", "leaves=9")

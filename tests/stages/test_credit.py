@@ -7,9 +7,9 @@ from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, StageRecord, Tree
-from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
 from grown_runs import roll, toy
+from staged import assign_credit
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_credit_that_is_there_is_not_owed_and_credit_that_is_missing_is(run: Pat
 
 def test_a_file_without_trees_gets_no_credit(run: Path) -> None:
     (run / "trees.jsonl").write_bytes(b"")
-    with pytest.raises(DataError, match=r"trees\.jsonl: holds no trees; grow some"):
+    with pytest.raises(DataError, match=r"trees\.jsonl: holds no trees; .*agentcli rollout"):
         assign(run)
     assert not (run / "credit").exists()
 

@@ -8,9 +8,9 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit
-from agentcli.stages.credit import assign_credit
 from agentcli.stages.session import Invocation
 from grown_runs import roll, toy
+from staged import assign_credit
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from grown_runs import toy
 
 def test_the_expert_wins_and_replays() -> None:
     rows = check(toy(tasks=12), 4, Silent())
-    assert [row["task"] for row in rows] == ["train/0", "train/3", "train/6", "train/9"]
-    assert all(row["problem"] is None and row["reward"] == 1 and row["steps"] > 0 for row in rows)
+    assert [row.task for row in rows] == ["train/0", "train/3", "train/6", "train/9"]
+    assert all(row.problem is None and row.reward == 1 and row.steps > 0 for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -20,5 +20,5 @@ def test_the_expert_wins_and_replays() -> None:
 def test_what_goes_wrong_is_told(fault: str, problem: str) -> None:
     options = {"fault": fault, "fault_tasks": ["train/0"], "fault_action": "go east"}
     rows = check(toy(tasks=2, options=options), 2, Silent())
-    assert rows[1]["problem"] is None
-    assert re.search(problem, rows[0]["problem"])
+    assert rows[1].problem is None
+    assert re.search(problem, rows[0].problem)

@@ -17,8 +17,8 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import Episode, Manifest, Outcome
-from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.session import Invocation
+from staged import evaluate, pass_at_k
 
 SETTINGS = Settings(
     environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=12, options={"tasks": 10}),
@@ -29,7 +29,7 @@ SETTINGS = Settings(
 
 
 def run(out: Path, settings: Settings = SETTINGS, stage: Any = evaluate, **flags: bool) -> dict[str, Any]:
-    return stage(settings, out, Invocation(["agentcli", "eval"], **flags), model=None)
+    return stage(settings, out, Invocation(["agentcli", "eval"], **flags)).values()
 
 
 def test_every_episode_once_in_the_panels_order(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import pytest
 from agentcli.exploration.settings import evaluation_class
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.settings import Settings
+from agentcli.records.shards import Shard
 from agentcli.records.types import Manifest, Tree
-from agentcli.stages.evaluate import evaluate, pass_at_k
 from agentcli.stages.merge import perform, plan
-from agentcli.stages.panels import Shard, interleaved
-from agentcli.stages.rollout import rollout
+from agentcli.stages.panels import interleaved
 from agentcli.stages.session import Invocation, carry_out
 from command_line import agentcli
 from grown_runs import toy
 from refusal import refused
+from staged import evaluate, pass_at_k, rollout
 
 
 def part(settings: Settings, shard: str | None) -> Settings:

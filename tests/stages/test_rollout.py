@@ -14,13 +14,13 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import DemosSettings, PolicySettings
 from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome, StageRecord, Tree, TreeSeconds
-from agentcli.stages.demos import demos
-from agentcli.stages.rollout import plan, rollout
+from agentcli.stages.rollout import plan
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation, Session
 from growing import grow_all
 from grown_runs import roll, toy
 from refusal import refused
+from staged import demos, rollout
 
 
 @pytest.mark.parametrize("method", ["chain", "spark", "test-time-branch"])

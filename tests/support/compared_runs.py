@@ -13,12 +13,11 @@ from agentcli.records.settings import (
     PromptSettings,
     Settings,
 )
-from agentcli.stages.evaluate import evaluate
 from agentcli.stages.progress import Silent
-from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
 from command_line import agentcli
 from fitting import fitting
+from staged import evaluate, rollout
 
 
 def toy(kind: str = "random", tasks: int = 12, **more: Any) -> Settings:

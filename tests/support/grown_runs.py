@@ -11,9 +11,9 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import StageRecord
-from agentcli.stages.rollout import rollout
 from agentcli.stages.session import Invocation
 from fitting import fitting
+from staged import rollout
 
 
 def toy(

@@ -9,11 +9,12 @@ import pytest
 from agentcli.errors import UsageError
 from agentcli.records.settings import Section, Settings, TrainSettings
 from agentcli.stages.session import Invocation
-from agentcli.stages.train import plan, train
+from agentcli.stages.train import plan
 from agentcli.training import objectives
 from agentcli.training.objectives import Objective, make_objective, objective_names, options_of
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.objective import PolicyGradient
+from staged import train
 
 
 class CriticSettings(Section, kw_only=True):

@@ -1,0 +1,31 @@
+"""Reads the trees file that a stage is given."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentcli.errors import DataError
+from agentcli.records.files import read_numbered
+from agentcli.records.trees import validate_tree
+from agentcli.records.types import Tree
+
+
+def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tree]]:
+    """Streams the trees of a file, each with its line and checked.
+
+    `writer` is the command that the error names for a file without trees. Raises
+    DataError for such a file, and for a damaged one.
+    """
+    line = 0
+    for line, tree in read_numbered(path, Tree):
+        validate_tree(tree, f"{path}:{line}")
+        yield line, tree
+    if line == 0:
+        raise DataError(
+            f"{path}: holds no trees; write some with: agentcli {writer} --resume -o "
+            f"{path.parent}"
+        )
+
+
+def count_trees(path: Path, writer: str = "rollout (or demos)") -> int:
+    """The number of trees in a file. Raises what `checked_trees` raises."""
+    return sum(1 for _ in checked_trees(path, writer))
