@@ -51,17 +51,19 @@ class RecordKind(NamedTuple):
 METRICS_PLACE = "metrics.jsonl"
 
 
-def _metrics() -> dict[str, type[Any]]:
-    """The types that a line of metrics.jsonl may have: TrainMetrics is
-    train-metrics.
-    """
-    installed = [name for name in objective_names() if name not in OBJECTIVES]
-    objectives = map(make_objective, [*OBJECTIVES, *installed])
-    types = [*(objective.metrics for objective in objectives), SftMetrics]
-    return {"-".join(WORD.findall(one.__name__)).lower(): one for one in types}
-
-
 WORD = re.compile("[A-Z][a-z]*")
+
+
+def _metrics() -> dict[str, type[Any]]:
+    """The types that a line of metrics.jsonl may have: TrainMetrics is train-metrics."""
+    installed = [name for name in objective_names() if name not in OBJECTIVES]
+    types: list[type[Any]] = [SftMetrics]
+    for objective in (*OBJECTIVES, *installed):
+        types.append(make_objective(objective).metrics)
+    names = ["-".join(WORD.findall(one.__name__)).lower() for one in types]
+    return dict(zip(names, types, strict=True))
+
+
 METRICS = _metrics()
 """The types that a line of metrics.jsonl may have. Their fields tell them apart."""
 KINDS = (
