@@ -24,14 +24,16 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
     reference = walked[first]
     for name in others:
         other = walked[name]
-        length = None
+        here = len(other.tasks)
+        there = len(reference.tasks)
+        length = max(here, there)
         if reference.cut or other.cut:
-            length = min(len(reference.tasks), len(other.tasks))
+            length = min(here, there)
         if reference.tasks[:length] != other.tasks[:length]:
             raise UsageError(
-                f"{name}: its {subject} is of another panel ({len(other.tasks)} tasks) "
-                f"than that of {first} ({len(reference.tasks)} tasks); do both with "
-                "the same --split, --tasks and --where"
+                f"{name}: its {subject} is of another panel ({here} tasks) than that "
+                f"of {first} ({there} tasks); do both with the same --split, --tasks "
+                "and --where"
             )
 
 

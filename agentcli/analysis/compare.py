@@ -27,7 +27,9 @@ from agentcli.stages.progress import Progress
 
 
 def compare(
-    places: Sequence[Path], labels: Sequence[str], progress: Progress
+    places: Sequence[Path],
+    labels: Sequence[str],
+    progress: Progress,
 ) -> RunComparison:
     """Compares run directories, or evaluation files, with the first of them.
 
@@ -40,10 +42,16 @@ def compare(
     names = [str(place) for place in places]
     notes: list[str] = []
     comparison = RunComparison(first=names[0], evaluations={})
-    _add_evaluations(comparison, evaluations_of(places, labels, notes), names, notes)
+    _add_evaluations(
+        comparison,
+        evaluations_of(places, labels, notes),
+        names,
+        notes,
+    )
     if not labels:
-        comparison.trees = _trees(places, bool(comparison.evaluations), notes)
-        comparison.training = _training(places, bool(comparison.evaluations), notes)
+        optional = bool(comparison.evaluations)
+        comparison.trees = _trees(places, optional, notes)
+        comparison.training = _training(places, optional, notes)
     if not (comparison.evaluations or comparison.trees or comparison.training):
         why = f" ({'; '.join(notes)})" if notes else ""
         raise DataError(
@@ -79,7 +87,9 @@ def _check_places(places: Sequence[Path]) -> None:
             itself = itself.with_suffix(".json")
         if itself in names:
             former = names[itself]
-            again = "is named twice" if place == former else f"is the same as {former}"
+            again = f"is the same as {former}"
+            if place == former:
+                again = "is named twice"
             raise UsageError(
                 f"{place} {again}; compare needs two runs or more, each named once"
             )
@@ -92,8 +102,7 @@ def _add_evaluations(
     names: Sequence[str],
     notes: list[str],
 ) -> None:
-    """Compares the evaluations of every label, and tests over labels that are
-    benchmarks.
+    """Compares the evaluations of every label, and tests over benchmarks.
 
     `files` are by label, one a name.
     """
@@ -115,7 +124,10 @@ def _add_evaluations(
     _note_shares_of_responses(labels_of_responses, notes)
 
 
-def _benchmarks(panels: Mapping[str, set[str]], notes: list[str]) -> list[str]:
+def _benchmarks(
+    panels: Mapping[str, set[str]],
+    notes: list[str],
+) -> list[str]:
     """The labels without a common task, first come, first served.
 
     A note names the others, if there is a test without them.
@@ -158,7 +170,10 @@ def _note_shares_of_responses(
 
     `labels` are those of older evaluations, by run.
     """
-    runs = [f"{name} ({', '.join(older)})" for name, older in labels.items() if older]
+    runs = []
+    for name, older in labels.items():
+        if older:
+            runs.append(f"{name} ({', '.join(older)})")
     if runs:
         notes.append(
             "older evaluations do not tell their moves, so that repetitive % and "
@@ -168,7 +183,9 @@ def _note_shares_of_responses(
 
 
 def _trees(
-    places: Sequence[Path], optional: bool, notes: list[str]
+    places: Sequence[Path],
+    optional: bool,
+    notes: list[str],
 ) -> dict[str, Growth]:
     """The trees where all of `places` hold some, else none.
 
@@ -177,7 +194,8 @@ def _trees(
     lacking = [place for place in places if not holds_trees(place)]
     if lacking:
         # Whole loops keep their trees in iterations; their costs are compared instead.
-        if len(lacking) < len(places) and not any(map(loop_folders, places)):
+        loops = any(map(loop_folders, places))
+        if len(lacking) < len(places) and not loops:
             notes.append(f"trees are left out: {lacking[0]} holds none")
         return {}
     try:
@@ -190,7 +208,9 @@ def _trees(
 
 
 def _training(
-    places: Sequence[Path], optional: bool, notes: list[str]
+    places: Sequence[Path],
+    optional: bool,
+    notes: list[str],
 ) -> dict[str, LoopCost]:
     """The cost of training where one of `places` is a loop, else none.
 
@@ -198,10 +218,11 @@ def _training(
     """
     if not any(map(loop_folders, places)):
         return {}
-    faults = [fault for fault in map(lacks_training, places) if fault is not None]
-    if faults:
-        notes.append(f"what training cost is left out: {faults[0]}")
-        return {}
+    for place in places:
+        fault = lacks_training(place)
+        if fault is not None:
+            notes.append(f"what training cost is left out: {fault}")
+            return {}
     try:
         return training_of(places, notes)
     except UsageError as error:

@@ -95,7 +95,10 @@ class CreditComparison(msgspec.Struct, kw_only=True):
 
 
 def compare_credit(
-    run: Path, names: Sequence[str], progress: Progress, most: int = MOST
+    run: Path,
+    names: Sequence[str],
+    progress: Progress,
+    most: int = MOST,
 ) -> CreditComparison:
     """Compares the methods `names`; without any, those whose credit RUN holds.
 
@@ -172,7 +175,9 @@ def _held(run: Path) -> list[str]:
 
 
 def _sources(
-    directory: RunDirectory, trees: Path, names: Sequence[str]
+    directory: RunDirectory,
+    trees: Path,
+    names: Sequence[str],
 ) -> list[Source]:
     """Each method's file where it was computed from these trees, else none."""
     stages = directory.load_manifest().stages
@@ -182,12 +187,13 @@ def _sources(
         file = directory.credit(name)
         record = stages.get(f"credit/{name}")
         credit = {"method": name}
-        read = stale = None
-        if record is not None and sha256 in record.inputs.values() and file.exists():
-            read = str(file)
-            credit |= record.settings.get("credit", {})
-        elif file.exists():
+        read = None
+        stale = None
+        if file.exists():
             stale = str(file)
+            if record is not None and sha256 in record.inputs.values():
+                read, stale = stale, None
+                credit |= record.settings.get("credit", {})
         settings = changed(make(credit)[2])
         sources.append(Source(method=name, file=read, stale=stale, settings=settings))
     return sources
@@ -251,7 +257,8 @@ class _StepText(msgspec.Struct):
         """The action, or that of every copy."""
         if not self.moves:
             return self.action
-        return ", ".join(f"{move.copy}: {move.action}" for move in self.moves)
+        actions = [f"{move.copy}: {move.action}" for move in self.moves]
+        return ", ".join(actions)
 
 
 class _TaskText(msgspec.Struct):
@@ -270,6 +277,7 @@ class _TreeText(msgspec.Struct):
 
 def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[Disagreement]:
     """The rows with task, kind and action."""
+    # Few steps are listed: what follows their trees is not decoded.
     owed = {row["line"] for row in rows}
     texts: dict[int, _TreeText] = {}
     records = read_numbered(trees, _TreeText)
@@ -282,6 +290,11 @@ def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[Disagreement]:
         tree = texts[row["line"]]
         action = tree.steps[row["step"]].text
         task = tree.task
-        listed = Disagreement(task=task.id, kind=task.kind, action=action, **row)
+        listed = Disagreement(
+            task=task.id,
+            kind=task.kind,
+            action=action,
+            **row,
+        )
         disagreements.append(listed)
     return disagreements

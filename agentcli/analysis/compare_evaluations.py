@@ -21,7 +21,9 @@ NAMED = 5
 
 
 def evaluations_of(
-    places: Sequence[Path], labels: Sequence[str], notes: list[str]
+    places: Sequence[Path],
+    labels: Sequence[str],
+    notes: list[str],
 ) -> dict[str, list[Path]]:
     """The episode files by label, one for each place.
 
@@ -49,9 +51,7 @@ def evaluations_of(
 
 
 def _files(places: Sequence[Path], label: str) -> list[Path]:
-    """The episode file of each place: an evaluation itself, or a run's of that
-    label.
-    """
+    """The episode file of each place, which is a run or such a file itself."""
     paths = []
     for place in places:
         path = RunDirectory(place).evaluation(label) if place.is_dir() else place
@@ -75,8 +75,9 @@ def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
         if len(rows) != summary.episodes or other_tasks:
             place = f"{path.stem}.json"
             fault = mismatch(len(rows), summary.episodes, "episodes", place)
+            run = str(path.parent.parent)
             options = ["--split", summary.split, "--label", path.stem, "--resume"]
-            again = join(["agentcli", summary.stage, str(path.parent.parent), *options])
+            again = join(["agentcli", summary.stage, run, *options])
             raise DataError(f"{path}: {fault}; go on with: {again}")
         episodes[name] = rows
         walked[name] = WalkedTasks(tasks, cut=summary.budget is not None)
@@ -86,7 +87,10 @@ def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
 
 def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
     """The labels of the evaluations that all runs hold finished, in natural order."""
-    held = [{path.stem for path in place.glob("evaluation/*.json")} for place in places]
+    held = []
+    for place in places:
+        summaries = place.glob("evaluation/*.json")
+        held.append({path.stem for path in summaries})
     common = set.intersection(*held)
     others = sorted(set.union(*held) - common, key=_natural)
     if others:
@@ -108,7 +112,8 @@ def _natural(name: str) -> list[Any]:
 
 def _episodes(path: Path) -> Path:
     """The .jsonl of an evaluation that ended. Raises DataError."""
-    missing = [file for file in map(path.with_suffix, EVALUATION) if not file.exists()]
+    files = [path.with_suffix(suffix) for suffix in EVALUATION]
+    missing = [file for file in files if not file.exists()]
     if not missing:
         return path.with_suffix(".jsonl")
     if path.parent.name != "evaluation":
@@ -116,5 +121,6 @@ def _episodes(path: Path) -> Path:
             f"{missing[0]}: no such file; an evaluation is two, "
             "RUN/evaluation/LABEL.json and LABEL.jsonl"
         )
-    again = join(["agentcli", "eval", str(path.parent.parent), "--label", path.stem])
+    run = str(path.parent.parent)
+    again = join(["agentcli", "eval", run, "--label", path.stem])
     raise DataError(f"{missing[0]}: no such file; write it with: {again}")

@@ -105,7 +105,9 @@ def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]
     taken from unlike sources, DataError for damaged files.
     """
     whole = {place: _whole_folders(place) for place in places}
-    sources = {str(place): _source(folders[0]) for place, folders in whole.items()}
+    sources = {}
+    for place, folders in whole.items():
+        sources[str(place)] = _source(folders[0])
     _refuse_unlike(sources)
     alone = [place for place in places if not loop_folders(place)]
     if alone:
@@ -151,8 +153,10 @@ def read_iteration(folder: Path) -> Iteration:
     if rollout is None:
         manifest = RunDirectory(folder).manifest_path
         raise DataError(f"{manifest}: no rollout that ended; go on with --resume")
-    timed = ("policy", "environment")
-    seconds = {name: rollout.seconds[name] for name in timed if name in rollout.seconds}
+    seconds = {}
+    for name in ("policy", "environment"):
+        if name in rollout.seconds:
+            seconds[name] = rollout.seconds[name]
     iteration = Iteration(
         method=rollout.settings.rollout.method,
         credit=None,
@@ -207,8 +211,7 @@ def _entries(folder: Path) -> StagesShape:
 
 
 def _whole_folders(place: Path) -> list[Path]:
-    """The folders whose stages ended: a loop's iterations, or the rollout `place`
-    itself.
+    """The iterations of a loop that ended, or the folder of one rollout.
 
     A rollout that is no part of a loop need not have been trained on.
     """
@@ -223,7 +226,10 @@ def _whole_folders(place: Path) -> list[Path]:
 
 
 def _add_standing(
-    cost: LoopCost, place: Path, whole: Sequence[Path], notes: list[str]
+    cost: LoopCost,
+    place: Path,
+    whole: Sequence[Path],
+    notes: list[str],
 ) -> None:
     """Enters how far the loop has come; adds a note unless all is done."""
     folders = loop_folders(place)

@@ -118,9 +118,7 @@ def _python(wanted: str) -> Finding:
 def _installed(
     name: str, wanted: "Iterable[Requirement]", get: str, *, required: bool
 ) -> Finding:
-    """Whether every one of the requirements is installed in a version that it
-    allows.
-    """
+    """Whether every requirement is installed in a version that it allows."""
     complete = True
     texts = []
     for one in wanted:
@@ -199,7 +197,11 @@ def _java(environ: Mapping[str, str]) -> Finding:
 
 
 def _program(
-    name: str, names: list[str], switch: str, get: str, environ: Mapping[str, str]
+    name: str,
+    names: list[str],
+    switch: str,
+    get: str,
+    environ: Mapping[str, str],
 ) -> Finding:
     """The first of the programs on PATH, with the first line of its version."""
     search = environ.get("PATH", os.defpath)
@@ -264,7 +266,9 @@ def _disk(name: str, folder: Path) -> Finding:
     """Free space where `folder` is, or would be made."""
     folders = (folder, *folder.absolute().parents)
     usage = shutil.disk_usage(next(filter(os.path.isdir, folders)))
-    detail = f"{folder}: {usage.free / GIB:.1f} GiB free of {usage.total / GIB:.1f}"
+    free = usage.free / GIB
+    total = usage.total / GIB
+    detail = f"{folder}: {free:.1f} GiB free of {total:.1f}"
     if usage.free >= SCARCE:
         return _present(name, detail)
     least = f"{SCARCE / GIB:.0f} GiB"

@@ -16,7 +16,7 @@ from agentcli.credit.explain import PRECISION, Explanation, explain
 from agentcli.credit.registry import Assign, explainer, make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
-from agentcli.records.files import read_numbered
+from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, Tree
@@ -73,7 +73,13 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
     place = choose(trees, assign, switches, wanted)
     method = explainer(name)
     try:
-        explanation = explain(place.tree, place.credit, place.row, switches, method)
+        explanation = explain(
+            place.tree,
+            place.credit,
+            place.row,
+            switches,
+            method,
+        )
     except DataError as error:
         raise DataError(f"{trees}:{place.line}: {error}") from error
     return ExplainedStep(
@@ -85,7 +91,11 @@ def explain_step(settings: Settings, run: Path, wanted: str) -> ExplainedStep:
 
 
 def _credit(
-    trees: Path, line: int, tree: Tree, assign: Assign, switches: msgspec.Struct
+    trees: Path,
+    line: int,
+    tree: Tree,
+    assign: Assign,
+    switches: msgspec.Struct,
 ) -> Credit:
     """The credit of a tree. Raises DataError with its place."""
     try:
@@ -95,7 +105,10 @@ def _credit(
 
 
 def _extreme(
-    trees: Path, assign: Assign, switches: msgspec.Struct, wanted: str
+    trees: Path,
+    assign: Assign,
+    switches: msgspec.Struct,
+    wanted: str,
 ) -> Place:
     """The first row with the highest, or lowest, advantage of the file."""
     sign = 1 if wanted == "best" else -1
@@ -117,7 +130,12 @@ def _extreme(
     return extreme
 
 
-def _named(trees: Path, assign: Assign, switches: msgspec.Struct, wanted: str) -> Place:
+def _named(
+    trees: Path,
+    assign: Assign,
+    switches: msgspec.Struct,
+    wanted: str,
+) -> Place:
     """The first row of the step TASK:STEP or LINE:STEP."""
     task, _, digits = wanted.rpartition(":")
     step = _number(digits)
@@ -134,7 +152,8 @@ def _named(trees: Path, assign: Assign, switches: msgspec.Struct, wanted: str) -
     reason = "gets no row for that step"
     if step >= len(tree.steps):
         reason = f"has the steps 0 to {len(tree.steps) - 1}"
-    raise UsageError(f"--explain {wanted}: task {shown(tree.task.id)} {reason}")
+    task_id = shown(tree.task.id)
+    raise UsageError(f"--explain {wanted}: task {task_id} {reason}")
 
 
 def _number(digits: str) -> int | None:
@@ -145,7 +164,11 @@ def _number(digits: str) -> int | None:
     return int(digits) if len(digits) < 10 else sys.maxsize
 
 
-def _tree_named(trees: Path, name: str, wanted: str) -> tuple[int, int, Tree]:
+def _tree_named(
+    trees: Path,
+    name: str,
+    wanted: str,
+) -> tuple[int, int, Tree]:
     """The tree of a task, else that of a line, with its number and line."""
     wanted_line = _number(name)
     of_line = None
@@ -163,7 +186,10 @@ def _tree_named(trees: Path, name: str, wanted: str) -> tuple[int, int, Tree]:
 
 
 def _written(
-    directory: RunDirectory, method: str, place: Place, settings: dict[str, Any]
+    directory: RunDirectory,
+    method: str,
+    place: Place,
+    settings: dict[str, Any],
 ) -> Written | None:
     """The same row in the credit file; None where there is no such file."""
     file = directory.credit(method)
@@ -180,7 +206,8 @@ def _written(
         if name in there and there[name] != value
     }
     written = Written(file=str(file), advantage=None, same=False, settings=differing)
-    _, credit = next(islice(read_numbered(file, Credit), place.number, None), (0, None))
+    records = read_records(file, Credit)
+    credit = next(islice(records, place.number, None), None)
     if credit is None or credit.task != place.tree.task.id:
         return written
     if place.row < len(credit.steps):
@@ -195,4 +222,5 @@ def _written(
 def _equal(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
-    return abs(one - other) <= PRECISION * max(1.0, abs(other))
+    size = max(1.0, abs(other))
+    return abs(one - other) <= PRECISION * size

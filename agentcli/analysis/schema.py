@@ -57,9 +57,10 @@ WORD = re.compile("[A-Z][a-z]*")
 def _metrics() -> dict[str, type[Any]]:
     """The types that a line of metrics.jsonl may have: TrainMetrics is train-metrics."""
     installed = [name for name in objective_names() if name not in OBJECTIVES]
-    types: list[type[Any]] = [SftMetrics]
+    types: list[type[Any]] = []
     for objective in (*OBJECTIVES, *installed):
         types.append(make_objective(objective).metrics)
+    types.append(SftMetrics)
     names = ["-".join(WORD.findall(one.__name__)).lower() for one in types]
     return dict(zip(names, types, strict=True))
 
@@ -81,8 +82,8 @@ KINDS = (
     RecordKind("panel", Panel),
     RecordKind("stage-record", StageRecord),
     RecordKind("manifest", Manifest, "manifest.json"),
-    *(RecordKind(name, kind, METRICS_PLACE) for name, kind in METRICS.items()),
     RecordKind("settings", Settings),
+    *[RecordKind(name, kind, METRICS_PLACE) for name, kind in METRICS.items()],
 )
 """All kinds of records."""
 FOLDERS = ("credit", "evaluation")

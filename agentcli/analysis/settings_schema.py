@@ -25,7 +25,8 @@ def settings_schema() -> Schema:
     (schema, *rollouts), definitions = _components(Settings, *methods)
     for names, rollout in zip(methods.values(), rollouts, strict=True):
         _say_method(_definition(definitions, rollout), names)
-    definitions[Settings.__name__]["properties"]["rollout"] = {"anyOf": list(rollouts)}
+    sections = definitions[Settings.__name__]["properties"]
+    sections["rollout"] = {"anyOf": list(rollouts)}
     evaluation = definitions[EvaluationSettings.__name__]["properties"]
     for name in method_names():
         (reference,), more = _components(evaluation_class(name))

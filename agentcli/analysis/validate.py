@@ -59,7 +59,9 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
 
 
 def _check_file(
-    path: Path, kind: str, count: Callable[[], int]
+    path: Path,
+    kind: str,
+    count: Callable[[], int],
 ) -> Iterator[CheckedFile]:
     yield _checked(path, kind, count)
 
@@ -80,7 +82,11 @@ def validate(path: Path, kind: str | None = None) -> int:
     return _count(path, kind)
 
 
-def _checked(path: Path, kind: str, count: Callable[[], int]) -> CheckedFile:
+def _checked(
+    path: Path,
+    kind: str,
+    count: Callable[[], int],
+) -> CheckedFile:
     """The result of counting the records of a file, which also checks them."""
     try:
         return CheckedFile(path, kind, count(), None)
@@ -165,7 +171,10 @@ def _validate_settings(path: Path) -> None:
 
 
 def _refuse_unknown(
-    path: Path, key: str, name: str | None, names: Sequence[str]
+    path: Path,
+    key: str,
+    name: str | None,
+    names: Sequence[str],
 ) -> None:
     if name is not None and name not in names:
         raise DataError(f"{path}: {key}: is {shown(name)!r}; {nearest(name, names)}")
@@ -249,7 +258,9 @@ def _credit(path: Path, trees: Path | None) -> int:
     pairs = zip_longest(read_numbered(path, Credit), read_records(trees, Tree))
     for number, (given, tree) in enumerate(pairs, 1):
         if given is None or tree is None:
-            short, long = (path, trees) if given is None else (trees, path)
+            short, long = path, trees
+            if given is not None:
+                short, long = trees, path
             raise DataError(
                 f"{short}: ends after {number - 1} records, {long} goes on; run "
                 "assign-credit again"
@@ -281,7 +292,9 @@ def _episodes(path: Path, evaluation: StageRecord | None) -> int:
 
 
 def _refuse_other_panel(
-    path: Path, tasks: Sequence[str], record: StageRecord | None
+    path: Path,
+    tasks: Sequence[str],
+    record: StageRecord | None,
 ) -> None:
     if record is None or record.panel is None:
         return

@@ -61,7 +61,11 @@ class AnnotationPlan(StagePlan):
 
 
 def plan(
-    settings: Settings, source: Path, out: Path, *, model: str | None
+    settings: Settings,
+    source: Path,
+    out: Path,
+    *,
+    model: str | None,
 ) -> AnnotationPlan:
     """The trees of the run `source` with reasoning, into `out`.
 
@@ -119,7 +123,9 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     source = plan.trees
     trees = plan.run.trees
     keys = [_key(tree) for tree in given_trees(source, plan.world)]
-    kept = _kept(trees, source, keys) if session.resumed else Counter[str]()
+    kept = Counter[str]()
+    if session.resumed:
+        kept = _kept(trees, source, keys)
     if session.done and kept == Counter(keys):
         return session.nothing_owed(session.done)
     if session.resumed:
@@ -168,7 +174,10 @@ class Annotated(NamedTuple):
 
 
 async def _ask(
-    plan: AnnotationPlan, session: Session, keys: list[str], kept: Counter[str]
+    plan: AnnotationPlan,
+    session: Session,
+    keys: list[str],
+    kept: Counter[str],
 ) -> tuple[str, dict[str, float]]:
     """Writes the trees that are owed.
 
@@ -235,7 +244,11 @@ def given_trees(source: Path, world: World) -> Iterator[Tree]:
         yield tree
 
 
-def _kept(trees: Path, source: Path, keys: list[str]) -> Counter[str]:
+def _kept(
+    trees: Path,
+    source: Path,
+    keys: list[str],
+) -> Counter[str]:
     """The trees that are annotated already. Raises DataError for others."""
     kept = Counter(map(_key, read_records(trees, Tree)))
     if kept - Counter(keys):
@@ -280,7 +293,10 @@ def _numbered(keys: list[str]) -> Iterator[tuple[str, int]]:
         yield key, times[key]
 
 
-def _summary(trees: Path, wanted: int) -> tuple[dict[str, int], dict[str, Any]]:
+def _summary(
+    trees: Path,
+    wanted: int,
+) -> tuple[dict[str, int], dict[str, Any]]:
     """Counts of trees and steps, and the share of <explore> (000 Table 9).
 
     The share is of the annotated steps, by their place in the trajectory.
@@ -313,6 +329,8 @@ def _summary(trees: Path, wanted: int) -> tuple[dict[str, int], dict[str, Any]]:
     counts["explore"] = explore.total()
     shares = {}
     for number in sorted(annotated):
-        steps = f"{INTERVAL * number + 1}-{INTERVAL * (number + 1)}"
-        shares[steps] = round(explore[number] / annotated[number], 4)
+        first = INTERVAL * number + 1
+        last = INTERVAL * (number + 1)
+        share = explore[number] / annotated[number]
+        shares[f"{first}-{last}"] = round(share, 4)
     return counts, {"explore_by_step": shares}

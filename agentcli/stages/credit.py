@@ -47,6 +47,7 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
+    # The manifest names every switch, those left at their defaults too.
     credit = {"method": method, **msgspec.to_builtins(switches)}
     outputs = [directory.credit(method)]
     if graph:
@@ -87,17 +88,23 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
                 raise DataError(f"{trees}:{line}: {error}") from error
             writer.write(credit)
             progress.advance()
+        # Only now is the former output given up: every tree has its credit.
         session.start()
     progress.stop()
     for warning in statistics.warnings:
         progress.note(f"warning: {warning}")
     summary = statistics.summary()
     if plan.graph:
-        summary["graphs"] = _export(trees, plan.run.path / "graphs", plan.switches)
+        folder = plan.run.path / "graphs"
+        summary["graphs"] = _export(trees, folder, plan.switches)
     return session.finish(statistics=summary)
 
 
-def _export(trees: Path, folder: Path, settings: msgspec.Struct) -> dict[str, Any]:
+def _export(
+    trees: Path,
+    folder: Path,
+    settings: msgspec.Struct,
+) -> dict[str, Any]:
     """Writes the state graph of every tree, named by its line.
 
     Returns the sizes of 002 Table 9.

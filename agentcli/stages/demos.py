@@ -106,8 +106,10 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
     run = plan.run
     total = plan.settings.demos.count
     resumed = session.resumed and run.trees.exists()
-    if resumed and session.done and tally_of(run.trees).counts["trees"] == total:
-        return session.nothing_owed(session.done)
+    if resumed and session.done:
+        held = tally_of(run.trees).counts["trees"]
+        if held == total:
+            return session.nothing_owed(session.done)
     written = _written(plan) if resumed else DemosWritten()
     sampled = Tally()
     async with local_grower(plan) as grower:
@@ -150,7 +152,9 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
 
 
 async def _episodes(
-    plan: DemosPlan, grower: Grower, tried: int
+    plan: DemosPlan,
+    grower: Grower,
+    tried: int,
 ) -> AsyncGenerator[TimedTree, None]:
     """Plays lap after lap over the panel until patience ends.
 
@@ -175,7 +179,8 @@ async def _episodes(
 
 def _patience(plan: DemosPlan) -> int:
     """The number of episodes after which a stage gives up."""
-    return PATIENCE * (plan.settings.demos.count + len(plan.panel.tasks))
+    tasks = len(plan.panel.tasks)
+    return PATIENCE * (plan.settings.demos.count + tasks)
 
 
 def _lap(plan: DemosPlan, lap: int) -> tuple[int, list[Task]]:
@@ -219,9 +224,7 @@ def _written(plan: DemosPlan) -> DemosWritten:
 
 
 def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
-    """The number of episodes played when `last` was; None where it is not the
-    panel's.
-    """
+    """The episodes played up to `last`; None where it is not of this panel."""
     for lap in range(_patience(plan) + 1):
         seed, order = _lap(plan, lap)
         if seed != last.seed:

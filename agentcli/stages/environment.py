@@ -50,7 +50,11 @@ def panel(settings: Settings) -> Panel:
     return panel_for(make_world(settings.environment), settings.environment)
 
 
-def check(settings: Settings, tasks: int, progress: Progress) -> list[CheckedTask]:
+def check(
+    settings: Settings,
+    tasks: int,
+    progress: Progress,
+) -> list[CheckedTask]:
     """Plays tasks spread over the panel.
 
     Each must replay exactly, and where the world has an expert it must win. Without an
@@ -60,14 +64,17 @@ def check(settings: Settings, tasks: int, progress: Progress) -> list[CheckedTas
 
 
 async def _check(
-    environment: EnvironmentSettings, tasks: int, progress: Progress
+    environment: EnvironmentSettings,
+    tasks: int,
+    progress: Progress,
 ) -> list[CheckedTask]:
     world = make_world(environment)
     panel_tasks = panel_for(world, environment).tasks
     stride = max(1, len(panel_tasks) // tasks)
     checked = []
     async with EnginePool(environment) as pool:
-        progress.start(f"check {world.card.name}", min(tasks, len(panel_tasks)))
+        total = min(tasks, len(panel_tasks))
+        progress.start(f"check {world.card.name}", total)
         for task in panel_tasks[::stride][:tasks]:
             row = CheckedTask(task.id, task.kind)
             try:
@@ -81,7 +88,11 @@ async def _check(
 
 
 async def _check_task(
-    row: CheckedTask, pool: EnginePool, card: Card, task: Task, max_steps: int
+    row: CheckedTask,
+    pool: EnginePool,
+    card: Card,
+    task: Task,
+    max_steps: int,
 ) -> None:
     """Plays a task twice and enters in `row` what came of it."""
     state = await pool.start(task)
@@ -94,7 +105,8 @@ async def _check_task(
     if pool.solvable:
         row.problem = _shortfall(card, first[-1], row.reward)
     await pool.release(task.id)
-    second, _ = await _play(pool, await pool.start(task), planned(actions))
+    state = await pool.start(task)
+    second, _ = await _play(pool, state, planned(actions))
     await pool.release(task.id)
     row.problem = _difference(first, second) or row.problem
 
@@ -143,7 +155,9 @@ def drawn(task: Task, max_steps: int) -> Choice:
 
 
 async def _play(
-    pool: EnginePool, state: State, choose: Choice
+    pool: EnginePool,
+    state: State,
+    choose: Choice,
 ) -> tuple[list[Observation], list[str]]:
     """Everything that was observed from `state` on, and the actions."""
     observations = [state.observation]

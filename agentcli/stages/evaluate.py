@@ -107,7 +107,11 @@ def plan_test_time_branch(
 
 
 def _for_panel(
-    settings: Settings, method: str, samples: int, *, prefix: str = ""
+    settings: Settings,
+    method: str,
+    samples: int,
+    *,
+    prefix: str = "",
 ) -> Settings:
     """Settings whose rollout is the evaluation.
 
@@ -139,7 +143,11 @@ def _for_panel(
 
 
 def _plan(
-    command: str, settings: Settings, out: Path, model: str | None, k: int | None = None
+    command: str,
+    settings: Settings,
+    out: Path,
+    model: str | None,
+    k: int | None = None,
 ) -> EvaluationPlan:
     run = RunDirectory(out)
     label = settings.evaluation.label or ""
@@ -179,11 +187,21 @@ def perform(plan: EvaluationPlan, session: Session) -> EvaluationSummary:
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))
     for line in walked.sampled.warnings(plan.settings, RESUMABLE):
         session.progress.note(line)
-    return conclude(session, plan.episodes, plan.command, plan.k, walked)
+    return conclude(
+        session,
+        plan.episodes,
+        plan.command,
+        plan.k,
+        walked,
+    )
 
 
 def conclude(
-    session: Session, path: Path, command: str, k: int | None, walked: PanelWalk
+    session: Session,
+    path: Path,
+    command: str,
+    k: int | None,
+    walked: PanelWalk,
 ) -> EvaluationSummary:
     """Writes the summary of the episodes in `path`, and the manifest entry."""
     summary = _summary(session.settings, command, path, walked, k)
@@ -218,7 +236,9 @@ class EpisodeFile:
             outcomes = [row.outcome for row in rows]
             if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
                 success = outcomes.count(Outcome.SUCCESS) / len(rows)
-                kept[task] = Kept(rows[0].ledger or Ledger(), success)
+                # The first sample carries the ledger of its whole task.
+                ledger = rows[0].ledger or Ledger()
+                kept[task] = Kept(ledger, success)
         return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:
@@ -250,7 +270,11 @@ class EpisodeFile:
 
 
 def _summary(
-    settings: Settings, command: str, path: Path, walked: PanelWalk, k: int | None
+    settings: Settings,
+    command: str,
+    path: Path,
+    walked: PanelWalk,
+    k: int | None,
 ) -> EvaluationSummary:
     """The summary of an evaluation's episodes."""
     rows = list(read_records(path, Episode))
@@ -264,7 +288,11 @@ def _summary(
         seed=settings.seed,
         samples=settings.rollout.leaves,
         temperature=settings.policy.temperature,
-        panel=WalkedPanel(name=panel.name, tasks=len(panel.tasks), sha256=panel.sha256),
+        panel=WalkedPanel(
+            name=panel.name,
+            tasks=len(panel.tasks),
+            sha256=panel.sha256,
+        ),
         **msgspec.structs.asdict(summarise(rows)),
         pass_at_k=pass_at_k_summary(rows, k) if k else None,
         ledger=sum((row.ledger for row in rows if row.ledger), Ledger()),

@@ -64,7 +64,9 @@ def further_sources(settings: Settings) -> list[Path]:
 
 @asynccontextmanager
 async def open_further_models(
-    settings: Settings, world: World, pool: EnginePool
+    settings: Settings,
+    world: World,
+    pool: EnginePool,
 ) -> AsyncIterator[dict[str, Policy]]:
     """Opens all of them for the block only.
 
@@ -83,7 +85,10 @@ async def open_further_models(
 
 
 def start_policy(
-    settings: Settings, world: World, pool: EnginePool, model: str | None
+    settings: Settings,
+    world: World,
+    pool: EnginePool,
+    model: str | None,
 ) -> Policy:
     """Loads the policy, which the caller closes.
 

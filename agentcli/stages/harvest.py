@@ -140,7 +140,9 @@ async def local_grower(
 
 
 async def in_order(
-    jobs: Iterable[JobT], work: Callable[[JobT], Awaitable[WorkT]], ahead: int
+    jobs: Iterable[JobT],
+    work: Callable[[JobT], Awaitable[WorkT]],
+    ahead: int,
 ) -> AsyncGenerator[WorkT, None]:
     """Results in the order of the jobs.
 
@@ -155,6 +157,7 @@ async def in_order(
             running.popleft()
             running.extend(islice(tasks, 1))
     finally:
+        # Nobody would await the others, which hold engines.
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
@@ -186,6 +189,7 @@ async def grow(
 
     async with aclosing(in_order(jobs, one, AHEAD * concurrency)) as results:
         async for grown in results:
+            # It is not paid for, and neither is any tree after it.
             if grown is None:
                 return
             if allowance is not None and not allowance.pays(grown.tree.task):

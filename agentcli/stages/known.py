@@ -20,9 +20,10 @@ from agentcli.exploration.settings import (
     settings_class,
 )
 from agentcli.registry import closest
+from agentcli.stages.yaml_files import Values
 
 
-def check(place: str, layer: Mapping[str, Any], method: str) -> None:
+def check(place: str, layer: Values, method: str) -> None:
     """Refuses an unknown key, a wrong type, or a number that no record can hold.
 
     `method` is the exploration method where the layer itself names none. Raises
@@ -49,9 +50,7 @@ def check(place: str, layer: Mapping[str, Any], method: str) -> None:
         raise UsageError(f"{place}: {path}: {expected}") from error
 
 
-def without_foreign(
-    layer: Mapping[str, Any], method: str
-) -> tuple[dict[str, Any], list[str]]:
+def without_foreign(layer: Values, method: str) -> tuple[Values, list[str]]:
     """The layer without the settings that only other exploration methods have.
 
     Also returns the paths of these settings.
@@ -62,10 +61,9 @@ def without_foreign(
         values = layer.get(section)
         if not isinstance(values, Mapping):
             continue
-        others = set()
-        for name in values:
-            if name not in kind(method).__struct_fields__ and methods_with(str(name)):
-                others.add(name)
+        names = kind(method).__struct_fields__
+        unknown = [name for name in values if name not in names]
+        others = [name for name in unknown if methods_with(str(name))]
         kept[section] = {name: values[name] for name in values if name not in others}
         foreign += [f"{section}.{name}" for name in sorted(others)]
     return kept, foreign
@@ -74,17 +72,23 @@ def without_foreign(
 class _Keys:
     """The keys that a layer may have where the exploration method is `method`."""
 
-    def __init__(self, place: str, kind: type[msgspec.Struct], method: str) -> None:
+    def __init__(
+        self,
+        place: str,
+        kind: type[msgspec.Struct],
+        method: str,
+    ) -> None:
         self._place = place
         self._kind = kind
         self._method = method
 
     def refuse_unknown(
-        self, layer: Mapping[str, Any], section: type[msgspec.Struct], above: str
+        self,
+        layer: Values,
+        section: type[msgspec.Struct],
+        above: str,
     ) -> None:
-        """Raises UsageError for the first unknown key of a section, or of one below
-        it.
-        """
+        """Raises UsageError for the first unknown key, in this section or below it."""
         fields = {field.name: field.type for field in msgspec.structs.fields(section)}
         for key, value in layer.items():
             path = f"{above}{key}"
@@ -101,24 +105,25 @@ class _Keys:
         section, _, key = path.partition(".")
         if section not in ("rollout", "evaluation"):
             return
-        methods = methods_with(key)
-        # Not every setting of a rollout is one of evaluations too.
-        if section == "evaluation":
-            methods = [
-                name
-                for name in methods
-                if key in evaluation_class(name).__struct_fields__
-            ]
+        methods = []
+        for name in methods_with(key):
+            # Not every setting of a rollout is one of evaluations too.
+            kind = rollout_class if section == "rollout" else evaluation_class
+            if key in kind(name).__struct_fields__:
+                methods.append(name)
         if methods:
             raise UsageError(
                 f"{self._place}: {path}: {self._method} has no such setting; add "
                 f"--method {' or '.join(methods)}, or leave it out"
             )
 
-    def _suggestion(self, key: str, above: str, siblings: list[str]) -> str:
-        """The nearest name among the section's own, then other methods', then
-        anywhere.
-        """
+    def _suggestion(
+        self,
+        key: str,
+        above: str,
+        siblings: list[str],
+    ) -> str:
+        """The nearest name: of the section, else of other methods, else anywhere."""
         near = closest(key, siblings)
         if near:
             return f"did you mean {above}{near}?"

@@ -18,16 +18,16 @@ from agentcli.records.settings import Settings
 from agentcli.registry import nearest
 from agentcli.stages.known import check, without_foreign
 from agentcli.stages.merging import Merger, overlay, shown
-from agentcli.stages.yaml_files import parse_value, read_yaml
+from agentcli.stages.yaml_files import Values, parse_value, read_yaml
 
 PREFIX = "AGENTCLI_"
 NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
 RECORDED = "recorded settings"
 OPTIONS = "options"
 PACKAGE = Path(__file__).resolve().parents[1]
-EMPTY: Mapping[str, Any] = MappingProxyType({})
+EMPTY: Values = MappingProxyType({})
 
-Part = tuple[str, dict[str, Any]]
+Part = tuple[str, Values]
 """Where settings stand, and their nested mapping."""
 
 
@@ -48,8 +48,8 @@ def resolve(
     files: Sequence[Path] = (),
     environ: Mapping[str, str] = EMPTY,
     sets: Sequence[str] = (),
-    flags: Mapping[str, Any] = EMPTY,
-    base: Settings | Mapping[str, Any] | None = None,
+    flags: Values = EMPTY,
+    base: Settings | Values | None = None,
     names: Mapping[str, str] = EMPTY,
     note: Callable[[str], None] | None = None,
 ) -> Settings:
@@ -70,16 +70,19 @@ def resolve(
         recorded = (RECORDED, msgspec.to_builtins(base))
         layers.append(Layer(RECORDED, [recorded], users=False))
     if preset is not None:
-        layers.append(_file_layer(find_preset(preset))._replace(users=False))
+        shipped = _file_layer(find_preset(preset))
+        layers.append(shipped._replace(users=False))
     layers += map(_file_layer, files)
-    layers.append(Layer("AGENTCLI_*", list(_from_environment(environ))))
-    layers.append(Layer(OPTIONS, list(_from_options(sets, flags, names))))
+    variables = list(_from_environment(environ))
+    layers.append(Layer("AGENTCLI_*", variables))
+    options = list(_from_options(sets, flags, names))
+    layers.append(Layer(OPTIONS, options))
     method = _last_method([part for layer in layers for part in layer.parts])
     merger = Merger(msgspec.to_builtins(Settings()))
     layers = [_for_method(layer, method, merger.notes) for layer in layers]
     _check_all(layers, method)
     for layer in layers:
-        merged: dict[str, Any] = {}
+        merged: Values = {}
         for _, values in layer.parts:
             merged = overlay(merged, values)
         merger.add(layer.place, merged, users=layer.users)
@@ -91,7 +94,8 @@ def resolve(
 
 def _file_layer(path: Path) -> Layer:
     """The layer that a settings file is."""
-    return Layer(str(path), [(str(path), read_yaml(path))])
+    place = str(path)
+    return Layer(place, [(place, read_yaml(path))])
 
 
 def presets_folder() -> Path:
@@ -119,7 +123,11 @@ def find_preset(name: str) -> Path:
     return known[name]
 
 
-def _for_method(layer: Layer, method: str, notes: list[str]) -> Layer:
+def _for_method(
+    layer: Layer,
+    method: str,
+    notes: list[str],
+) -> Layer:
     """The layer without what only other exploration methods have.
 
     So one file can serve every stage. `notes` get a line for what is left out.
@@ -181,7 +189,9 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Part]:
 
 
 def _from_options(
-    sets: Sequence[str], flags: Mapping[str, Any], names: Mapping[str, str]
+    sets: Sequence[str],
+    flags: Values,
+    names: Mapping[str, str],
 ) -> Iterator[Part]:
     """Raises UsageError for a setting that is given in both ways."""
     assignments = [_from_set(text) for text in sets]
@@ -208,7 +218,7 @@ def _from_set(text: str) -> Part:
     return place, _nest(path, parse_value(place, value))
 
 
-def _nest(path: str, value: Any) -> dict[str, Any]:
+def _nest(path: str, value: Any) -> Values:
     """The mapping in which `value` stands at a dotted path."""
     first, *inner = path.split(".")
     for key in reversed(inner):

@@ -11,10 +11,11 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import IO
 
+from agentcli.records.runs import now
 from agentcli.stages.progress import Progress
 
 LINE_SECONDS = 30.0
@@ -32,7 +33,7 @@ class AttemptLog:
 
     def line(self, text: str, level: str = "INFO") -> None:
         """Writes a line, or keeps it until the file is opened."""
-        line = f"{datetime.now(UTC).isoformat(timespec='seconds')} {level} {text}\n"
+        line = f"{now()} {level} {text}\n"
         if self._file is None:
             self._early.append(line)
         else:
@@ -44,9 +45,10 @@ class AttemptLog:
         if self._file is not None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        number = 1
-        while (path := self._folder / f"{self._stage}-{number:03d}.log").exists():
-            number += 1
+        # Earlier attempts keep their logs.
+        names = (f"{self._stage}-{number:03d}.log" for number in count(1))
+        paths = (self._folder / name for name in names)
+        path = next(path for path in paths if not path.exists())
         self._file = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed by close()
         self._file.writelines(self._early)
         self._file.flush()
@@ -128,12 +130,17 @@ class Logged:
             self._description = ""
 
     def _line(self) -> str:
-        done = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
+        done = str(self._done)
+        if self._total is not None:
+            done += f"/{self._total}"
         parts = [done]
         if self._judged:
-            parts.append(f"success {self._successes / self._judged:.2f}")
-        parts += [f"{name} {value:.4g}" for name, value in self._figures.items()]
-        parts.append(f"{time.monotonic() - self._begun:.1f} s")
+            success = self._successes / self._judged
+            parts.append(f"success {success:.2f}")
+        for name, value in self._figures.items():
+            parts.append(f"{name} {value:.4g}")
+        seconds = time.monotonic() - self._begun
+        parts.append(f"{seconds:.1f} s")
         return f"{self._description}: {', '.join(parts)}"
 
 

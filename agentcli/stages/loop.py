@@ -119,14 +119,17 @@ def perform(plan: LoopPlan, session: Session) -> StageRecord:
     out = plan.run.path
     iterations = range(settings.run.iterations)
     runs = [RunDirectory(iteration_folder(out, number)) for number in iterations]
-    if session.done and all(_finished(run, "train", "checkpoint") for run in runs):
-        return session.nothing_owed(session.done)
+    if session.done:
+        owed = [run for run in runs if not _finished(run, "train", "checkpoint")]
+        if not owed:
+            return session.nothing_owed(session.done)
     inside = Path(plan.model).resolve().is_relative_to(out.resolve())
     if session.invocation.overwrite and inside:
         raise UsageError(
             f"--overwrite would delete {plan.model}, the model to start from; name "
             "another --model, or another -o"
         )
+    # A model without a tokenizer is refused before anything is written.
     load_tokenizer(plan.model)
     session.start()
     used = plan.used.train.aggregate
@@ -185,8 +188,9 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
             counts = await _iteration(plan, session, iteration, workshop, model)
             model = str(folder / "checkpoint")
             point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
-            success = counts.get("success", 0) / max(1, counts.get("leaves", 0))
-            history.append(round(success, 4))
+            successes = counts.get("success", 0)
+            leaves = counts.get("leaves", 0)
+            history.append(round(successes / max(1, leaves), 4))
             progress.advance(1, success=history[-1])
     progress.stop()
     return history
@@ -207,6 +211,7 @@ async def _iteration(
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_changes(plan.settings, rollout={"iteration": iteration})
     run = RunDirectory(folder)
+    # A stage that was interrupted goes on where it stopped.
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
     if record is None:
@@ -219,7 +224,8 @@ async def _iteration(
             inner.check()
             record = await grow_trees(rollout, inner, workshop, warn)
     name = credit_of(settings)
-    if name and not _finished(run, f"credit/{name}", f"credit/{name}.jsonl"):
+    stage = f"credit/{name}"
+    if name and not _finished(run, stage, f"{stage}.jsonl"):
         carry_out(plan_credit(settings, folder), perform_credit, invocation)
     if not _finished(run, "train", "checkpoint"):
         reference = settings.train.reference

@@ -84,7 +84,9 @@ class ShardRun(NamedTuple):
 
 def records_of(run: RunDirectory, stage: str) -> Path:
     """The file that a walk over a panel writes."""
-    return run.trees if stage == "rollout" else run.evaluation(stage.partition("/")[2])
+    if stage == "rollout":
+        return run.trees
+    return run.evaluation(stage.removeprefix("evaluation/"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,8 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
     shards = {}
     for name, record in run.load_manifest().stages.items():
         if "shard" in record.statistics:
-            shards[name] = ShardRun(name, run, record, _extent(run, name, record))
+            extent = _extent(run, name, record)
+            shards[name] = ShardRun(name, run, record, extent)
     if not shards:
         raise UsageError(
             f"{run.path}: holds no shard that has ended; go on with --resume, or "
@@ -155,7 +158,11 @@ def _extent(run: RunDirectory, stage: str, record: StageRecord) -> ShardExtent:
         ) from error
 
 
-def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
+def _plan(
+    stage: str,
+    shards: list[ShardRun],
+    out: RunDirectory,
+) -> MergePlan:
     shards = sorted(shards, key=lambda shard: shard.shard.index)
     sections = SECTIONS if stage == "rollout" else (*SECTIONS, "evaluation")
     _refuse_unlike(shards, sections)
@@ -182,17 +189,15 @@ def _plan(stage: str, shards: list[ShardRun], out: RunDirectory) -> MergePlan:
 
 
 def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> None:
-    """Raises UsageError for the first shard of another panel, settings, seed or
-    input.
-    """
+    """Raises UsageError for a shard of another panel, settings, seed or input."""
     first = shards[0]
     settings = determining(first.settings, sections)
     for other in shards[1:]:
-        if (other.shard.count, other.whole) != (first.shard.count, first.whole):
-            one = f"{first.run.path} is shard {first.shard} of panel {first.whole.name}"
+        if other.shard.count != first.shard.count or other.whole != first.whole:
             raise UsageError(
-                f"{one}, {other.run.path} shard {other.shard} of {other.whole.name}; "
-                "merge shards of one panel"
+                f"{first.run.path} is shard {first.shard} of panel {first.whole.name}, "
+                f"{other.run.path} shard {other.shard} of {other.whole.name}; merge "
+                "shards of one panel"
             )
         difference = first_difference(settings, determining(other.settings, sections))
         if difference:

@@ -15,13 +15,14 @@ import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.exploration.settings import evaluation_class, method_of, rollout_class
+from agentcli.stages.yaml_files import Values
 
 AGGREGATE = "train.aggregate"
 OF_METHODS = ("credit", "rollout", "evaluation", "train")
 """Sections with settings that depend on a method."""
 
 
-def overlay(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def overlay(below: Values, above: Values) -> Values:
     """Both merged by key; `above` wins."""
     merged = dict(below)
     for key, value in above.items():
@@ -39,15 +40,19 @@ class Merger:
     `values` are plain; `notes` say what was left out on the way.
     """
 
-    def __init__(self, defaults: dict[str, Any]) -> None:
+    def __init__(self, defaults: Values) -> None:
         self.values = defaults
         self.notes: list[str] = []
         self._places: dict[str, str] = {}
-        """The place where the user wrote a setting that depends on a method, by
-        path.
-        """
+        """The place of each setting of a method that the user wrote, by path."""
 
-    def add(self, place: str, layer: Mapping[str, Any], *, users: bool) -> None:
+    def add(
+        self,
+        place: str,
+        layer: Values,
+        *,
+        users: bool,
+    ) -> None:
         """Lays a checked layer above the others.
 
         `users` says whether the user wrote it. Raises UsageError where that would leave
@@ -62,7 +67,7 @@ class Merger:
                 for name in layer.get(section, {}):
                     self._places[f"{section}.{name}"] = place
 
-    def _change_exploration(self, place: str, layer: Mapping[str, Any]) -> None:
+    def _change_exploration(self, place: str, layer: Values) -> None:
         """Keeps what another exploration method has too."""
         former = method_of(self.values)
         method = method_of(layer, otherwise=former)
@@ -83,7 +88,7 @@ class Merger:
                 self._note("rollout.method", method, former, left_out)
             self._keep_only(section, names)
 
-    def _change_credit(self, place: str, layer: Mapping[str, Any]) -> None:
+    def _change_credit(self, place: str, layer: Values) -> None:
         """Keeps the switches that mean the same in another credit method."""
         above = layer.get("credit", {})
         former = self.values["credit"].get("method")
@@ -108,7 +113,7 @@ class Merger:
             self._note("credit.method", method, former, "; ".join(effects))
         self._keep_only("credit", kept)
 
-    def _shared(self, switches: Mapping[str, Any], method: str) -> set[str]:
+    def _shared(self, switches: Values, method: str) -> set[str]:
         """The switches that `method` has too.
 
         They mean the same in every method, or the user wrote them.
@@ -117,8 +122,10 @@ class Merger:
             return set()
         from agentcli.credit.registry import shared_switches, switches_of
 
-        users = {name for name in switches if f"credit.{name}" in self._places}
-        common = {*shared_switches(), *users}
+        common = shared_switches()
+        for name in switches:
+            if f"credit.{name}" in self._places:
+                common.add(name)
         return common & switches.keys() & set(switches_of(method))
 
     def _forget_aggregate(self, method: str, former: str | None) -> None:
@@ -130,7 +137,7 @@ class Merger:
         self._note("credit.method", method, former, left_out)
         self.values = overlay(self.values, {"train": {"aggregate": None}})
 
-    def _change_world(self, layer: Mapping[str, Any]) -> None:
+    def _change_world(self, layer: Values) -> None:
         """Forgets the options of another world, which mean nothing to this one."""
         environment = self.values["environment"]
         former = environment["name"]
@@ -146,7 +153,11 @@ class Merger:
         self.values = {**self.values, "environment": environment}
 
     def _refuse_users(
-        self, lost: list[str], section: str, former: str, change: str
+        self,
+        lost: list[str],
+        section: str,
+        former: str,
+        change: str,
     ) -> None:
         """Raises UsageError where the user wrote one of the `lost` settings."""
         for name in lost:
@@ -162,14 +173,21 @@ class Merger:
         kept = {name: value for name, value in values.items() if name in names}
         self.values = {**self.values, section: kept}
 
-    def _note(self, path: str, name: str, former: str | None, effect: str) -> None:
+    def _note(
+        self,
+        path: str,
+        name: str,
+        former: str | None,
+        effect: str,
+    ) -> None:
         self.notes.append(f"{path} {name}, not {former}: {effect}")
 
 
 def shown(value: Any) -> str:
     """A value as it may have been typed."""
     if isinstance(value, Mapping):
-        return ",".join(f"{key}={shown(one)}" for key, one in value.items())
+        pairs = [f"{key}={shown(one)}" for key, one in value.items()]
+        return ",".join(pairs)
     if isinstance(value, list):
         return ",".join(map(str, value))
     return str(value)

@@ -12,6 +12,9 @@ import msgspec
 
 from agentcli.records.types import Task
 
+Place = tuple[IO[bytes], int]
+"""A file, and where a line of it begins."""
+
 
 class _Head(msgspec.Struct):
     """The part of a record that sorting needs."""
@@ -42,7 +45,7 @@ def write_in_order(
     out.parent.mkdir(parents=True, exist_ok=True)
     part = out.with_name(out.name + ".part")
     with ExitStack() as stack:
-        places: dict[Hashable, list[tuple[IO[bytes], int]]] = {}
+        places: dict[Hashable, list[Place]] = {}
         for source in sources:
             file = stack.enter_context(open(source, "rb"))
             offset = 0
@@ -53,5 +56,6 @@ def write_in_order(
         for key in keys:
             for origin, offset in places.get(key, ()):
                 origin.seek(offset)
+                # The last line of a killed writer may lack its newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")
     part.replace(out)

@@ -14,7 +14,11 @@ from agentcli.records.shards import Shard
 from agentcli.records.types import Panel, Task
 
 
-def make_panel(name: str, world: str, tasks: list[Task]) -> Panel:
+def make_panel(
+    name: str,
+    world: str,
+    tasks: list[Task],
+) -> Panel:
     """A panel and its hash."""
     sha256 = panel_hash(task.id for task in tasks)
     return Panel(name=name, world=world, tasks=tasks, sha256=sha256)
@@ -53,7 +57,9 @@ def _narrowing(where: dict[str, list[str]]) -> str:
     """The option that left no task."""
     if not where:
         return "environment.options"
-    conditions = [f"{name}={'|'.join(values)}" for name, values in where.items()]
+    conditions = []
+    for name, values in where.items():
+        conditions.append(f"{name}={'|'.join(values)}")
     return f"--where {','.join(conditions)}"
 
 
@@ -62,29 +68,13 @@ def parse_shard(text: str | None) -> Shard | None:
     if text is None:
         return None
     index, _, count = text.partition("/")
-    if not (index.isdecimal() and count.isdecimal() and 1 <= int(index) <= int(count)):
+    numbers = index.isdecimal() and count.isdecimal()
+    if not numbers or not 1 <= int(index) <= int(count):
         raise UsageError(
             f"environment.shard is {text!r}; write I/N with I from 1 to N, for "
             "instance --shard 3/8"
         )
     return Shard(int(index), int(count))
-
-
-def shard_of(panel: Panel, shard: Shard | None) -> Panel:
-    """The shard's part of the panel; without a shard the panel.
-
-    Raises UsageError for a part that holds no task.
-    """
-    if shard is None:
-        return panel
-    tasks = list(shard.part(panel.tasks))
-    if not tasks:
-        raise UsageError(
-            f"environment.shard {shard}: the panel has only {len(panel.tasks)} tasks; "
-            "take fewer shards"
-        )
-    name = f"{panel.name}/shard {shard.index} of {shard.count}"
-    return make_panel(name, panel.world, tasks)
 
 
 def interleaved(parts: Sequence[Sequence[str]]) -> list[str]:
@@ -109,7 +99,10 @@ def read_panel(path: Path, world: str) -> Panel:
 
 
 def iteration_tasks(
-    tasks: list[Task], per_step: int, iteration: int, seed: int
+    tasks: list[Task],
+    per_step: int,
+    iteration: int,
+    seed: int,
 ) -> list[Task]:
     """The tasks of one iteration of `run`, none of them twice.
 
@@ -121,6 +114,7 @@ def iteration_tasks(
             f"rollout.tasks_per_step is {per_step}, but the panel has only "
             f"{len(tasks)} tasks"
         )
+    # Tasks that fill no whole iteration are left out of a lap.
     lap, place = divmod(iteration, len(tasks) // per_step)
     order = list(tasks)
     random.Random(derive_seed(seed, "lap", lap)).shuffle(order)

@@ -122,7 +122,9 @@ def model_sources(model: str | None) -> list[Path]:
 
 
 def check_model(
-    model: str | None, setting: str = "policy.model", option: str = "--model"
+    model: str | None,
+    setting: str = "policy.model",
+    option: str = "--model",
 ) -> None:
     """Refuses a model that cannot be loaded, by its files' headers.
 
@@ -133,7 +135,8 @@ def check_model(
     if model is None:
         return
     # A hub id has at most one slash.
-    is_path = model.startswith((".", "/", "~")) or model.count("/") > 1
+    begins_as_path = model.startswith((".", "/", "~"))
+    is_path = begins_as_path or model.count("/") > 1
     if is_path and not Path(model).is_dir():
         raise MissingError(
             f"{setting}: no directory {model}; make one with agentcli sft, or name "

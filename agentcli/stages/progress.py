@@ -59,7 +59,8 @@ class Silent:
 
 
 def updates_bar(
-    progress: Progress, description: str
+    progress: Progress,
+    description: str,
 ) -> Callable[[int, int, Mapping[str, float]], None]:
     """A trainer's callback (updates done, updates in all, figures) that moves the bar.
 
@@ -68,7 +69,11 @@ def updates_bar(
 
     done = 0
 
-    def move(update: int, total: int, figures: Mapping[str, float]) -> None:
+    def move(
+        update: int,
+        total: int,
+        figures: Mapping[str, float],
+    ) -> None:
         nonlocal done
         if not figures:
             progress.start(description, total, done=update)

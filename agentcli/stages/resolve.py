@@ -46,6 +46,7 @@ def find_run(path: Path | None) -> Path:
             "no RUN given and no runs/latest here; name a run directory, or make one "
             "with: agentcli rollout"
         )
+    # The next run will be another latest: messages name this one by its own name.
     return RUNS / latest.resolve().name
 
 
@@ -78,7 +79,10 @@ def usable(out: Path) -> Path:
 
 
 def find_model(
-    settings: Settings, run: Path | None, *, updated: bool = True
+    settings: Settings,
+    run: Path | None,
+    *,
+    updated: bool = True,
 ) -> str | None:
     """The model of a command.
 

@@ -45,7 +45,11 @@ class RolloutPlan(WalkPlan):
 
 
 def plan(
-    settings: Settings, out: Path, *, model: str | None, world: World | None = None
+    settings: Settings,
+    out: Path,
+    *,
+    model: str | None,
+    world: World | None = None,
 ) -> RolloutPlan:
     """A rollout into `out`; `world` is given where it is made already.
 
@@ -101,7 +105,9 @@ async def grow_trees(
 
 
 def conclude(
-    session: Session, walked: PanelWalk, warn: Callable[[str], None] | None = None
+    session: Session,
+    walked: PanelWalk,
+    warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
     """Counts the trees, notes what is wrong with them, and ends the stage."""
     tally = tally_of(session.run.trees)
@@ -145,7 +151,8 @@ class TreeFile:
         kept = {}
         for tree in read_records(self.path, Tree):
             if is_complete(tree):
-                kept[tree.task.id] = Kept(tree.ledger, share_of_success(tree))
+                success = share_of_success(tree)
+                kept[tree.task.id] = Kept(tree.ledger, success)
         return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:
@@ -154,6 +161,7 @@ class TreeFile:
         with rewriting(self.path) as writer:
             for tree in read_records(self.path, Tree):
                 if tree.task.id in owed and is_complete(tree):
+                    # A tree that was written twice is kept once.
                     owed.remove(tree.task.id)
                     writer.write(tree)
 

@@ -50,7 +50,9 @@ class SamplingPlan(StagePlan):
 
 
 def check_sampling(
-    settings: Settings, model: str | None, world: World | None = None
+    settings: Settings,
+    model: str | None,
+    world: World | None = None,
 ) -> World:
     """The world of these settings, after refusing what would end the first tree.
 
@@ -96,7 +98,10 @@ def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | No
 
 @asynccontextmanager
 async def open_policy(
-    settings: Settings, world: World, pool: EnginePool, model: str | None
+    settings: Settings,
+    world: World,
+    pool: EnginePool,
+    model: str | None,
 ) -> AsyncIterator[Policy]:
     """Opens the policy for the block only."""
     policy = start_policy(settings, world, pool, model)
@@ -130,9 +135,13 @@ class Workshop:
 
     @asynccontextmanager
     async def policy(
-        self, settings: Settings, world: World, model: str | None
+        self,
+        settings: Settings,
+        world: World,
+        model: str | None,
     ) -> AsyncIterator[Policy]:
         """The policy of one iteration, closed at its end where it cannot be kept."""
+        # An earlier iteration started it; now it takes this iteration's weights.
         if self._policy is not None and model is not None:
             use_threads(settings.threads)
             self._policy.load(model)

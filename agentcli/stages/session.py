@@ -95,10 +95,12 @@ class Session:
         self._existing: list[Path] = []
         self._writing = False
         self._begun = _begun(self.run.path, plan.stage)
+        # torchrun numbers the processes of one training.
         self._main = os.environ.get("RANK", "0") == "0"
         self._lock: RunLock | None = None
         self._command = shlex.join(invocation.command) or plan.stage
-        self._log = AttemptLog(self.run.path / "logs", plan.stage, self._command)
+        logs = self.run.path / "logs"
+        self._log = AttemptLog(logs, plan.stage, self._command)
         self.progress: Progress = Logged(invocation.progress, self._log)
         self._notes = NoteHandler(self.progress)
 
@@ -139,7 +141,8 @@ class Session:
         refuse_held(self.run.path)
         self._compare()
         if self.invocation.resume:
-            self.progress.note(f"{self.run.path}: {self.plan.stage} {self._standing()}")
+            standing = self._standing()
+            self.progress.note(f"{self.run.path}: {self.plan.stage} {standing}")
 
     @property
     def resumed(self) -> bool:
@@ -174,6 +177,7 @@ class Session:
         self._writing = True
         self._check_trackers()
         self._hold()
+        # The lock was not held since `check` where the folder did not exist.
         for path in self.plan.outputs:
             if path.exists() and path not in self._existing:
                 raise UsageError(
@@ -289,7 +293,9 @@ class Session:
 
 
 def carry_out(
-    plan: PlanT, perform: Callable[[PlanT, Session], ResultT], invocation: Invocation
+    plan: PlanT,
+    perform: Callable[[PlanT, Session], ResultT],
+    invocation: Invocation,
 ) -> ResultT:
     """Performs a plan in a session of its own.
 
@@ -330,7 +336,10 @@ def _begun(run: Path, stage: str) -> Path:
     return run / "settings" / f"{stage.replace('/', '-')}.json"
 
 
-def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
+def other_inputs(
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+) -> str | None:
     """The first way in which inputs (sha256 by path) are not the old ones in order."""
     then = list(old.values())
     now = list(new.values())
@@ -343,7 +352,11 @@ def other_inputs(old: Mapping[str, str], new: Mapping[str, str]) -> str | None:
     return None if then == now else "the order is another"
 
 
-def first_difference(old: Any, new: Any, path: str = "") -> str | None:
+def first_difference(
+    old: Any,
+    new: Any,
+    path: str = "",
+) -> str | None:
     """The first value of nested settings that is another.
 
     A value that only one side has comes last.

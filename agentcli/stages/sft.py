@@ -31,7 +31,11 @@ class SftPlan(StagePlan):
         return {"demonstrations": sum(map(count_trees, self.trees))}
 
 
-def plan(settings: Settings, runs: Sequence[Path], out: Path) -> SftPlan:
+def plan(
+    settings: Settings,
+    runs: Sequence[Path],
+    out: Path,
+) -> SftPlan:
     """A fine-tuning of `sft.model` on the trees of all `runs` together.
 
     Raises what `sources` and `check_model` raise.
@@ -102,7 +106,9 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
 
 
 def sources(
-    settings: Settings, runs: Sequence[Path], out: RunDirectory
+    settings: Settings,
+    runs: Sequence[Path],
+    out: RunDirectory,
 ) -> tuple[list[Path], str]:
     """The trees file of every run, and the model to start from.
 

@@ -73,6 +73,7 @@ class Tally:
                 self.counts[step.outcome.value] += 1
             if step.stop is StopReason.OVERLONG:
                 self.counts["overlong"] += 1
+            # A step that broke says nothing about the policy's responses.
             elif step.error is None:
                 self._add_response(step)
         self.ledger += tree.ledger
@@ -152,7 +153,9 @@ class Tally:
         cut = self._malformed_and_cut
         mostly_cut = 2 * cut > self.counts["malformed_responses"]
         text = _line(self._first_malformed[mostly_cut])
-        excerpt = text if len(text) <= EXCERPT else f"{text[:EXCERPT]}..."
+        excerpt = text[:EXCERPT]
+        if len(text) > EXCERPT:
+            excerpt += "..."
         if mostly_cut:
             limit = settings.policy.max_tokens
             return (

@@ -48,9 +48,19 @@ class Teacher:
         for step in steps:
             if isinstance(step, BaseException):
                 raise step
-        return msgspec.structs.replace(tree, steps=steps, ledger=tree.ledger + ledger)
+        return msgspec.structs.replace(
+            tree,
+            steps=steps,
+            ledger=tree.ledger + ledger,
+        )
 
-    async def _step(self, tree: Tree, step: Step, key: str, ledger: Ledger) -> Step:
+    async def _step(
+        self,
+        tree: Tree,
+        step: Step,
+        key: str,
+        ledger: Ledger,
+    ) -> Step:
         if not imitable(step):
             return step
         moment = Moment(copies=(_context(tree, step),))
@@ -59,15 +69,23 @@ class Teacher:
         problem = None
         for ask in range(ASKS):
             dialect = Annotation(self._full, action, problem)
-            seed = derive_seed(self._settings.seed, "annotate", key, step.id, ask)
+            seed = derive_seed(
+                self._settings.seed,
+                "annotate",
+                key,
+                step.id,
+                ask,
+            )
             reply = await self._policy.respond(self._request(dialect, moment, seed))
+            # A server tells how many tokens there were, but not which.
             ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
             ledger.prompt_tokens += reply.prompt_tokens
             answer = dialect.read(reply.text, moment)
             problem = answer.problem
             if answer.tag is not None and answer.reasoning is not None:
                 reasoning = " ".join(answer.reasoning.split())
-                response = self._agent.write(Answer(answer.tag, reasoning, {1: action}))
+                written = Answer(answer.tag, reasoning, {1: action})
+                response = self._agent.write(written)
                 return msgspec.structs.replace(
                     without_tokens(step),
                     prompt=prompt,

@@ -7,8 +7,8 @@ With a budget it ends when the trees have cost that (exploration/budget.py); the
 manifest then names the part of the panel that was walked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +30,7 @@ from agentcli.stages.harvest import (
     local_grower,
 )
 from agentcli.stages.ordered import write_in_order
-from agentcli.stages.panels import make_panel, parse_shard, shard_of
+from agentcli.stages.panels import make_panel, parse_shard
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Workshop
 from agentcli.stages.session import Session
@@ -50,7 +50,8 @@ class WalkPlan(SamplingPlan):
         shard = parse_shard(self.settings.environment.shard)
         if shard is None:
             return {}
-        whole = WholePanel(self.whole.name, len(self.whole.tasks), self.whole.sha256)
+        panel = self.whole
+        whole = WholePanel(panel.name, len(panel.tasks), panel.sha256)
         return {"shard": msgspec.to_builtins(ShardExtent(shard, whole))}
 
 
@@ -60,13 +61,22 @@ def part_to_walk(settings: Settings, whole: Panel) -> Panel:
     Raises UsageError for a shard that is none or holds no task, and beside a budget.
     """
     shard = parse_shard(settings.environment.shard)
+    if shard is None:
+        return whole
     # A budget counts what the trees of the whole panel cost, in order.
-    if shard is not None and settings.rollout.budget is not None:
+    if settings.rollout.budget is not None:
         raise UsageError(
             f"environment.shard {shard}: a budget ({settings.rollout.budget}) counts "
             "over the whole panel; leave one of the two out"
         )
-    return shard_of(whole, shard)
+    tasks = list(shard.part(whole.tasks))
+    if not tasks:
+        raise UsageError(
+            f"environment.shard {shard}: the panel has only {len(whole.tasks)} tasks; "
+            "take fewer shards"
+        )
+    name = f"{whole.name}/shard {shard.index} of {shard.count}"
+    return make_panel(name, whole.world, tasks)
 
 
 class Kept(NamedTuple):
@@ -140,33 +150,50 @@ async def walk(
         records.keep_only(kept)
     sampled = Tally()
     seconds: dict[str, float] = {}
-    standing = Standing(title, len(tasks), len(kept), mean_success(kept.values()))
-    if not owed:
-        # A full bar shows how the stage stands.
-        session.progress.start(*standing)
-        session.progress.stop()
-    else:
+    standing = Standing(
+        title,
+        total=len(tasks),
+        done=len(kept),
+        success=mean_success(kept.values()),
+    )
+    if owed:
         jobs = [Seedling(task, plan.seed) for task in owed]
         async with local_grower(plan, workshop) as grower:
-            with records.appending(session) as write:
-
-                def store(grown: TimedTree) -> bool:
-                    write(grown)
-                    sampled.add(grown.tree)
-                    return True
-
+            with _storing(records, session, sampled) as store:
                 trees = grow(grower, jobs, settings.rollout.concurrency, allowance)
                 await harvest(session.progress, standing, trees, store)
             seconds = grower.seconds()
+    else:
+        # A full bar shows how the stage stands.
+        session.progress.start(*standing)
+        session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
     if kept:
-        write_in_order([records.path], [task.id for task in panel.tasks], records.path)
+        order = [task.id for task in panel.tasks]
+        write_in_order([records.path], order, records.path)
     return PanelWalk(
         panel=panel,
         extent=allowance.report(panel.tasks) | plan.extent,
         sampled=sampled,
         seconds=seconds,
     )
+
+
+@contextmanager
+def _storing(
+    records: Records,
+    session: Session,
+    sampled: Tally,
+) -> Iterator[Callable[[TimedTree], bool]]:
+    """A function that writes a tree and counts it."""
+    with records.appending(session) as write:
+
+        def store(grown: TimedTree) -> bool:
+            write(grown)
+            sampled.add(grown.tree)
+            return True
+
+        yield store
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
@@ -188,7 +215,8 @@ def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel
         progress.note(remainder)
     if len(tasks) == len(panel.tasks):
         return panel
-    return make_panel(f"{panel.name}/first {len(tasks)}", panel.world, tasks)
+    name = f"{panel.name}/first {len(tasks)}"
+    return make_panel(name, panel.world, tasks)
 
 
 def mean_success(kept: Collection[Kept]) -> float | None:

@@ -5,6 +5,7 @@ line with file and line number.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import yaml
 
 from agentcli.errors import UsageError
 
+Values = Mapping[str, Any]
+"""Plain values of settings, by section and name."""
 
-def read_yaml(path: Path) -> dict[str, Any]:
+
+def read_yaml(path: Path) -> Values:
     """The mapping in a YAML file; {} for an empty one.
 
     Raises UsageError with file and line.
@@ -65,6 +69,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# The library reads YAML 1.1, in which 1e-6 is a text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -84,5 +89,6 @@ def _problem(error: Exception) -> str:
     """The text ":line: fault" of a YAML error, on one line."""
     mark = getattr(error, "problem_mark", None)
     line = f":{mark.line + 1}" if mark is not None else ""
-    problem = getattr(error, "problem", None) or " ".join(str(error).split())
+    one_line = " ".join(str(error).split())
+    problem = getattr(error, "problem", None) or one_line
     return f"{line}: {problem}"

@@ -141,5 +141,5 @@ def test_what_cannot_be_compared(run: Path, names: tuple[str, ...], message: str
 
 def test_no_trees_and_no_steps(run: Path) -> None:
     (run / "trees.jsonl").write_bytes(b"")
-    with pytest.raises(DataError, match="holds no steps"):
+    with pytest.raises(DataError, match="holds no trees"):
         compare(run, "grpo", "carl")
