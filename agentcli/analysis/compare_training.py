@@ -153,7 +153,7 @@ def read_iteration(folder: Path) -> Iteration:
     if rollout is None:
         manifest = RunDirectory(folder).manifest_path
         raise DataError(f"{manifest}: no rollout that ended; go on with --resume")
-    seconds = {}
+    seconds: dict[str, float] = {}
     for name in ("policy", "environment"):
         if name in rollout.seconds:
             seconds[name] = rollout.seconds[name]
