@@ -24,16 +24,15 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
     reference = walked[first]
     for name in others:
         other = walked[name]
-        here = len(other.tasks)
-        there = len(reference.tasks)
-        length = max(here, there)
+        lengths = (len(other.tasks), len(reference.tasks))
+        compared = max(lengths)
         if reference.cut or other.cut:
-            length = min(here, there)
-        if reference.tasks[:length] != other.tasks[:length]:
+            compared = min(lengths)
+        if reference.tasks[:compared] != other.tasks[:compared]:
             raise UsageError(
-                f"{name}: its {subject} is of another panel ({here} tasks) than that "
-                f"of {first} ({there} tasks); do both with the same --split, --tasks "
-                "and --where"
+                f"{name}: its {subject} is of another panel ({lengths[0]} tasks) than "
+                f"that of {first} ({lengths[1]} tasks); do both with the same --split, "
+                "--tasks and --where"
             )
 
 

@@ -33,7 +33,9 @@ def evaluations_of(
     """
     files = [place for place in places if not place.is_dir()]
     if not files:
-        chosen = list(dict.fromkeys(labels)) or _common_labels(places, notes)
+        chosen = list(dict.fromkeys(labels))
+        if not chosen:
+            chosen = _common_labels(places, notes)
         return {label: _files(places, label) for label in chosen}
     if len(files) == len(places) and labels:
         raise UsageError(
@@ -46,15 +48,17 @@ def evaluations_of(
             "runs/a runs/b/evaluation/L0.json"
         )
     paths = _files(places, labels[0] if labels else "")
-    title = " / ".join(dict.fromkeys(path.stem for path in paths))
-    return {title: paths}
+    stems = dict.fromkeys(path.stem for path in paths)
+    return {" / ".join(stems): paths}
 
 
 def _files(places: Sequence[Path], label: str) -> list[Path]:
     """The episode file of each place, which is a run or such a file itself."""
     paths = []
     for place in places:
-        path = RunDirectory(place).evaluation(label) if place.is_dir() else place
+        path = place
+        if place.is_dir():
+            path = RunDirectory(place).evaluation(label)
         paths.append(_episodes(path))
     return paths
 
@@ -80,7 +84,8 @@ def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
             again = join(["agentcli", summary.stage, run, *options])
             raise DataError(f"{path}: {fault}; go on with: {again}")
         episodes[name] = rows
-        walked[name] = WalkedTasks(tasks, cut=summary.budget is not None)
+        cut = summary.budget is not None
+        walked[name] = WalkedTasks(tasks, cut)
     refuse_unlike(walked, "evaluation")
     return episodes
 
@@ -92,7 +97,8 @@ def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:
         summaries = place.glob("evaluation/*.json")
         held.append({path.stem for path in summaries})
     common = set.intersection(*held)
-    others = sorted(set.union(*held) - common, key=_natural)
+    partial = set.union(*held) - common
+    others = sorted(partial, key=_natural)
     if others:
         named = ", ".join(others[:NAMED])
         if len(others) > NAMED:

@@ -39,14 +39,16 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
         growth = totals(_noting_tasks(trees, tasks))
         count = record.counts.get("trees", len(tasks))
         # Demonstrations need not be of every task.
+        held = len(tasks)
         other_tasks = stage == "rollout" and panel_hash(tasks) != record.panel
-        if len(tasks) != count or other_tasks:
-            fault = mismatch(len(tasks), count, "trees", "manifest.json")
+        if held != count or other_tasks:
+            fault = mismatch(held, count, "trees", "manifest.json")
             again = join(["agentcli", stage, "--resume", "-o", name])
             raise DataError(f"{trees}: {fault}; go on with: {again}")
         growth.seconds = record.seconds
         growths[name] = growth
-        walked[name] = WalkedTasks(tasks, cut="budget" in record.statistics)
+        cut = "budget" in record.statistics
+        walked[name] = WalkedTasks(tasks, cut)
     refuse_unlike(walked, "rollout")
     return growths
 

@@ -185,14 +185,18 @@ def _accelerator() -> Finding:
 
 def _compiler(environ: Mapping[str, str]) -> Finding:
     get = "apt-get install g++ (only to install extras that compile a part of theirs)"
-    names = [environ["CXX"]] if environ.get("CXX") else ["c++", "g++", "clang++"]
+    names = ["c++", "g++", "clang++"]
+    if environ.get("CXX"):
+        names = [environ["CXX"]]
     return _program("compiler", names, "--version", get, environ)
 
 
 def _java(environ: Mapping[str, str]) -> Finding:
     get = "apt-get install default-jre-headless (only for worlds that run on Java)"
+    names = ["java"]
     home = environ.get("JAVA_HOME")
-    names = [str(Path(home, "bin", "java"))] if home else ["java"]
+    if home:
+        names = [str(Path(home, "bin", "java"))]
     return _program("java", names, "-version", get, environ)
 
 
@@ -259,13 +263,15 @@ def _cache_disk(folders: list[Path]) -> list[Finding]:
     """Free space where worlds keep files, in one row for their common folder."""
     if not folders:
         return []
-    return [_disk("disk cache", Path(os.path.commonpath(folders)))]
+    common = os.path.commonpath(folders)
+    return [_disk("disk cache", Path(common))]
 
 
 def _disk(name: str, folder: Path) -> Finding:
     """Free space where `folder` is, or would be made."""
     folders = (folder, *folder.absolute().parents)
-    usage = shutil.disk_usage(next(filter(os.path.isdir, folders)))
+    existing = next(filter(os.path.isdir, folders))
+    usage = shutil.disk_usage(existing)
     free = usage.free / GIB
     total = usage.total / GIB
     detail = f"{folder}: {free:.1f} GiB free of {total:.1f}"

@@ -195,27 +195,25 @@ def _written(
     file = directory.credit(method)
     if not file.exists():
         return None
-    here = plain(settings)
-    there: dict[str, Any] = {}
-    recorded = directory.finished(f"credit/{method}")
-    if recorded is not None:
-        there = recorded.settings.get("credit", {})
-    differing = {
-        name: [there[name], value]
-        for name, value in here.items()
-        if name in there and there[name] != value
-    }
+    recorded: dict[str, Any] = {}
+    stage = directory.finished(f"credit/{method}")
+    if stage is not None:
+        recorded = stage.settings.get("credit", {})
+    differing = {}
+    for name, value in plain(settings).items():
+        if name in recorded and recorded[name] != value:
+            differing[name] = [recorded[name], value]
     written = Written(file=str(file), advantage=None, same=False, settings=differing)
     records = read_records(file, Credit)
     credit = next(islice(records, place.number, None), None)
     if credit is None or credit.task != place.tree.task.id:
         return written
     if place.row < len(credit.steps):
-        there_row = credit.steps[place.row]
-        here_row = place.credit.steps[place.row]
-        equal = _equal(there_row.advantage, here_row.advantage)
-        written.advantage = there_row.advantage
-        written.same = there_row.step == here_row.step and equal
+        written_row = credit.steps[place.row]
+        computed_row = place.credit.steps[place.row]
+        equal = _equal(written_row.advantage, computed_row.advantage)
+        written.advantage = written_row.advantage
+        written.same = written_row.step == computed_row.step and equal
     return written
 
 

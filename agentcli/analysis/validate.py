@@ -7,7 +7,6 @@ tasks.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,15 +54,11 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
             f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
         )
         return iter([CheckedFile(path, "run", None, problem)])
-    return _check_file(path, kind_of(path, kind), partial(validate, path, kind))
+    return _check_file(path, kind_of(path, kind), kind)
 
 
-def _check_file(
-    path: Path,
-    kind: str,
-    count: Callable[[], int],
-) -> Iterator[CheckedFile]:
-    yield _checked(path, kind, count)
+def _check_file(path: Path, kind: str, option: str | None) -> Iterator[CheckedFile]:
+    yield _checked(path, kind, validate, option)
 
 
 def validate(path: Path, kind: str | None = None) -> int:
@@ -85,11 +80,12 @@ def validate(path: Path, kind: str | None = None) -> int:
 def _checked(
     path: Path,
     kind: str,
-    count: Callable[[], int],
+    count: Callable[..., int],
+    *details: Any,
 ) -> CheckedFile:
     """The result of counting the records of a file, which also checks them."""
     try:
-        return CheckedFile(path, kind, count(), None)
+        return CheckedFile(path, kind, count(path, *details), None)
     except DataError as error:
         return CheckedFile(path, kind, None, str(error))
 
@@ -177,7 +173,8 @@ def _refuse_unknown(
     names: Sequence[str],
 ) -> None:
     if name is not None and name not in names:
-        raise DataError(f"{path}: {key}: is {shown(name)!r}; {nearest(name, names)}")
+        hint = nearest(name, names)
+        raise DataError(f"{path}: {key}: is {shown(name)!r}; {hint}")
 
 
 def _check_run(folder: Path) -> Iterator[CheckedFile]:
@@ -188,7 +185,7 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     path = run.manifest_path
     if path.exists():
         empty = False
-        manifest = _checked(path, "manifest", partial(validate, path, "manifest"))
+        manifest = _checked(path, "manifest", validate, "manifest")
         if manifest.problem is None:
             stages = run.load_manifest().stages
         yield manifest
@@ -214,25 +211,30 @@ def _check_files(
     with suppress(DataError):
         trees = run.existing_trees()
     if trees is not None:
-        checked = _checked(trees, "tree", partial(_trees, trees, stages.get("rollout")))
+        rollout = stages.get("rollout")
+        checked = _checked(trees, "tree", _trees, rollout)
         yield checked
         # Credit is not compared with damaged trees.
         if checked.problem is not None:
             trees = None
     for path in _line_files(run.path / "credit"):
-        yield _checked(path, "credit", partial(_credit, path, trees))
+        yield _checked(path, "credit", _credit, trees)
     for path in _line_files(run.path / "evaluation"):
-        record = stages.get(f"evaluation/{path.name.partition('.jsonl')[0]}")
-        yield _checked(path, "episode", partial(_episodes, path, record))
+        label = path.name.partition(".jsonl")[0]
+        evaluation = stages.get(f"evaluation/{label}")
+        yield _checked(path, "episode", _episodes, evaluation)
     for path in sorted((run.path / "evaluation").glob("*.json")):
-        yield _checked(path, "evaluation", partial(validate, path, "evaluation"))
-    for path, kind in ((run.seconds, "tree-seconds"), (run.metrics, "metrics")):
+        yield _checked(path, "evaluation", validate, "evaluation")
+    kinds = {run.seconds: "tree-seconds", run.metrics: "metrics"}
+    for path, kind in kinds.items():
         if path.exists():
-            yield _checked(path, kind, partial(_count, path, kind))
+            yield _checked(path, kind, _count, kind)
 
 
 def _line_files(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("*.jsonl"), *folder.glob("*.jsonl.zst")])
+    plain = folder.glob("*.jsonl")
+    compressed = folder.glob("*.jsonl.zst")
+    return sorted([*plain, *compressed])
 
 
 def _trees(path: Path, rollout: StageRecord | None) -> int:

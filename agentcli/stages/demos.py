@@ -88,9 +88,9 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """The rollout settings that an episode depends on."""
-    own = [field.name for field in own_fields(rollout.method)]
+    names = [field.name for field in own_fields(rollout.method)]
     values = msgspec.to_builtins(rollout)
-    return {name: values[name] for name in ("method", "overlong", *own)}
+    return {name: values[name] for name in ("method", "overlong", *names)}
 
 
 def perform(plan: DemosPlan, session: Session) -> StageRecord:

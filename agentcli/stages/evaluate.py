@@ -122,11 +122,11 @@ def _for_panel(
     temperature = wanted.temperature
     if temperature is None:
         temperature = settings.policy.temperature
-    own = {
-        field.name: getattr(wanted, field.name, None) for field in own_fields(method)
-    }
+    of_method = {}
+    for field in own_fields(method):
+        of_method[field.name] = getattr(wanted, field.name, None)
     rollout = msgspec.structs.replace(
-        as_method(settings.rollout, method, **own),
+        as_method(settings.rollout, method, **of_method),
         leaves=samples,
         # The samples of an evaluation are independent draws of the policy.
         distinct=0,

@@ -122,7 +122,7 @@ class Merger:
             return set()
         from agentcli.credit.registry import shared_switches, switches_of
 
-        common = shared_switches()
+        common = set(shared_switches())
         for name in switches:
             if f"credit.{name}" in self._places:
                 common.add(name)
