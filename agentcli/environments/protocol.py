@@ -257,7 +257,7 @@ class Requisite(msgspec.Struct, frozen=True, kw_only=True):
     found: bool
     detail: str
     get: str | None = None
-    """What to type for it; None where nothing is to be done."""
+    """The command to type for it; None where nothing is to be done."""
 
 
 @runtime_checkable
@@ -269,7 +269,7 @@ class Inspected(Protocol):
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        """What this machine has, and what to type for the rest.
+        """The things the world can use, as this machine has them.
 
         Starts, makes and fetches nothing; raises nothing for what is broken.
         """

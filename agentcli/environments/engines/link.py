@@ -28,7 +28,7 @@ AS_THEY_ARE = {
     "WriteError": errors.WriteError,
     "UsageError": errors.UsageError,
 }
-"""What a process reports that is not one call's EngineError: a disk that is full for
+"""Reports of a process that are not one call's EngineError: a disk that is full for
 one task is full for all, and a world that cannot do what was asked cannot do it for
 any.
 """
@@ -39,7 +39,7 @@ class PendingCall:
     """A request that has not been answered yet."""
 
     frame: bytes
-    what: str
+    label: str
     """Names it in errors."""
     deadline: float
     """Seconds that it may be the first for."""
@@ -88,14 +88,14 @@ class Link:
         """Starts the process. Raises what setting up the world raised."""
         await self._relaunch()
 
-    async def call(self, request: frames.Request, what: str) -> frames.Reply:
-        """Sends a request and awaits its reply. `what` names it in errors.
+    async def call(self, request: frames.Request, label: str) -> frames.Reply:
+        """Sends a request and awaits its reply. `label` names it in errors.
 
         Raises EngineError and, once closed, UsageError.
         """
         if self._closed:
-            raise errors.UsageError(f"{what}: the engine pool is closed")
-        call = self._pending(request, what, self._deadline)
+            raise errors.UsageError(f"{label}: the engine pool is closed")
+        call = self._pending(request, label, self._deadline)
         if not self._calls:
             self._since = self._loop.time()
         self._calls.append(call)
@@ -111,11 +111,11 @@ class Link:
     def _pending(
         self,
         request: frames.Request,
-        what: str,
+        label: str,
         deadline: float,
     ) -> PendingCall:
         future = self._loop.create_future()
-        return PendingCall(frames.encode_frame(request), what, deadline, future)
+        return PendingCall(frames.encode_frame(request), label, deadline, future)
 
     def post(self, request: frames.Request) -> None:
         """Sends a request that has no reply."""
@@ -151,7 +151,7 @@ class Link:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
             kind = AS_THEY_ARE.get(reply.kind, errors.EngineError)
-            call.fail(kind(f"{call.what}: {reply.text}"))
+            call.fail(kind(f"{call.label}: {reply.text}"))
         else:
             call.succeed(reply)
         self.seconds += reply.seconds
@@ -232,7 +232,7 @@ class Link:
     def _blame(self, how: str) -> None:
         """Fails the first call, and sends the others to the next process."""
         call = self._calls.popleft()
-        error = errors.EngineError(f"{call.what}: {how}")
+        error = errors.EngineError(f"{call.label}: {how}")
         call.fail(error)
         if call is self._setup:
             # The next process would not be set up either.

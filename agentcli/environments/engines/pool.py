@@ -166,8 +166,8 @@ class EnginePool:
         def request(history: frames.History | None) -> frames.Act:
             return frames.Act(state.task.id, state.serial, action, serial, history)
 
-        what = f"task {state.task.id}: step {len(state.actions) + 1} {action!r}"
-        answer = _expect(frames.Acted, await _ask(opened.link, state, request, what))
+        label = f"task {state.task.id}: step {len(state.actions) + 1} {action!r}"
+        answer = _expect(frames.Acted, await _ask(opened.link, state, request, label))
         self.replayed_steps += answer.replayed
         again = state.serial in opened.continued
         opened.continued.add(state.serial)
@@ -192,8 +192,8 @@ class EnginePool:
             return frames.Plan(state.task.id, state.serial, history)
 
         link = self._open(state.task.id).link
-        what = f"task {state.task.id}: plan at step {len(state.actions)}"
-        answer = _expect(frames.Planned, await _ask(link, state, request, what))
+        label = f"task {state.task.id}: plan at step {len(state.actions)}"
+        answer = _expect(frames.Planned, await _ask(link, state, request, label))
         self.replayed_steps += answer.replayed
         return answer.actions
 
@@ -235,10 +235,10 @@ async def _ask(
     link: Link,
     state: State,
     request: Callable[[frames.History | None], frames.Request],
-    what: str,
+    label: str,
 ) -> frames.Reply:
     """Asks about a state; a worker that has lost it is told how to rebuild it."""
-    reply = await link.call(request(None), what)
+    reply = await link.call(request(None), label)
     if isinstance(reply, frames.Lost):
         history = frames.History(
             task=state.task,
@@ -246,7 +246,7 @@ async def _ask(
             observations=state.observations,
             key=state.observation.state,
         )
-        reply = await link.call(request(history), what)
+        reply = await link.call(request(history), label)
     return reply
 
 

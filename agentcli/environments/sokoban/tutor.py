@@ -116,7 +116,7 @@ def _offset(start: Cell, end: Cell) -> str:
 
 
 def _around(position: Position, cell: Cell) -> str:
-    """What lies on the four sides of a cell, in words."""
+    """The four sides of a cell, in words."""
     words = []
     for name, step in MOVES.items():
         side = beside(cell, step)

@@ -78,7 +78,7 @@ class Free(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What a pattern asks for, apart from how it reads the scope."""
+    """The question of a pattern, apart from how it reads the scope."""
 
     predicate: str
     types: Types

@@ -104,7 +104,7 @@ class GameState:
         self.commands, self.listed = game.menu(facts)
         self.edges: dict[str, tuple[GameState, Observation]] = {}
         self.stuck: Observation | None = None
-        """What is read after anything that cannot be done here."""
+        """The answer to anything that cannot be done here."""
 
 
 class Game:

@@ -202,11 +202,11 @@ class _Searcher:
 
         return min(self._listed("go to "), key=rank, default="look")
 
-    def _explore(self, what: str) -> Advice:
+    def _explore(self, target: str) -> Advice:
         """Looks where it has not looked: here, where it may lie, elsewhere."""
-        return Advice("explore", f"find {what}", self._next_place(what))
+        return Advice("explore", f"find {target}", self._next_place(target))
 
-    def _next_place(self, what: str) -> str:
+    def _next_place(self, target: str) -> str:
         known = self.known
         for action in self._listed("open "):
             place = action.removeprefix("open ")
@@ -216,7 +216,7 @@ class _Searcher:
         new = {}
         for place in known.places:
             if place not in known.contents:
-                promise = self._promise(what, place)
+                promise = self._promise(target, place)
                 unseen[place] = promise
                 if place not in known.visited and f"go to {place}" in self.order:
                     new[place] = promise
@@ -231,12 +231,12 @@ class _Searcher:
                 return f"go to {place}"
         return self._away()
 
-    def _promise(self, what: str, place: str) -> tuple[bool, int]:
+    def _promise(self, target: str, place: str) -> tuple[bool, int]:
         """Sorts places where it may lie first, then by the order of visits."""
         kind = type_of(place)
         # The goal itself comes late: things that belong there lie elsewhere.
-        late = what == self.wanted and kind == self.goal.place
-        fits_there = what == "desklamp" or (what, kind) in _pairs()
+        late = target == self.wanted and kind == self.goal.place
+        fits_there = target == "desklamp" or (target, kind) in _pairs()
         unlikely = late or not fits_there
         if self.wanders:
             return unlikely, _rank(self.seed, place)
