@@ -13,10 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from agentcli.credit import gigpo, rewardflow
-from agentcli.credit.common import GraphSizes
 from agentcli.credit.gigpo import GigpoSettings
-from agentcli.credit.group import survey_of
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
+from agentcli.credit.statistics import graph_sizes
+from agentcli.credit.survey import survey_of
 from agentcli.errors import AgentCliError
 from agentcli.records.files import read_records
 from agentcli.records.types import Credit, Tree
@@ -46,15 +46,15 @@ def row(trees: list[Tree], form: str) -> list[str]:
     """One line of the table."""
     flow = RewardFlowSettings(state=form)
     grouped = GigpoSettings(state=form)
-    sizes = GraphSizes()
+    sizes = []
     steps = alone = 0
     for tree in trees:
         graph = state_graph(tree, survey_of(tree, flow), flow)
-        sizes.add(graph.size)
+        sizes.append(graph.size)
         groups = Counter(source for source in graph.sources if source >= 0)
         steps += groups.total()
         alone += sum(size == 1 for size in groups.values())
-    size = sizes.summary()
+    size = graph_sizes(sizes)
     action = nonzero((rewardflow.assign(tree, flow) for tree in trees), "action")
     step = nonzero((gigpo.assign(tree, grouped) for tree in trees), "step")
     counts = [

@@ -15,7 +15,7 @@ import reproduce_results as shape
 
 from agentcli.analysis.compare_training import loop_folders, read_iteration
 from agentcli.credit.carl import first_phase
-from agentcli.credit.group import ROOT
+from agentcli.credit.survey import ROOT
 from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import EvaluationSummary

@@ -11,26 +11,35 @@ Top down, the advantage of the action u -> v is what it adds (eq. 11):
 
 Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased
 however unevenly the tree was forked (App. A.1). Only steps with a sibling are trained
-(eq. 13); `update: all` trains the rest too, an only child taking the advantage of the
+(eq. 13). `update: all` trains the rest too, an only child taking the advantage of the
 step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a
-part, for `train --update all`. Errored children are left out. `first_phase` leaves out
-actions of the first N0 trajectories, which started from scratch (Tree.roots); the
-advantages of the others still rest on all leaves. The penalty p of an invalid step is
-its own: it changes no expectation and is baselined among siblings like the reward, A(u
--> v) = (E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'); an only child
-inherits no penalty.
+part, for `train --update all`. Errored children are left out.
+
+The penalty p of an invalid step is its own. It changes no expectation, and is baselined
+among siblings like the reward: A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of
+(E[R(v')] - p_v'). An only child inherits no penalty.
 """
 
 import math
 from typing import Literal
 
-from agentcli.credit.common import FIRST_PHASE, ONLY_CHILD, Switches, unassigned
-from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import ROOT, Survey, survey_of
+from agentcli.credit.equations import (
+    ADVANTAGE,
+    CHILDREN_MEAN,
+    EXPECTED,
+    Equation,
+    Evidence,
+)
+from agentcli.credit.survey import ROOT, Survey, survey_of
+from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.types import INHERITED, Credit, StepCredit, Tree
+from agentcli.records.types import INHERITED, Credit, Tree
 
+ONLY_CHILD = "only child"
+"""Why a step without siblings is left out."""
+FIRST_PHASE = "first phase"
+"""Why a step of the trajectories that started from scratch is left out."""
 WITHOUT = {
     "normalise": "a difference of expectations is divided by nothing",
     "penalty": (
@@ -41,13 +50,8 @@ WITHOUT = {
     "prefix": "a shared step has one expectation",
     "form": "there is one form",
 }
-EXPECTED = "expected reward after step {step}: mean over its children, up to the leaves"
 EQUATIONS = (
-    Equation(
-        "expected",
-        None,
-        "expected reward after the step: mean over its children, up to the leaves",
-    ),
+    EXPECTED,
     Equation(
         "baseline",
         "mean_siblings",
@@ -92,7 +96,7 @@ UNFORKED_EQUATIONS = (
 
 
 class CarlSettings(Switches, kw_only=True):
-    """Raises UsageError naming the field."""
+    """Which steps are trained."""
 
     update: Literal["critical", "all"] = "critical"
     """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16).
@@ -116,36 +120,42 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     children = survey.children()
     expected = expected_rewards(survey, children)
     mean_penalties = _mean_penalties(survey, children)
-    gains = [0.0] * (len(tree.steps) + 1)
+    gains = [0.0] * len(expected)
     left_out = _left_out(tree, survey, settings)
-    credits = []
     for step, parent in enumerate(survey.parents):
         critical = len(children[parent]) > 1
-        gains[step] = expected[step] - expected[parent] if critical else gains[parent]
-        reason = survey.masked[step]
-        if reason is None and step in left_out:
-            reason = FIRST_PHASE
-        elif reason is None and not critical and settings.update == "critical":
-            reason = ONLY_CHILD
-        if reason is not None:
-            inherited = {INHERITED: gains[step]} if reason == ONLY_CHILD else {}
-            credits.append(unassigned(step, reason, inherited))
+        if critical:
+            gains[step] = expected[step] - expected[parent]  # 003 eq. 11
+        else:
+            gains[step] = gains[parent]  # 003 eq. 16
+        if survey.masked[step] is not None:
             continue
-        penalty = mean_penalties[parent] - survey.penalties[step] if critical else 0.0
+        if step in left_out:
+            survey.masked[step] = FIRST_PHASE
+        elif settings.update == "critical" and not critical:
+            survey.masked[step] = ONLY_CHILD
+
+    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
+        penalty = 0.0
+        if len(children[parent]) > 1:
+            penalty = mean_penalties[parent] - survey.penalties[step]
         parts = {
             "expected": expected[step],
             "baseline": expected[parent],
             "outcome": gains[step],
             "penalty": penalty,
         }
-        credits.append(
-            StepCredit(step=step, advantage=gains[step] + penalty, parts=parts)
-        )
-    return Credit(task=tree.task.id, method="carl", steps=credits)
+        return gains[step] + penalty, parts
+
+    credit = survey.credit("carl", enumerate(survey.parents), advantage)
+    for row in credit.steps:
+        if row.masked == ONLY_CHILD:
+            row.parts = {INHERITED: gains[row.step]}
+    return credit
 
 
 def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
-    """Of the children of every step, and of the root as last element."""
+    """Means over the children of every step, and of the root as last element."""
     means = []
     for siblings in children:
         penalties = [survey.penalties[step] for step in siblings]
@@ -154,8 +164,9 @@ def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
 
 
 def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
-    """The steps of the first phase that are not trained. Raises DataError for a tree
-    that does not say what its first phase is.
+    """The steps of the first phase that are not trained.
+
+    Raises DataError for a tree that does not say what its first phase is.
     """
     if settings.first_phase == "all":
         return set()
@@ -168,11 +179,10 @@ def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
     first = first_phase(survey.parents, tree.roots)
     if settings.first_phase == "none":
         return first
-    forked = {
-        parent
-        for step, parent in enumerate(survey.parents)
-        if survey.live[step] and step not in first
-    }
+    forked = set()
+    for step, parent in enumerate(survey.parents):
+        if survey.live[step] and step not in first:
+            forked.add(parent)
     return {step for step in first if survey.parents[step] not in forked}
 
 
@@ -197,8 +207,9 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
 
 
 def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
-    """E[R] after every step, and of the root as last element (eq. 10); 0 where all
-    leaves below errored.
+    """E[R] after every step, and of the root as last element (003 eq. 10).
+
+    0 where all leaves below errored.
     """
     expected = list(survey.rewards)
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
@@ -211,8 +222,9 @@ def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
 
 
 def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row. An only child is explained by the nearest step
-    before it that has siblings.
+    """What EQUATIONS need for one row.
+
+    An only child is explained by the nearest step before it that has siblings.
     """
     survey = survey_of(tree, settings)
     children = survey.children()
@@ -225,21 +237,23 @@ def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
     evidence = Evidence()
     siblings = children[survey.parents[step]]
     own = {siblings.index(step)}
-    states = [(sibling, expected[sibling], 1.0) for sibling in siblings]
     evidence.group(
         "siblings",
         "expected rewards after the steps that were sampled from one state",
-        states,
+        [(sibling, expected[sibling], 1.0) for sibling in siblings],
         own,
     )
     if step != row:
         evidence.equations = ONLY_CHILD_EQUATIONS
-        evidence.add("expected_above", expected[step], EXPECTED.format(step=step))
+        words = f"expected reward after step {step}: {CHILDREN_MEAN}"
+        evidence.add("expected_above", expected[step], words)
         evidence.words[ADVANTAGE] = f"an only child takes the gain of step {step}"
         return evidence
-    penalties = [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings]
     evidence.group(
-        "penalties", "penalties of the siblings, of invalid steps only", penalties, own
+        "penalties",
+        "penalties of the siblings, of invalid steps only",
+        [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings],
+        own,
     )
     evidence.add("own_penalty", survey.penalties[step])
     return evidence

@@ -1,5 +1,6 @@
-"""How a method's parts make an advantage: equations beside the method, which --explain
-evaluates and shows line by line.
+"""How a method's parts make an advantage, as equations.
+
+They stand beside the method; --explain evaluates them and shows them line by line.
 
 A method has a table `EQUATIONS`, from what the tree says down to a last one named
 "advantage". A formula is arithmetic (+ - * / ** and brackets) over names. A name is a
@@ -56,6 +57,13 @@ class Equation:
     among: str | None = None
 
 
+PENALTY = Equation("penalty", None, "penalty, of an invalid step only")
+CHILDREN_MEAN = "mean over its children, up to the leaves"
+EXPECTED = Equation(
+    "expected", None, f"expected reward after the step: {CHILDREN_MEAN}"
+)
+
+
 class Line(msgspec.Struct, kw_only=True, tag_field="entry", tag="number"):
     """One number of an account: given (no formula), or computed from numbers above it."""
 
@@ -79,8 +87,9 @@ class Member(msgspec.Struct):
 
 
 class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
-    """What a score is compared with. With W the sum of the weights: mean = sum(w x) /
-    W, std^2 = sum(w (x - mean)^2) / (W - 1).
+    """The group that a score is compared with, W being the sum of the weights.
+
+    mean = sum(w x) / W        std^2 = sum(w (x - mean)^2) / (W - 1)
     """
 
     name: str
@@ -100,14 +109,12 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
 
 @dataclass
 class Evidence:
-    """What the equations of one row need beside its parts and the settings."""
+    """The numbers that the equations of one row need beside its parts and settings."""
 
     numbers: dict[str, float] = field(default_factory=dict)
-    """By name. A number that an equation defines too stands in the place of that
-    equation.
-    """
+    """By name. A number that an equation defines too replaces that equation."""
     words: dict[str, str] = field(default_factory=dict)
-    """What a number or a line is, where that differs from row to row."""
+    """The meaning of a number or a line, where that differs from row to row."""
     groups: dict[str, ScoreGroup] = field(default_factory=dict)
     equations: Sequence[Equation] | None = None
     """The table of this row, where it is not the method's EQUATIONS."""
@@ -121,35 +128,40 @@ class Evidence:
     def group(
         self,
         name: str,
-        what: str,
+        words: str,
         entries: Sequence[Entry],
         own: set[int],
         scale: Scale | None = None,
         how: str = "mean",
         of: str = "step",
     ) -> None:
-        """A group of entries; `own` holds the positions of the row's. `scale` is what
-        the method made of the group.
+        """A group of entries.
+
+        `own` holds the positions of the row's entries. `scale` is what the method made
+        of the group.
         """
         live = [entry for entry in entries if entry[2] > 0]
-        plain = scale_of(live, "mean", 0.0)
+        mean_scale = scale_of(live, "mean", 0.0)
+        mean = mean_scale.center
+        weight = mean_scale.weight
         std = None
-        if plain.weight > 1 + 1e-9:
-            squares = math.fsum(
-                [weight * (score - plain.center) ** 2 for _, score, weight in live]
-            )
-            std = math.sqrt(squares / (plain.weight - 1))
+        if weight > 1 + 1e-9:
+            squares = math.fsum([w * (score - mean) ** 2 for _, score, w in live])
+            std = math.sqrt(squares / (weight - 1))
+        members = []
+        for place, entry in enumerate(entries):
+            members.append(Member(*entry, own=place in own))
+        if scale is not None and scale.factor == 0:
+            how = "zero"
         self.groups[name] = ScoreGroup(
             name=name,
-            what=what,
+            what=words,
             of=of,
-            how="zero" if scale is not None and scale.factor == 0 else how,
-            members=[
-                Member(*entry, own=place in own) for place, entry in enumerate(entries)
-            ],
-            mean=plain.center,
+            how=how,
+            members=members,
+            mean=mean,
             std=std,
-            weight=plain.weight,
+            weight=weight,
         )
 
 
@@ -165,14 +177,16 @@ class Account:
     ) -> None:
         self.entries: list[Line | ScoreGroup] = []
         self.numbers: dict[str, float] = {}
-        """Those that are shown."""
+        """The numbers that are shown, by name."""
         self._evidence = evidence
         self._parts = {_spelled(name): value for name, value in parts.items()}
-        self._settings = {
-            name: value
-            for name, value in settings.items()
-            if isinstance(value, int | float)
-        }
+        self._given: dict[str, float] = {}
+        for name, value in settings.items():
+            if isinstance(value, int | float):
+                self._given[name] = float(value)
+        # A part comes before a setting of its name, and evidence before both.
+        self._given |= self._parts
+        self._given |= evidence.numbers
         self._meanings = {equation.name: equation.meaning for equation in equations}
         for equation in _with_charge(equations, parts):
             if equation.formula is not None and equation.name not in evidence.numbers:
@@ -180,8 +194,9 @@ class Account:
 
     @property
     def advantage(self) -> float:
-        """The value of the last line. Raises AgentCliError where that is not the
-        advantage.
+        """The value of the last line.
+
+        Raises AgentCliError where that line is not the advantage.
         """
         last = self.entries[-1] if self.entries else None
         if not isinstance(last, Line) or last.name != ADVANTAGE:
@@ -202,7 +217,7 @@ class Account:
         return None
 
     def _define(self, equation: Equation, formula: str) -> None:
-        """One equation as a line, after the numbers and groups that it needs."""
+        """Add an equation as a line, after the numbers and groups that it needs."""
         meaning = self._evidence.words.get(equation.name, equation.meaning)
         for name in names_in(formula):
             self._show(name)
@@ -211,54 +226,51 @@ class Account:
             self._show(f"mean_{equation.among}")
             formula, meaning = compared(formula, meaning, group)
         value = evaluate(formula, self.numbers)
-        line = Line(
-            name=equation.name,
-            value=value,
-            formula=formula,
-            what=meaning,
-            source=equation.source,
-        )
-        self.entries.append(line)
         self.numbers[equation.name] = value
+        self.entries.append(
+            Line(
+                name=equation.name,
+                value=value,
+                formula=formula,
+                what=meaning,
+                source=equation.source,
+            )
+        )
 
     def _show(self, name: str) -> None:
-        """Show a number that is not shown yet. Raises KeyError for a name that nothing
-        gives.
+        """Show a number that is not shown yet.
+
+        Raises KeyError for a name that nothing gives.
         """
         if name in self.numbers:
             return
         statistic, _, group_name = name.partition("_")
         if statistic in STATISTICS and group_name in self._evidence.groups:
-            group = self._evidence.groups[group_name]
-            self.entries.append(group)
-            for key, attribute in STATISTICS.items():
-                value = getattr(group, attribute)
-                if value is not None:
-                    self.numbers[f"{key}_{group_name}"] = value
+            self._show_group(self._evidence.groups[group_name])
             return
-        for source in (self._evidence.numbers, self._parts, self._settings):
-            if name in source:
-                value = float(source[name])
-                break
-        else:
-            raise KeyError(name)
+        value = self._given[name]
         meaning = self._evidence.words.get(name) or self._meanings.get(name, "setting")
         self.entries.append(Line(name=name, value=value, what=meaning))
         self.numbers[name] = value
 
+    def _show_group(self, group: ScoreGroup) -> None:
+        self.entries.append(group)
+        for statistic, attribute in STATISTICS.items():
+            value = getattr(group, attribute)
+            if value is not None:
+                self.numbers[f"{statistic}_{group.name}"] = value
+
 
 def compared(score: str, meaning: str, group: ScoreGroup) -> tuple[str, str]:
     """Formula and meaning of a score's comparison within a group."""
-    mean, std, weight = (f"{statistic}_{group.name}" for statistic in STATISTICS)
+    mean, std, weight = [f"{statistic}_{group.name}" for statistic in STATISTICS]
     difference = f"({score} - {mean})"
     if group.how == "zero":
         return "0", f"{meaning}: 0, {why_zero(group)}"
     if group.std is None:
-        alone = f"({score}) / (1 + {EPSILON:g})" if group.how == "std" else score
-        return (
-            alone,
-            f"{meaning}; alone in its group, the release takes no mean from it",
-        )
+        words = f"{meaning}; alone in its group, the release takes no mean from it"
+        formula = f"({score}) / (1 + {EPSILON:g})" if group.how == "std" else score
+        return formula, words
     if group.how == "std":
         return f"{difference} / ({std} + {EPSILON:g})", meaning
     if group.how == "leave-one-out":
@@ -278,19 +290,17 @@ def why_zero(group: ScoreGroup) -> str:
 
 
 def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
-    """The value of arithmetic over named numbers. Raises KeyError for an unknown name,
-    AgentCliError for anything else.
+    """The value of arithmetic over named numbers.
+
+    Raises KeyError for an unknown name, AgentCliError for anything else.
     """
     return _value(ast.parse(formula, mode="eval").body, numbers)
 
 
 def names_in(formula: str) -> Iterator[str]:
     """The names of a formula, from left to right."""
-    names = (
-        node
-        for node in ast.walk(ast.parse(formula, mode="eval"))
-        if isinstance(node, ast.Name)
-    )
+    nodes = ast.walk(ast.parse(formula, mode="eval"))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
     for node in sorted(names, key=lambda node: node.col_offset):
         yield node.id
 
@@ -298,9 +308,7 @@ def names_in(formula: str) -> Iterator[str]:
 def _with_charge(
     equations: Sequence[Equation], parts: Mapping[str, float]
 ) -> list[Equation]:
-    """The table, ended by the charge where penalties stand outside the comparison
-    (Survey.credited).
-    """
+    """The table, ended by the charge where penalties are outside (Survey.credit)."""
     if "charge" not in parts or not equations:
         return list(equations)
     *before, last = equations
@@ -310,16 +318,15 @@ def _with_charge(
 
 
 def _spelled(part: str) -> str:
+    """The name of a part in formulas, where no name is a keyword."""
     return f"{part}_" if keyword.iskeyword(part) else part
 
 
 def _value(node: ast.expr, numbers: Mapping[str, float]) -> float:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return float(
-            _OPERATORS[type(node.op)](
-                _value(node.left, numbers), _value(node.right, numbers)
-            )
-        )
+        left = _value(node.left, numbers)
+        right = _value(node.right, numbers)
+        return float(_OPERATORS[type(node.op)](left, right))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return -_value(node.operand, numbers)
     if isinstance(node, ast.Name):

@@ -1,5 +1,6 @@
-"""Why a step has the advantage it has: the step itself, its rows, and the method's
-account of one of them.
+"""Why a step has the advantage it has.
+
+Shown are the step itself, its rows, and the method's account of one of them.
 
 The account evaluates the method's EQUATIONS (equations.py), and is held against the
 advantage and the parts that `assign` gave. A row without an advantage comes with the
@@ -11,9 +12,10 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.common import ERRORED, FIRST_PHASE, ONLY_CHILD
+from agentcli.credit.carl import FIRST_PHASE, ONLY_CHILD
 from agentcli.credit.equations import Account, Evidence, Line, ScoreGroup
 from agentcli.credit.registry import Explainer, changed
+from agentcli.credit.survey import ERRORED
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Validity
 
@@ -24,14 +26,18 @@ REASONS = {
         "every leaf below it errored: the engine or the policy broke, which says "
         "nothing about the step"
     ),
-    ONLY_CHILD: "it was the only action tried in its state, so there is nothing to "
-    "compare it with (003 eq. 13); train --update all gives it the "
-    "advantage of the step before (eq. 16)",
-    FIRST_PHASE: "it is of a trajectory that started from scratch, and "
-    "credit.first_phase trains no such step, or only those whose state "
-    "was forked later (003 App. C.1, Table 2)",
+    ONLY_CHILD: (
+        "it was the only action tried in its state, so there is nothing to compare "
+        "it with (003 eq. 13); train --update all gives it the advantage of the step "
+        "before (eq. 16)"
+    ),
+    FIRST_PHASE: (
+        "it is of a trajectory that started from scratch, and credit.first_phase "
+        "trains no such step, or only those whose state was forked later (003 App. "
+        "C.1, Table 2)"
+    ),
 }
-"""Of the marks that methods set, in words."""
+"""The marks that methods set, in words."""
 
 
 class Peer(msgspec.Struct):
@@ -42,8 +48,9 @@ class Peer(msgspec.Struct):
 
 
 class Explanation(msgspec.Struct, kw_only=True):
-    """One step and the account of one of its rows; texts as recorded, hence to be
-    escaped by whoever prints them.
+    """One step and the account of one of its rows.
+
+    Texts are as recorded, hence to be escaped by whoever prints them.
     """
 
     task: str
@@ -52,7 +59,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     method: str
     settings: dict[str, Any]
     changed: dict[str, Any]
-    """Those of the settings that are not the method's defaults."""
+    """The settings that are not the method's defaults."""
     step: int
     parent: int | None
     siblings: int
@@ -61,7 +68,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     observation: str
     action: str | None
     moves: list[str]
-    """What it did in every copy, where it acted in several: "2: go to desk 1"."""
+    """The action in every copy, where it acted in several: "2: go to desk 1"."""
     validity: Validity
     outcome: Outcome | None
     next_observation: str
@@ -73,7 +80,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     weight: float
     parts: dict[str, float]
     row: int
-    """Which of its rows is told, from 0."""
+    """Which of its rows is explained, from 0."""
     rows: list[float | None]
     """The advantages of all rows of this step; several where prefixes are duplicated.
     """
@@ -90,17 +97,16 @@ def explain(
     settings: msgspec.Struct,
     explainer: Explainer | None,
 ) -> Explanation:
-    """What `credit.steps[row]` comes from; `credit` is what the method gave `tree` with
-    these `settings`.
+    """Explain `credit.steps[row]`.
 
-    Raises AgentCliError when the account does not come to the advantage.
+    `credit` is what the method gave `tree` with these `settings`. Raises AgentCliError
+    when the account does not come to the advantage.
     """
     entry = credit.steps[row]
     step = tree.steps[entry.step]
     account = _account(tree, settings, row, entry, explainer)
-    positions = [
-        position for position, other in enumerate(credit.steps) if other.step == step.id
-    ]
+    rows = [other for other in credit.steps if other.step == step.id]
+    rows_before = [other for other in credit.steps[:row] if other.step == step.id]
     return Explanation(
         task=tree.task.id,
         kind=tree.task.kind,
@@ -123,8 +129,8 @@ def explain(
         why_masked=_reason(entry, step),
         weight=entry.weight,
         parts=entry.parts,
-        row=positions.index(row),
-        rows=[credit.steps[position].advantage for position in positions],
+        row=len(rows_before),
+        rows=[other.advantage for other in rows],
         account=account,
         peers=_peers(tree, account),
     )
@@ -137,14 +143,15 @@ def _account(
     entry: StepCredit,
     explainer: Explainer | None,
 ) -> list[Line | ScoreGroup]:
+    """The lines and groups that come to the row's advantage; [] without one."""
     if explainer is None or entry.advantage is None:
         return []
-    evidence = (
-        explainer.evidence(tree, settings, row) if explainer.evidence else Evidence()
-    )
-    equations = (
-        explainer.equations if evidence.equations is None else evidence.equations
-    )
+    evidence = Evidence()
+    if explainer.evidence is not None:
+        evidence = explainer.evidence(tree, settings, row)
+    equations = evidence.equations
+    if equations is None:
+        equations = explainer.equations
     account = Account(equations, evidence, entry.parts, msgspec.to_builtins(settings))
     if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(
@@ -177,8 +184,7 @@ def _reason(entry: StepCredit, step: Step) -> str | None:
     """Why the row has no advantage, in words."""
     if entry.masked is None:
         return None
-    if entry.masked in REASONS:
-        return REASONS[entry.masked]
+    imitation = None
     if entry.masked == step.mask:
-        return "it must not be imitated, and is marked so in the tree"
-    return None
+        imitation = "it must not be imitated, and is marked so in the tree"
+    return REASONS.get(entry.masked, imitation)

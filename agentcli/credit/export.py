@@ -1,5 +1,6 @@
-"""State graphs as files for other programs: GraphML, DOT and JSON, through networkx
-(imported here and nowhere else).
+"""State graphs as files for other programs: GraphML, DOT and JSON.
+
+networkx, which writes two of them, is imported here and nowhere else in credit.
 
 Observations are text from outside: what XML or UTF-8 cannot carry is written as a
 visible escape, and DOT strings are quoted.
@@ -21,18 +22,18 @@ _COLOURS = {"success": "palegreen", "failure": "lightcoral"}
 
 
 def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
-    """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically;
-    returns the three paths.
+    """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically.
+
+    Returns the three paths.
     """
     import networkx
 
     multigraph = to_networkx(graph)
+    node_links = networkx.node_link_data(multigraph, edges="edges")
     documents = {
         ".graphml": "\n".join(networkx.generate_graphml(multigraph)),
         ".dot": _dot(multigraph),
-        ".json": json.dumps(
-            networkx.node_link_data(multigraph, edges="edges"), indent=1
-        ),
+        ".json": json.dumps(node_links, indent=1),
     }
     written = []
     for suffix, text in documents.items():
@@ -43,14 +44,14 @@ def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
 
 
 def to_networkx(graph: StateGraph) -> "networkx.MultiDiGraph[int]":
-    """Nodes with label, kind, visits, value and hops (absent where no success is
-    reachable); edges with action, count, gain.
+    """Nodes with label, kind, visits, value and hops; edges with action, count, gain.
+
+    A node from which no success can be reached has no hops.
     """
     import networkx
 
-    multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(
-        task=printable(graph.task)
-    )
+    task = printable(graph.task)
+    multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(task=task)
     for number, node in enumerate(graph.nodes):
         multigraph.add_node(
             number,
@@ -78,16 +79,15 @@ def printable(text: str) -> str:
 
 
 def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
+    """The graph in Graphviz' language; networkx would need pydot for it."""
     lines = [
         f"digraph {_quoted(graph.graph['task'])} {{",
         "  node [shape=box, style=filled, fillcolor=white];",
     ]
     for number, node in graph.nodes(data=True):
         label = _quoted(f"{node['label']}\n{node['value']:.3f} x{node['visits']}")
-        lines.append(
-            f"  {number} [label={label}, "
-            f"fillcolor={_COLOURS.get(node['kind'], 'white')}];"
-        )
+        colour = _COLOURS.get(node["kind"], "white")
+        lines.append(f"  {number} [label={label}, fillcolor={colour}];")
     for source, target, edge in graph.edges(data=True):
         label = _quoted(f"{edge['action']} {edge['gain']:+.3f} x{edge['count']}")
         lines.append(f"  {source} -> {target} [label={label}];")
@@ -95,10 +95,6 @@ def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
 
 
 def _quoted(text: str) -> str:
-    escaped = (
-        text.replace("\\", "\\\\")
-        .replace('"', '\\"')
-        .replace("\r", "")
-        .replace("\n", "\\n")
-    )
-    return f'"{escaped}"'
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    one_line = escaped.replace("\r", "").replace("\n", "\\n")
+    return f'"{one_line}"'

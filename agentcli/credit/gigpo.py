@@ -1,5 +1,4 @@
-"""gigpo: grpo, plus how a step's discounted return compares with the other steps from
-the same state.
+"""gigpo: grpo, plus how a step's return compares with others from the same state.
 
 Feng et al. 2025, "Group-in-Group Policy Optimization", section 4; release
 langfengQ/verl-agent.
@@ -18,18 +17,23 @@ step rows with prefixes repeated.
 
 from typing import Literal
 
-from agentcli.credit.common import StateSwitches, in_range, unassigned
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import SMALLEST_STD, Grouping, Survey, scale_for, survey_of
+from agentcli.credit.group import SMALLEST_STD, Grouping, division, outcome_scale
 from agentcli.credit.release.group import smallest_std
-from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
+from agentcli.credit.returns import (
+    EstimatedRow,
+    Rewards,
+    estimated_rows,
+    step_rewards,
+)
 from agentcli.credit.similarity import require_states, state_keys
+from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.switches import StateSwitches, in_range
 from agentcli.credit.terms import (
     add_group,
     following,
     outcome_among_leaves,
     outcome_evidence,
-    row_leaves,
 )
 from agentcli.records.types import Credit, Tree
 
@@ -57,7 +61,7 @@ EQUATIONS = (
 
 
 class GigpoSettings(StateSwitches, kw_only=True):
-    """Defaults of the paper. Raises UsageError naming the field."""
+    """Defaults of the paper."""
 
     gamma: float = 0.95
     """Discount per step, in (0, 1]."""
@@ -74,8 +78,8 @@ class GigpoSettings(StateSwitches, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.scale = self.scale or ("std" if self.normalise == "std" else "none")
-        in_range(self, "gamma", above=0, most=1)
-        in_range(self, "w", least=0)
+        in_range(self, "gamma", positive=True, most=1)
+        in_range(self, "w")
 
 
 def assign(tree: Tree, settings: GigpoSettings) -> Credit:
@@ -87,71 +91,63 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     survey = survey_of(tree, settings)
     require_states(tree, survey, "gigpo")
     keys = state_keys(tree, settings)
-    trajectory_scale = scale_for(survey, settings, settings.normalise)
+    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
     rows = _rows(tree, survey, settings)
     scales = _grouping(rows, keys, survey, settings).scales
-    credits = []
-    for step, reward, value, advantage in rows:
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+
+    def advantage(
+        step: int, reward: float, value: float, advantage: float
+    ) -> tuple[float, dict[str, float]]:
         penalty = survey.penalties[step]
+        step_return = value + advantage
         scale = scales[keys[step]]
-        trajectory = trajectory_scale(reward - penalty)
-        action = settings.w * scale(value + advantage - penalty)
         parts = {
-            "trajectory": trajectory,
-            "step": action,
-            "return": value + advantage,
+            "trajectory": trajectory_scale(reward - penalty),
+            "step": settings.w * scale(step_return - penalty),
+            "return": step_return,
             "group": scale.center,
         }
-        credits.append(survey.credited(step, trajectory + action, parts))
-    return Credit(task=tree.task.id, method="gigpo", steps=credits)
+        return parts["trajectory"] + parts["step"], parts
+
+    return survey.credit("gigpo", rows, advantage)
 
 
-Row = tuple[int, float, float, float]
-"""As returns.estimated_rows yields it: the return is the sum of its last two."""
-
-
-def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[Row]:
+def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[EstimatedRow]:
+    """The rows with their returns: nothing is estimated, so lambda is 1 and V is 0."""
     rewards = step_rewards(tree, survey, settings.rewards)
     values = [0.0] * len(rewards)
-    return list(
-        estimated_rows(survey, settings.prefix, rewards, values, settings.gamma, 1.0)
+    rows = estimated_rows(
+        survey, settings.prefix, rewards, values, settings.gamma, gae_lambda=1.0
     )
+    return list(rows)
 
 
 def _grouping(
-    rows: list[Row], keys: list[str], survey: Survey, settings: GigpoSettings
+    rows: list[EstimatedRow], keys: list[str], survey: Survey, settings: GigpoSettings
 ) -> Grouping:
     """The rows that leave one state, scored by their returns."""
     entries = []
     for step, _, value, advantage in rows:
         weight = float(survey.masked[step] is None)
         entries.append((step, value + advantage - survey.penalties[step], weight))
-    how = _how(settings)
-    smallest = smallest_std(how) if settings.form == "release" else SMALLEST_STD
-    return Grouping([keys[row[0]] for row in rows], entries, how, smallest)
-
-
-def _how(settings: GigpoSettings) -> str:
-    return "std" if settings.scale == "std" else "mean"
+    normalise = division(settings.scale)
+    smallest = SMALLEST_STD
+    if settings.form == "release":
+        smallest = smallest_std(normalise)
+    return Grouping([keys[row[0]] for row in rows], entries, normalise, smallest)
 
 
 def evidence(tree: Tree, settings: GigpoSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
-    step, ends = row_leaves(survey, settings.prefix, row)
-    outcomes = scale_for(survey, settings, settings.normalise)
-    evidence = outcome_evidence(
-        tree, survey, settings, step, ends, outcomes, settings.normalise
-    )
+    scale = outcome_scale(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
     rows = _rows(tree, survey, settings)
-    value, advantage, what = following(tree, survey, settings.prefix, rows, row)
+    step = rows[row][0]
+    value, advantage, words = following(tree, survey, settings.prefix, rows, row)
     evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
-    evidence.add("next_return", value + advantage, f"return of what follows: {what}")
+    evidence.add("next_return", value + advantage, f"return of what follows: {words}")
     grouping = _grouping(rows, state_keys(tree, settings), survey, settings)
-    what = "scores return - penalty of the steps that leave the same state"
-    add_group(evidence, "state", what, grouping, row, _how(settings))
+    words = "scores return - penalty of the steps that leave the same state"
+    add_group(evidence, "state", words, grouping, row)
     return evidence

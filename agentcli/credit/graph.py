@@ -1,5 +1,4 @@
-"""The state graph of a tree: states as nodes, what led from one to the other as edges,
-and how far success is.
+"""The state graph of a tree: states, transitions, and how far success is.
 
 RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it,
 `assign-credit --graph` draws it. Nodes are states as `credit.state` says (states.py). A
@@ -18,9 +17,9 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agentcli.credit.common import Switches
-from agentcli.credit.group import ROOT, Survey, survey_of
 from agentcli.credit.states import States, states_of
+from agentcli.credit.survey import ROOT, Survey, survey_of
+from agentcli.credit.switches import Switches
 from agentcli.records.types import GraphSize, Outcome, StopReason, Tree
 
 SUCCESS, FAILURE, STATE = "success", "failure", "state"
@@ -30,23 +29,24 @@ KINDS = {
     Outcome.SUCCESS: SUCCESS,
     Outcome.FAILURE: FAILURE,
 }
-"""Of the node a step leads to, by its outcome."""
+"""The kind of the node that a leaf leads to, by its outcome."""
+OUTSIDE = -1
+"""In the place of a node, for a step that leads only to errored leaves."""
 
 
 @dataclass(slots=True)
 class StateNode:
-    """A state. `hops` to the nearest success (fractional under distance mean), None
-    when none is reachable.
-    """
+    """A state, or a cluster of similar ones."""
 
     key: str
     kind: str
     visits: int = 0
     """How often it was started in or arrived in."""
     hops: float | None = None
+    """To the nearest success; fractional under distance mean. None: cannot reach one."""
     value: float = 0.0
-    """gamma ** hops in [0, 1]; 0 when no success is reachable (002 eq. 3). Of a
-    mean-pooled cluster the mean over its members.
+    """gamma ** hops in [0, 1]; 0 when no success is reachable (002 eq. 3). A
+    mean-pooled cluster has the mean over its members.
     """
 
 
@@ -64,59 +64,53 @@ class Edge:
 
 @dataclass
 class StateGraph:
-    """Nodes and transitions; the last three lists are indexed by step id (-1: leads
-    only to errored leaves).
-    """
+    """Nodes and transitions; the last three lists are indexed by step id."""
 
     task: str
     nodes: list[StateNode] = field(default_factory=list)
     counts: dict[tuple[int, int, str], int] = field(default_factory=dict)
     """Steps by (source, target, action)."""
     sources: list[int] = field(default_factory=list)
-    """StateNode a step leaves, noise before it skipped."""
+    """The node that a step leaves, noise before it skipped. OUTSIDE: leads only to
+    errored leaves.
+    """
     targets: list[int] = field(default_factory=list)
-    """StateNode after the step; its source when pruned."""
+    """The node after the step; its source when pruned."""
     pruned: list[bool] = field(default_factory=list)
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as 002 Fig. 12 and Table 9 have them: all successes are one
-        node.
+        """Nodes and edges as 002 Fig. 12 and Table 9 have them.
+
+        All successes are one node there.
         """
-        goals = {
-            number for number, node in enumerate(self.nodes) if node.kind == SUCCESS
-        }
+        goals = set(self.goals)
         if len(goals) < 2:
             return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
         # An action that leads from one state to several successes is one edge.
-        ordinary = sum([target not in goals for _, target, _ in self.counts])
-        winning = {
-            (source, action)
-            for source, target, action in self.counts
-            if target in goals
-        }
-        return GraphSize(
-            nodes=len(self.nodes) - len(goals) + 1, edges=ordinary + len(winning)
-        )
+        edges = set()
+        for source, target, action in self.counts:
+            edges.add((source, SUCCESS if target in goals else target, action))
+        return GraphSize(nodes=len(self.nodes) - len(goals) + 1, edges=len(edges))
+
+    @property
+    def goals(self) -> list[int]:
+        """The numbers of the success nodes."""
+        return [n for n, node in enumerate(self.nodes) if node.kind == SUCCESS]
 
     @property
     def edges(self) -> list[Edge]:
         """The transitions with their gains."""
-        return [
-            Edge(
-                source,
-                target,
-                action,
-                count,
-                self.nodes[target].value - self.nodes[source].value,
-            )
-            for (source, target, action), count in self.counts.items()
-        ]
+        edges = []
+        for (source, target, action), count in self.counts.items():
+            gain = self.nodes[target].value - self.nodes[source].value
+            edges.append(Edge(source, target, action, count, gain))
+        return edges
 
 
 @dataclass(slots=True)
 class Moves:
-    """What every step did, by step id, in either form."""
+    """What every step did, by step id, in either form of rewardflow."""
 
     states: Sequence[Hashable]
     """The state it leaves."""
@@ -143,8 +137,7 @@ def build(
     pool: str = "max",
     survey: Survey | None = None,
 ) -> StateGraph:
-    """The state graph of a valid `tree` (parents before children), with values in [0,
-    1].
+    """The state graph of a valid `tree`, with values in [0, 1].
 
     A step that ends in success or failure is never pruned: the terminal node comes from
     the last step's result.
@@ -158,10 +151,10 @@ def build(
     survey = survey or survey_of(tree, Switches())
     states = states or states_of(tree.steps, "paper")
     graph = StateGraph(tree.task.id)
-    named = _walk(graph, tree, survey, states, clusters, pruning)
-    _set_values(graph.nodes, graph.counts, gamma, distance)
+    arrived = _walk(graph, tree, survey, states, clusters, pruning)
+    _set_values(graph, gamma, distance)
     if pool == "mean":
-        _pool(graph, _exits(graph, survey, states, named), gamma)
+        _pool(graph, _exits(graph, survey, states, arrived), gamma)
     return graph
 
 
@@ -173,56 +166,52 @@ def _walk(
     clusters: Mapping[str, str] | None,
     pruning: bool,
 ) -> list[bool]:
-    """Fill the graph step by step. Returns by step id whether the state it leads to was
-    looked up, hence stands in the graph.
+    """Fill the graph step by step.
+
+    Returns by step id whether the state it leads to was looked up, and hence is a node.
     """
-    nodes, counts, sources, targets, pruned_steps = (
-        graph.nodes,
-        graph.counts,
-        graph.sources,
-        graph.targets,
-        graph.pruned,
-    )
-    keys = (
-        states
-        if clusters is None
-        else States(*([clusters[state] for state in side] for side in states))
-    )
+    nodes, sources, targets = graph.nodes, graph.sources, graph.targets
+    keys = states
+    if clusters is not None:
+        before_keys = [clusters[state] for state in states.before]
+        keys = States(before_keys, [clusters[state] for state in states.after])
     numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
-    named = [False] * len(tree.steps)
-    columns = (*states, *keys, survey.parents, survey.live, survey.invalid)
-    for step, before, after, key_before, key_after, parent, leaves, invalid in zip(
-        tree.steps, *columns, strict=False
+    arrived = [False] * len(tree.steps)
+    unchanged = [a == b for a, b in zip(states.before, states.after, strict=True)]
+    live = survey.live[: len(tree.steps)]
+    columns = (*keys, unchanged, survey.parents, live, survey.invalid)
+    for step, before, after, same, parent, leaves, invalid in zip(
+        tree.steps, *columns, strict=True
     ):
         if not leaves:
-            sources.append(-1)
-            targets.append(-1)
-            pruned_steps.append(False)
+            sources.append(OUTSIDE)
+            targets.append(OUTSIDE)
+            graph.pruned.append(False)
             continue
         if parent == ROOT:
-            source = _number(nodes, numbers[STATE], key_before, STATE)
+            source = _number(nodes, numbers[STATE], before, STATE)
             nodes[source].visits += 1
         else:
             source = targets[parent]
         kind = STATE
+        # Where the prompt was too long no action ended the episode: no terminal node.
         if step.outcome is not None and step.stop is not StopReason.OVERLONG:
             kind = KINDS[step.outcome]
         target = source
-        pruned = (
-            pruning and kind == STATE and (invalid or step.looked or before == after)
-        )
+        pruned = pruning and kind == STATE and (invalid or step.looked or same)
         if not pruned:
-            named[step.id] = True
-            target = _number(nodes, numbers[kind], key_after, kind)
+            arrived[step.id] = True
+            target = _number(nodes, numbers[kind], after, kind)
+            # Two states of one cluster are one node: a self-loop.
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
             edge = (source, target, step.action or "")
-            counts[edge] = counts.get(edge, 0) + 1
+            graph.counts[edge] = graph.counts.get(edge, 0) + 1
         sources.append(source)
         targets.append(target)
-        pruned_steps.append(pruned)
-    return named
+        graph.pruned.append(pruned)
+    return arrived
 
 
 def _number(
@@ -234,30 +223,6 @@ def _number(
         number = numbers[key] = len(nodes)
         nodes.append(StateNode(key, kind))
     return number
-
-
-def _exits(
-    graph: StateGraph, survey: Survey, states: States, named: list[bool]
-) -> dict[tuple[int, str], set[int]]:
-    """For every member (node, state) of a cluster the nodes that its own transitions
-    lead to. `named` is what _walk returns.
-    """
-    exits: dict[tuple[int, str], set[int]] = {}
-    standing: list[str] = []
-    for step, (before, after, parent) in enumerate(
-        zip(*states, survey.parents, strict=True)
-    ):
-        here = before if parent == ROOT else standing[parent]
-        source, target = graph.sources[step], graph.targets[step]
-        if source >= 0:
-            exits.setdefault((source, here), set())
-        if named[step]:
-            exits.setdefault((target, after), set())
-        if source >= 0 and not graph.pruned[step]:
-            exits[source, here].add(target)
-            here = after
-        standing.append(here)
-    return exits
 
 
 def hops_to(
@@ -283,36 +248,60 @@ def hops_to(
     return hops
 
 
-def _set_values(
-    nodes: list[StateNode],
-    edges: Iterable[tuple[int, int, str]],
-    gamma: float,
-    distance: str,
-) -> None:
-    """002 eq. 3; distance mean (App. D.4) averages over the success nodes that can be
-    reached.
+def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
+    """R(s) of every node (002 eq. 3).
+
+    distance mean (App. D.4) averages the hops over the successes that can be reached.
     """
-    pairs = list(dict.fromkeys((source, target) for source, target, _ in edges))
-    goals = [number for number, node in enumerate(nodes) if node.kind == SUCCESS]
+    nodes = graph.nodes
+    pairs = list(dict.fromkeys((source, target) for source, target, _ in graph.counts))
+    goals = graph.goals
     searches = [goals] if distance == "min" else [[goal] for goal in goals]
-    total, reached = [0] * len(nodes), [0] * len(nodes)
+    totals = [0] * len(nodes)
+    reached = [0] * len(nodes)
     for search in searches:
         for number, hops in enumerate(hops_to(search, pairs, len(nodes))):
             if hops is not None:
-                total[number] += hops
+                totals[number] += hops
                 reached[number] += 1
-    for node, hops, count in zip(nodes, total, reached, strict=True):
+    for node, total, count in zip(nodes, totals, reached, strict=True):
         if count:
-            node.hops = hops / count
-            node.value = gamma**node.hops
+            node.hops = total / count
+            node.value = gamma**node.hops  # 002 eq. 3
+
+
+def _exits(
+    graph: StateGraph, survey: Survey, states: States, arrived: list[bool]
+) -> dict[tuple[int, str], set[int]]:
+    """The nodes that the own transitions of every member (node, state) lead to.
+
+    `arrived` is what _walk returns.
+    """
+    exits: dict[tuple[int, str], set[int]] = {}
+    standing: list[str] = []
+    for step, parent in enumerate(survey.parents):
+        here = states.before[step] if parent == ROOT else standing[parent]
+        source = graph.sources[step]
+        target = graph.targets[step]
+        after = states.after[step]
+        if source != OUTSIDE:
+            exits.setdefault((source, here), set())
+        if arrived[step]:
+            exits.setdefault((target, after), set())
+        if source != OUTSIDE and not graph.pruned[step]:
+            exits[source, here].add(target)
+            here = after
+        standing.append(here)
+    return exits
 
 
 def _pool(
     graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float
 ) -> None:
-    """A cluster's value as the mean over its members, each 1 where it is a success,
-    else gamma ** (1 + hops of the nearest node that a transition of its own leads to),
-    0 where none leads to a success.
+    """Give every cluster the mean value of its members (002 App. C.4).
+
+    A member is worth 1 where it is a success, else gamma ** (1 + hops of the nearest
+    node that a transition of its own leads to), 0 where none leads to a success.
     """
     nodes = graph.nodes
     values: dict[int, list[float]] = {}
@@ -325,5 +314,5 @@ def _pool(
         elif nearest is not None:
             value = gamma ** (1 + nearest)
         values.setdefault(number, []).append(value)
-    for number, pooled in values.items():
-        nodes[number].value = math.fsum(pooled) / len(pooled)
+    for number, members in values.items():
+        nodes[number].value = math.fsum(members) / len(members)

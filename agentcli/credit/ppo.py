@@ -1,7 +1,9 @@
-"""ppo: generalised advantage estimation from the values a critic gave while sampling
-(Schulman et al. 2016, eq. 11-16; 2017).
+"""ppo: generalised advantage estimation from the values a critic gave while sampling.
 
-    delta_t = r_t + gamma V(s_t+1) - V(s_t)        A_t = delta_t + gamma lambda A_t+1 - p [invalid]
+Schulman et al. 2016, eq. 11-16; 2017:
+
+    delta_t = r_t + gamma V(s_t+1) - V(s_t)
+    A_t = delta_t + gamma lambda A_t+1 - p [invalid]
 
 V(s_t) is Step.value; a tree without values is refused. Nothing is bootstrapped after a
 leaf: a truncated episode is worth what it got within its horizon, as its outcome is.
@@ -14,14 +16,19 @@ of the baseline.
 from collections.abc import Iterator
 from typing import Literal
 
-from agentcli.credit.common import Switches, in_range, require, unassigned
-from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import Survey, survey_of
-from agentcli.credit.returns import Rewards, estimated_rows, step_rewards
+from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
+from agentcli.credit.returns import (
+    EstimatedRow,
+    Rewards,
+    estimated_rows,
+    step_rewards,
+)
+from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.switches import LARGEST, Switches, in_range, require
 from agentcli.credit.terms import following
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
     "normalise": (
@@ -37,7 +44,7 @@ SCHULMAN = "Schulman et al. 2016, eq. "
 EQUATIONS = (
     Equation("step_reward", None, "reward of the step (credit.rewards)"),
     Equation("value", None, "the critic's value of the state it leaves"),
-    Equation("penalty", None, "penalty, of an invalid step only"),
+    PENALTY,
     Equation(
         "delta",
         "step_reward + gamma * next_value - value",
@@ -55,7 +62,7 @@ EQUATIONS = (
 
 
 class PpoSettings(Switches, kw_only=True):
-    """Raises UsageError naming the field."""
+    """Discounts, and the rewards that are estimated."""
 
     gamma: float = 1.0
     """Discount per step, in (0, 1]."""
@@ -72,21 +79,23 @@ class PpoSettings(Switches, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        in_range(self, "gamma", above=0, most=1)
-        in_range(self, "gae_lambda", least=0, most=1)
-        if self.rewards == "environment":
-            # The world's own rewards are taken: outcomes are not rewarded.
-            plain = self.success_reward == 1.0
-            require(
-                plain,
-                "success_reward",
-                self.success_reward,
-                "left at 1.0 where rewards is environment",
-            )
-            what = (
-                "left at 'success' where rewards is environment: no outcome is rewarded"
-            )
-            require(self.outcome == "success", "outcome", self.outcome, what)
+        in_range(self, "gamma", positive=True, most=1)
+        in_range(self, "gae_lambda", most=1)
+        if self.rewards == "outcome":
+            return
+        # The world's own rewards are taken: outcomes are not rewarded.
+        require(
+            self.success_reward == 1.0,
+            "success_reward",
+            self.success_reward,
+            "left at 1.0 where rewards is environment",
+        )
+        require(
+            self.outcome == "success",
+            "outcome",
+            self.outcome,
+            "left at 'success' where rewards is environment: no outcome is rewarded",
+        )
 
 
 def assign(tree: Tree, settings: PpoSettings) -> Credit:
@@ -95,29 +104,30 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
     parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty.
     """
     survey = survey_of(tree, settings)
-    credits = []
-    for step, _, value, estimate in _estimated(tree, survey, settings):
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+
+    def advantage(
+        step: int, _: float, value: float, estimate: float
+    ) -> tuple[float, dict[str, float]]:
         penalty = survey.penalties[step]
+        # Adding 0.0 turns -0.0 into 0.0.
         advantage = estimate - penalty + 0.0
         parts = {"value": value, "return": value + advantage, "penalty": penalty}
-        credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
-    return Credit(task=tree.task.id, method="ppo", steps=credits)
+        return advantage, parts
+
+    return survey.credit("ppo", _estimated(tree, survey, settings), advantage)
 
 
 def _estimated(
     tree: Tree, survey: Survey, settings: PpoSettings
-) -> Iterator[tuple[int, float, float, float]]:
-    """The rows as returns.estimated_rows gives them: step, outcome reward, V and A
-    before the penalty.
-    """
-    rewards = step_rewards(tree, survey, settings.rewards)
-    values = _values(tree, survey)
+) -> Iterator[EstimatedRow]:
+    """The rows with V and A before the penalty."""
     return estimated_rows(
-        survey, settings.prefix, rewards, values, settings.gamma, settings.gae_lambda
+        survey,
+        settings.prefix,
+        step_rewards(tree, survey, settings.rewards),
+        _values(tree, survey),
+        settings.gamma,
+        settings.gae_lambda,
     )
 
 
@@ -131,7 +141,7 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
                 "ppo needs a critic's value on every step, take --method grpo or "
                 "gigpo for trees that were sampled without a critic"
             )
-        if step.value is not None and not -1e9 < step.value < 1e9:
+        if step.value is not None and not abs(step.value) < LARGEST:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].value: {step.value} is "
                 "not finite"
@@ -143,19 +153,13 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
 def evidence(tree: Tree, settings: PpoSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
-    estimated = list(_estimated(tree, survey, settings))
-    step = estimated[row][0]
-    next_value, next_advantage, what = following(
-        tree, survey, settings.prefix, estimated, row
-    )
+    rows = list(_estimated(tree, survey, settings))
+    step = rows[row][0]
+    value, advantage, words = following(tree, survey, settings.prefix, rows, row)
     evidence = Evidence()
     evidence.add("step_reward", step_rewards(tree, survey, settings.rewards)[step])
-    evidence.add(
-        "next_value", next_value, f"the critic's value of the state after it: {what}"
-    )
-    evidence.add(
-        "next_advantage",
-        next_advantage,
-        f"advantage of what follows, without penalties: {what}",
-    )
+    words_of_value = f"the critic's value of the state after it: {words}"
+    evidence.add("next_value", value, words_of_value)
+    words_of_advantage = f"advantage of what follows, without penalties: {words}"
+    evidence.add("next_advantage", advantage, words_of_advantage)
     return evidence

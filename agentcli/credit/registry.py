@@ -2,11 +2,13 @@
 
 A method is a module with `assign(tree, settings) -> Credit`; the class its `settings`
 is annotated with is the method's settings: exactly the switches that can matter for it.
-What its name alone says stands in METHODS. `WITHOUT`, where a module has it, says of
-switches that other methods have why this one does not. `EQUATIONS`, where it has them,
-say how the parts of a row make its advantage, and `evidence(tree, settings, row) ->
-Evidence` what they need besides (equations.py). An installed package adds such modules
-under the entry-point group `agentcli.credit`.
+METHODS has what is known by its name alone. A module may have three more names:
+
+WITHOUT    why the method does not have a switch that other methods have
+EQUATIONS  how the parts of a row make its advantage (equations.py)
+evidence   (tree, settings, row) -> Evidence: what the equations need besides
+
+An installed package adds such modules under the entry-point group `agentcli.credit`.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,8 +83,7 @@ def method_names() -> list[str]:
 
 
 def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
-    """The name, the assign function and the complete typed settings that
-    `Settings.credit` asks for.
+    """The name, the assign function and the complete settings of a method.
 
     `credit_settings`: {"method": name, switch: value, ...}. Raises UsageError for an
     unknown method or switch, with the nearest name, and for a bad value.
@@ -95,7 +96,7 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         )
     module = REGISTRY.load(name)
     assign = module.assign
-    kind = get_type_hints(assign)["settings"]
+    settings_class = _settings_class(assign)
     fields = switches_of(name)
     for switch in switches:
         if switch not in fields:
@@ -106,89 +107,91 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
                 f"{nearest(switch, fields, 'it has')}"
             )
     try:
-        return name, assign, msgspec.convert(switches, kind)
+        return name, assign, msgspec.convert(switches, settings_class)
     except msgspec.ValidationError as error:
-        raise UsageError(f"credit.{_fault(error, kind, switches)}") from error
+        fault = _fault(error, settings_class, switches)
+        raise UsageError(f"credit.{fault}") from error
 
 
 def known(name: str) -> Method:
-    """What is known of a method by its name alone; the defaults for an installed one,
-    and for a name in a file of elsewhere.
+    """What is known of a method by its name alone.
+
+    An installed one has the defaults, as has a name in a file of elsewhere.
     """
     return METHODS.get(name) or Method(module="")
 
 
 def switches_of(name: str) -> list[str]:
-    """The switches of a method, in their order. Raises UsageError for an unknown
-    method.
+    """The switches of a method, in their order.
+
+    Raises UsageError for an unknown method.
     """
-    return [
-        field.name
-        for field in msgspec.structs.fields(
-            get_type_hints(REGISTRY.load(name).assign)["settings"]
-        )
-    ]
+    settings_class = _settings_class(REGISTRY.load(name).assign)
+    return [field.name for field in msgspec.structs.fields(settings_class)]
 
 
 def shared_switches() -> set[str]:
-    """The switches that mean the same in every method that has them: those that
-    common.py defines.
-    """
-    from agentcli.credit.common import StateSwitches
+    """The switches of switches.py, which mean the same in every method."""
+    from agentcli.credit.switches import StateSwitches
 
     return {field.name for field in msgspec.structs.fields(StateSwitches)}
 
 
-def changed(own: msgspec.Struct) -> dict[str, Any]:
-    """The switches of a method's settings that are not its defaults; all where it has
-    settings without a default.
-    """
-    values = msgspec.to_builtins(own)
+def changed(settings: msgspec.Struct) -> dict[str, Any]:
+    """The switches of a method's settings that are not its defaults."""
+    values: dict[str, Any] = msgspec.to_builtins(settings)
     try:
-        usual = msgspec.to_builtins(type(own)())
+        defaults = msgspec.to_builtins(type(settings)())
     except TypeError:
-        return dict(values)
-    return {name: value for name, value in values.items() if value != usual[name]}
+        # An installed method may have settings without a default: all count then.
+        return values
+    return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def explainer(name: str) -> Explainer | None:
     """How the method's advantages are explained; None for a method without EQUATIONS.
+
     Raises UsageError for an unknown method.
     """
     module = REGISTRY.load(name)
-    equations = getattr(module, "EQUATIONS", None)
-    return (
-        None
-        if equations is None
-        else Explainer(equations, getattr(module, "evidence", None))
-    )
+    if not hasattr(module, "EQUATIONS"):
+        return None
+    return Explainer(module.EQUATIONS, getattr(module, "evidence", None))
+
+
+def _settings_class(assign: Assign) -> type[msgspec.Struct]:
+    """The class that a method's settings are annotated with."""
+    annotated: type[msgspec.Struct] = get_type_hints(assign)["settings"]
+    return annotated
 
 
 def _fault(
-    error: msgspec.ValidationError, kind: type[msgspec.Struct], switches: dict[str, Any]
+    error: msgspec.ValidationError,
+    settings_class: type[msgspec.Struct],
+    switches: dict[str, Any],
 ) -> str:
     """The field and what is wrong with its value, in one line.
 
-    msgspec says "what - at `$.field`" for a wrong type, and a settings class "field:
-    what" for a value out of range.
+    msgspec says "fault - at `$.field`" for a wrong type, and a settings class "field:
+    fault" for a value out of range.
     """
-    what, at, path = str(error).partition(" - at `$.")
+    fault, at, path = str(error).partition(" - at `$.")
     if not at:
-        return what
+        return fault
     name = path.rstrip("`")
-    choices = _choices(kind, name)
+    choices = _choices(settings_class, name)
     if not choices:
-        return f"{name}: {what[0].lower()}{what[1:]}"
+        return f"{name}: {fault[0].lower()}{fault[1:]}"
     close = closest(str(switches[name]), choices)
     hint = f"; did you mean {close}?" if close else ""
     return f"{name}: must be one of {', '.join(choices)}, is {switches[name]!r}{hint}"
 
 
-def _choices(kind: type[msgspec.Struct], name: str) -> tuple[str, ...]:
-    """What a switch with a Literal type may be; empty for any other switch."""
-    for field in msgspec.structs.fields(kind):
-        if field.name == name:
-            for one in (field.type, *get_args(field.type)):
-                if get_origin(one) is Literal:
-                    return get_args(one)
+def _choices(settings_class: type[msgspec.Struct], name: str) -> tuple[str, ...]:
+    """The values of a switch with a Literal type; empty for any other switch."""
+    hint = get_type_hints(settings_class)[name]
+    # The Literal may stand in a union: Literal["std", "none"] | None.
+    for member in (hint, *get_args(hint)):
+        if get_origin(member) is Literal:
+            return get_args(member)
     return ()

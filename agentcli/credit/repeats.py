@@ -1,94 +1,137 @@
-"""What the copies of an environment did before along a path, for dpepo: how often an
-action or a transition is repeated.
+"""How often an action or a transition is repeated along a path, for dpepo.
 
 The counts are kept while a tree is walked depth first, and undone on the way back: any
 depth, and no path is copied.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from agentcli.credit.equations import Equation
-from agentcli.credit.group import Survey, visits
-from agentcli.records.types import Step
+from agentcli.credit.survey import Survey
+from agentcli.records.trees import acts_by_copy
+from agentcli.records.types import Move, Step, Validity
 
 NO_ACTION = 0.5
 """R_step of a step without a readable action (release; the paper does not say)."""
 Act = tuple[int, str, str | None]
-"""A move in short: copy, action, and the other half of its transition: the state
-before, in the release the copy's action before (None for its first).
+"""A move in short: copy, action, and the other half of its transition.
+
+That half is the state before; in the release it is the copy's action before (None for
+its first).
 """
 
 
-class Actions(NamedTuple):
-    """What a step did in the copies that are there."""
+class Repeats(NamedTuple):
+    """What a step repeats. The lists hold a number for each of its acts."""
 
-    acts: list[Act]
-    repeated: int
+    depth: list[int]
+    """C_depth: earlier identical actions in the same copy."""
+    transitions: list[int]
+    """M_depth: earlier identical transitions in the same copy."""
+    widths: list[int]
+    """M_width: the same transition in other copies, as the form counts it."""
+    within: int
     """C_width: actions of this step that repeat another of it."""
     refused: int
     """Inadmissible moves."""
 
 
 class PastActs:
-    """What was done in every copy along the path from the first step; undone on the way
-    back.
-    """
+    """What was done in every copy along the path; undone on the way back."""
 
     def __init__(self) -> None:
-        self._actions: dict[tuple[int, str], int] = {}
-        self._transitions: dict[tuple[int, str, str], int] = {}
-        self._last: dict[int, list[str]] = {}
+        self._actions: Counter[tuple[int, str]] = Counter()
+        self._transitions: Counter[Act] = Counter()
+        self._latest: defaultdict[int, list[str]] = defaultdict(list)
 
-    def last(self, copy: int) -> str | None:
+    def latest(self, copy: int) -> str | None:
         """The copy's latest action."""
-        actions = self._last.get(copy)
+        actions = self._latest[copy]
         return actions[-1] if actions else None
 
     def actions(self, copy: int, action: str) -> int:
         """How often the copy has done this."""
-        return self._actions.get((copy, action), 0)
+        return self._actions[copy, action]
 
     def transitions(self, copy: int, action: str, before: str | None) -> int:
         """How often it did so from the same state (release: after the same action)."""
-        return 0 if before is None else self._transitions.get((copy, before, action), 0)
+        return 0 if before is None else self._transitions[copy, action, before]
 
     def enter(self, acts: Sequence[Act]) -> None:
         """Count the acts of a step."""
-        for copy, action, before in acts:
-            self._actions[copy, action] = self._actions.get((copy, action), 0) + 1
-            self._last.setdefault(copy, []).append(action)
-            if before is not None:
-                transition = (copy, before, action)
-                self._transitions[transition] = self._transitions.get(transition, 0) + 1
+        self._transitions.update(acts)
+        for copy, action, _ in acts:
+            self._actions[copy, action] += 1
+            self._latest[copy].append(action)
 
     def leave(self, acts: Sequence[Act]) -> None:
         """Undo `enter`."""
-        for copy, action, before in acts:
+        self._transitions.subtract(acts)
+        for copy, action, _ in acts:
             self._actions[copy, action] -= 1
-            self._last[copy].pop()
-            if before is not None:
-                self._transitions[copy, before, action] -= 1
+            self._latest[copy].pop()
 
 
-@dataclass(frozen=True)
-class Form:
-    """How one form of the method reads a step, counts M_width, and weighs what it has
-    counted.
-    """
+class Form(ABC):
+    """One form of dpepo: what it counts in a step, and how it weighs the counts."""
 
-    read: Callable[[Step, dict[int, str], PastActs], Actions]
-    """A step, the state in which each copy stands, and what was done before."""
-    width: Callable[[Act, Sequence[Act], PastActs], int]
-    """M_width of one act of a step."""
-    weigh: Callable[[Actions, PastActs, Any], float]
-    """R_step, from the counts before the step and the settings."""
-    equations: Callable[[Any], tuple[Equation, ...]]
-    """From the counts to `step`, by the settings."""
+    @abstractmethod
+    def before(
+        self, copy: int, states: dict[int, str], history: PastActs
+    ) -> str | None:
+        """What a transition of a copy starts in; `states`: where each copy stands."""
+
+    @abstractmethod
+    def within(self, step: Step, acts: Sequence[Act]) -> int:
+        """C_width."""
+
+    @abstractmethod
+    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
+        """M_width of one act of a step."""
+
+    @abstractmethod
+    def weigh(self, repeats: Repeats, settings: Any) -> float:
+        """R_step of a step with at least one act."""
+
+    @abstractmethod
+    def equations(self, settings: Any) -> tuple[Equation, ...]:
+        """The equations from the counts to `step`."""
+
+    def acts(self, step: Step, states: dict[int, str], history: PastActs) -> list[Act]:
+        """The readable acts of a step."""
+        acts: list[Act] = []
+        for copy, act in _readable(step):
+            before = self.before(copy, states, history)
+            acts.append((copy, act.action or "", before))
+        return acts
+
+    def repeats(self, step: Step, acts: list[Act], history: PastActs) -> Repeats:
+        """What the acts of a step repeat; `history` is that before the step."""
+        refused = 0
+        for _, act in _readable(step):
+            refused += act.validity is Validity.INADMISSIBLE
+        return Repeats(
+            depth=[history.actions(copy, action) for copy, action, _ in acts],
+            transitions=[history.transitions(*act) for act in acts],
+            widths=[self.width(act, acts, history) for act in acts],
+            within=self.within(step, acts),
+            refused=refused,
+        )
 
 
-def weights(
+def _readable(step: Step) -> list[tuple[int, Step | Move]]:
+    """The moves of a step that name an action; one environment is copy 1."""
+    readable = []
+    for copy, act in acts_by_copy(step):
+        if act.action is not None and act.validity is not Validity.MALFORMED:
+            readable.append((copy, act))
+    return readable
+
+
+def step_weights(
     steps: Sequence[Step],
     survey: Survey,
     states: list[dict[int, str]],
@@ -97,31 +140,24 @@ def weights(
 ) -> list[float]:
     """R_step of every step that counts."""
     history = PastActs()
-    rewards = [NO_ACTION] * len(steps)
-    done: list[list[Act]] = [[] for _ in steps]
-    for visit in visits(survey):
+    weights = [NO_ACTION] * len(steps)
+    acts: list[list[Act]] = [[] for _ in steps]
+    for visit in survey.visits():
         if visit < 0:
-            history.leave(done[~visit])
+            history.leave(acts[~visit])
             continue
-        actions = form.read(steps[visit], states[visit], history)
-        if actions.acts:
-            rewards[visit] = form.weigh(actions, history, settings)
-        done[visit] = actions.acts
-        history.enter(actions.acts)
-    return rewards
+        step = steps[visit]
+        acts[visit] = form.acts(step, states[visit], history)
+        if acts[visit]:
+            repeats = form.repeats(step, acts[visit], history)
+            weights[visit] = form.weigh(repeats, settings)
+        history.enter(acts[visit])
+    return weights
 
 
-def factors(
-    acts: Sequence[Act],
-    width: Callable[[Act, Sequence[Act], PastActs], int],
-    history: PastActs,
-    settings: Any,
-) -> tuple[float, float, float]:
-    """Sums over the copies of alpha ** C_depth, gamma ** M_depth and beta ** M_width."""
-    depth = transitions = widths = 0.0
-    for act in acts:
-        copy, action, before = act
-        depth += settings.alpha ** history.actions(copy, action)
-        transitions += settings.gamma ** history.transitions(copy, action, before)
-        widths += settings.beta ** width(act, acts, history)
-    return depth, transitions, widths
+def power_sum(base: float, counts: Sequence[int]) -> float:
+    """Sum of base ** count."""
+    total = 0.0
+    for count in counts:
+        total += base**count
+    return total

@@ -1,5 +1,4 @@
-"""Rewards of single steps and what they are worth before they come: discounted returns
-and GAE, along a path or up a tree.
+"""Discounted returns and generalised advantages, along a path or up a tree.
 
 A step that the policy did not choose (Step.mask) takes part in no discounting: what
 follows it is carried through, its own reward added. One baseline, the state's, is taken
@@ -10,15 +9,19 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from agentcli.credit.group import Survey
+from agentcli.credit.survey import Survey
 from agentcli.records.types import Tree
 
 Rewards = Literal["outcome", "environment"]
+EstimatedRow = tuple[int, float, float, float]
+"""Step id, outcome reward, V and A; the return is V + A."""
 
 
 def step_rewards(tree: Tree, survey: Survey, rewards: Rewards) -> list[float]:
-    """Per step. outcome: the outcome reward (Switches.outcome) on the leaf, else 0.
-    environment: the record's own (Step.reward).
+    """The reward of every step.
+
+    outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the
+    record's own (Step.reward).
     """
     if rewards == "environment":
         return [step.reward for step in tree.steps]
@@ -37,8 +40,7 @@ def estimates(
     gamma: float,
     gae_lambda: float,
 ) -> tuple[list[float], list[float]]:
-    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16), last step
-    first.
+    """Generalised advantage estimation (Schulman et al. 2016, eq. 11-16).
 
         A_t = r_t + gamma V(s_t+1) - V(s_t) + gamma lambda A_t+1
 
@@ -50,26 +52,28 @@ def estimates(
     by step; V + A is the return, with values 0 and lambda 1 the discounted one: R_t =
     r_t + gamma R_t+1.
     """
-    value, advantage = list(values), [0.0] * len(values)
+    value = list(values)
+    advantage = [0.0] * len(values)
     decay = gamma * gae_lambda
     for t in range(len(value) - 1, -1, -1):
         after = below[t]
-        if not after:
-            next_value = next_advantage = 0.0
-        elif len(after) == 1:
-            next_value, next_advantage = value[after[0]], advantage[after[0]]
-        else:
-            total = sum([weights[n] for n in after])
-            next_value = math.fsum([weights[n] * value[n] for n in after]) / total
-            next_advantage = (
-                math.fsum([weights[n] * advantage[n] for n in after]) / total
-            )
+        next_value = 0.0
+        next_advantage = 0.0
+        if len(after) == 1:
+            next_value = value[after[0]]
+            next_advantage = advantage[after[0]]
+        elif after:
+            leaves = sum([weights[n] for n in after])
+            value_sum = math.fsum([weights[n] * value[n] for n in after])
+            advantage_sum = math.fsum([weights[n] * advantage[n] for n in after])
+            next_value = value_sum / leaves
+            next_advantage = advantage_sum / leaves
         if chosen[t]:
-            advantage[t] = (
-                rewards[t] + gamma * next_value - value[t] + decay * next_advantage
-            )
+            delta = rewards[t] + gamma * next_value - value[t]  # eq. 11
+            advantage[t] = delta + decay * next_advantage  # eq. 16
         else:
-            value[t], advantage[t] = rewards[t] + next_value, next_advantage
+            value[t] = rewards[t] + next_value
+            advantage[t] = next_advantage
     return value, advantage
 
 
@@ -95,35 +99,23 @@ def estimated_rows(
     values: Sequence[float],
     gamma: float,
     gae_lambda: float,
-) -> Iterator[tuple[int, float, float, float]]:
-    """The training rows, in the order of group.rows, as (step id, outcome reward, V,
-    A).
-    """
+) -> Iterator[EstimatedRow]:
+    """The training rows with V and A, in the order of Survey.rows."""
     chosen = [reason is None for reason in survey.masked]
     if prefix == "merge":
-        merged = estimates(
+        value, advantage = estimates(
             rewards, values, chosen, survey.children(), survey.live, gamma, gae_lambda
         )
-        yield from zip(
-            range(len(survey.parents)), survey.rewards, *merged, strict=False
-        )
+        outcomes = survey.rewards[: len(value)]
+        yield from zip(range(len(value)), outcomes, value, advantage, strict=True)
         return
-    # Steps without a live leaf that have had their row.
-    lost: set[int] = set()
-    for end in survey.ends:
-        path = survey.path(end)
-        if not survey.live[end]:
-            for step in path:
-                if not survey.live[step] and step not in lost:
-                    lost.add(step)
-                    yield step, 0.0, 0.0, 0.0
-            continue
-        estimated = path_estimates(
-            [rewards[step] for step in path],
-            [values[step] for step in path],
-            [chosen[step] for step in path],
+    for end, steps in survey.leaf_rows():
+        value, advantage = path_estimates(
+            [rewards[step] for step in steps],
+            [values[step] for step in steps],
+            [chosen[step] for step in steps],
             gamma,
             gae_lambda,
         )
-        for step, value, advantage in zip(path, *estimated, strict=True):
-            yield step, survey.rewards[end], value, advantage
+        outcomes = [survey.rewards[end]] * len(steps)
+        yield from zip(steps, outcomes, value, advantage, strict=True)

@@ -1,5 +1,6 @@
-"""rewardflow: how much closer to a success a step came, against other steps from the
-same state (002 sections 3-4).
+"""rewardflow: how much closer to a success a step came than others from its state.
+
+002 sections 3-4:
 
 1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
    hops to the nearest success (eq. 3).
@@ -18,13 +19,14 @@ from typing import Literal
 
 import msgspec
 
-from agentcli.credit.common import StateSwitches, in_range, require, unassigned
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.graph import SUCCESS, Moves, StateGraph, build
-from agentcli.credit.group import Grouping, Survey, rows, scale_for, survey_of
+from agentcli.credit.group import Grouping, division, outcome_scale
 from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
+from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.switches import StateSwitches, in_range, require
 from agentcli.credit.terms import (
     add_group,
     outcome_among_leaves,
@@ -67,7 +69,7 @@ EQUATIONS = (
 
 
 class RewardFlowSettings(StateSwitches, kw_only=True):
-    """Defaults of 002 Table 8. Raises UsageError naming the field."""
+    """Defaults of 002 Table 8."""
 
     gamma: float = 0.9
     """Value lost per hop away from success, in (0, 1]."""
@@ -104,45 +106,33 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
         super().__post_init__()
         release = self.form == "release"
         self.scale = self.scale or ("none" if release else "std")
-        in_range(self, "gamma", above=0, most=1)
-        in_range(self, "alpha_action", "alpha_traj", "no_op_penalty", least=0)
-        require(
-            self.loop_steps is None or self.loop_steps > 0,
-            "loop_steps",
-            self.loop_steps,
-            "at least 1",
-        )
-        require(
-            release or self.loop_steps is None,
-            "loop_steps",
-            self.loop_steps,
-            "unset where form is paper",
-        )
+        in_range(self, "gamma", positive=True, most=1)
+        in_range(self, "alpha_action", "alpha_traj", "no_op_penalty")
+        self._require_loop_steps(release)
         clustered = self.similarity != "exact"
-        require(
-            clustered or self.pool is None,
-            "pool",
-            self.pool,
-            "unset where similarity is exact: states are not pooled",
-        )
+        unpooled = "unset where similarity is exact: states are not pooled"
+        require(clustered or self.pool is None, "pool", self.pool, unpooled)
         self.pool = self.pool or ("max" if clustered else None)
         one_way = self.pool != "mean" or self.distance == "min"
         require(one_way, "pool", self.pool, "max where distance is mean")
-        plain = {
+        paper_only = {
             "distance": "min",
             "gain": "difference",
             "no_op_penalty": 0.0,
             "pruning": True,
             "similarity": "exact",
         }
-        for name, only in plain.items():
+        for name, usual in paper_only.items():
             value = getattr(self, name)
-            require(
-                not release or value == only,
-                name,
-                value,
-                f"{only!r} where form is release",
-            )
+            wanted = f"{usual!r} where form is release"
+            require(not release or value == usual, name, value, wanted)
+
+    def _require_loop_steps(self, release: bool) -> None:
+        """Require a number of steps, and the form that it is for."""
+        steps = self.loop_steps
+        if steps is not None:
+            require(steps > 0, "loop_steps", steps, "at least 1")
+            require(release, "loop_steps", steps, "unset where form is paper")
 
 
 def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
@@ -155,21 +145,18 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     survey = survey_of(tree, settings)
     require_states(tree, survey, "rewardflow")
     moves = _moves(tree, survey, settings)
-    gains, grouping = _gains(moves, survey, settings)
-    trajectory_scale = scale_for(survey, settings, settings.normalise)
-    action = 0.0
-    credits = []
-    for step, reward in rows(survey, settings.prefix):
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+    gains = _gains(moves, settings)
+    grouping = _grouping(gains, moves, survey, settings)
+    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
+
+    def advantage(step: int, reward: float) -> tuple[float, dict[str, float]]:
+        action = 0.0
         if grouping is not None:
             _, score, _ = grouping.entries[step]
-            action = settings.alpha_action * grouping.scales[moves.states[step]](score)
-        trajectory = settings.alpha_traj * trajectory_scale(
-            reward - survey.penalties[step]
-        )
+            action_scale = grouping.scales[moves.states[step]]
+            action = settings.alpha_action * action_scale(score)
+        outcome = reward - survey.penalties[step]
+        trajectory = settings.alpha_traj * trajectory_scale(outcome)
         parts = {
             "action": action,
             "trajectory": trajectory,
@@ -177,10 +164,10 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
             "value": moves.values[step],
             "next_value": moves.next_values[step],
         }
-        credits.append(survey.credited(step, action + trajectory, parts))
-    return Credit(
-        task=tree.task.id, method="rewardflow", steps=credits, graph=moves.size
-    )
+        return action + trajectory, parts  # 002 eq. 9
+
+    rows = survey.rows(settings.prefix)
+    return survey.credit("rewardflow", rows, advantage, moves.size)
 
 
 def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> StateGraph:
@@ -202,8 +189,9 @@ def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Sta
 
 
 def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
-    """`state_graph` with the settings of rewardflow's paper form, with its defaults for
-    those of anything else.
+    """`state_graph` by rewardflow's settings; by its defaults for any others.
+
+    The release's form draws no graph: it gets the default one.
     """
     if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
         settings = RewardFlowSettings()
@@ -211,87 +199,82 @@ def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
 
 
 def _moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
+    """What every step did, in the form that is asked for."""
     if settings.form == "release":
         return release_moves(tree, survey, settings)
     graph = state_graph(tree, survey, settings)
     # One more value for the node -1 of a step that leads only to errored leaves.
-    values = [node.value for node in graph.nodes] + [0.0]
+    values = [*(node.value for node in graph.nodes), 0.0]
+    idle = []
+    for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True):
+        idle.append(pruned and not invalid)
     return Moves(
         states=graph.sources,
         values=[values[source] for source in graph.sources],
         next_values=[values[target] for target in graph.targets],
-        idle=[
-            pruned and not invalid
-            for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True)
-        ],
+        idle=idle,
         informed=any(node.kind == SUCCESS for node in graph.nodes),
         size=graph.size,
     )
 
 
-def _gains(
-    moves: Moves, survey: Survey, settings: RewardFlowSettings
-) -> tuple[list[float], Grouping | None]:
-    """Per step r, and Group(s) of r less the step's penalties; None where no state is
-    worth more than another.
-    """
+def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
+    """r of every step (002 eq. 4)."""
     discount = _discount(settings)
-    gains = [
-        discount * after - before
-        for before, after in zip(moves.values, moves.next_values, strict=True)
-    ]
+    states = zip(moves.values, moves.next_values, strict=True)
+    return [discount * after - before for before, after in states]
+
+
+def _grouping(
+    gains: list[float], moves: Moves, survey: Survey, settings: RewardFlowSettings
+) -> Grouping | None:
+    """Group(s) of r less the step's penalties (002 eq. 5).
+
+    None where no state is worth more than another.
+    """
     if not moves.informed:
-        return gains, None
+        return None
     duplicated = settings.prefix == "duplicate"
     entries = []
-    for step, (gain, penalty, idle) in enumerate(
-        zip(gains, survey.penalties, moves.idle, strict=True)
-    ):
-        score = gain - penalty
+    for step, gain in enumerate(gains):
+        score = gain - survey.penalties[step]
         if settings.no_op_penalty:
-            score -= settings.no_op_penalty * idle
+            score -= settings.no_op_penalty * moves.idle[step]
         # A merged step counts once in its group, a duplicated one once per leaf.
         weight = float(survey.live[step]) if duplicated else 1.0
-        entries.append((step, score, weight if survey.masked[step] is None else 0.0))
-    return gains, Grouping(moves.states, entries, _how(settings))
+        if survey.masked[step] is not None:
+            weight = 0.0
+        entries.append((step, score, weight))
+    return Grouping(moves.states, entries, division(settings.scale))
 
 
 def _discount(settings: RewardFlowSettings) -> float:
     return settings.gamma if settings.gain == "discounted" else 1.0
 
 
-def _how(settings: RewardFlowSettings) -> str:
-    return "std" if settings.scale == "std" else "mean"
-
-
 def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
-    step, ends = row_leaves(survey, settings.prefix, row)
-    outcomes = scale_for(survey, settings, settings.normalise)
-    evidence = outcome_evidence(
-        tree, survey, settings, step, ends, outcomes, settings.normalise
-    )
+    scale = outcome_scale(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    step, _ = row_leaves(survey, settings, row)
     moves = _moves(tree, survey, settings)
     _add_values(evidence, tree, survey, moves, settings, step)
-    words = (
-        "1: gain is difference"
-        if settings.gain == "difference"
-        else "gamma: gain is discounted"
-    )
+    words = "1: gain is difference"
+    if settings.gain == "discounted":
+        words = "gamma: gain is discounted"
     evidence.add("discount", _discount(settings), words)
-    stays = "; the step stays where it is (it is pruned)" if moves.idle[step] else ""
-    evidence.add(
-        "idle", moves.idle[step], f"1 for a valid step that changed nothing{stays}"
-    )
-    _, grouping = _gains(moves, survey, settings)
+    words = "1 for a valid step that changed nothing"
+    if moves.idle[step]:
+        words += "; the step stays where it is (it is pruned)"
+    evidence.add("idle", moves.idle[step], words)
+    grouping = _grouping(_gains(moves, settings), moves, survey, settings)
     if grouping is None:
-        evidence.add(
-            "closer", 0.0, "nobody succeeded: no state is worth more than another"
-        )
+        words = "nobody succeeded: no state is worth more than another"
+        evidence.add("closer", 0.0, words)
     else:
-        what = "gains, less penalties, of the steps that leave the same state"
-        add_group(evidence, "state", what, grouping, step, _how(settings))
+        words = "gains, less penalties, of the steps that leave the same state"
+        add_group(evidence, "state", words, grouping, step)
     return evidence
 
 
@@ -304,20 +287,19 @@ def _add_values(
     step: int,
 ) -> None:
     """The values of both states, by their hops where these alone decide."""
-    by_hops = settings.form == "paper" and settings.pool != "mean"
-    graph = state_graph(tree, survey, settings) if by_hops else None
-    for prefix, values, where in (
-        ("", moves.values, "leaves"),
-        ("next_", moves.next_values, "leads to"),
+    hops = next_hops = None
+    if settings.form == "paper" and settings.pool != "mean":
+        graph = state_graph(tree, survey, settings)
+        hops = graph.nodes[graph.sources[step]].hops
+        next_hops = graph.nodes[graph.targets[step]].hops
+    for name, far, value, verb in (
+        ("", hops, moves.values[step], "leaves"),
+        ("next_", next_hops, moves.next_values[step], "leads to"),
     ):
-        hops = None
-        if graph is not None:
-            nodes = graph.targets if prefix else graph.sources
-            hops = graph.nodes[nodes[step]].hops
-        if hops is not None:
-            evidence.add(f"{prefix}hops", hops)
-        else:
-            lost = ": no success can be reached from there" if values[step] == 0 else ""
-            evidence.add(
-                f"{prefix}value", values[step], f"value of the state it {where}{lost}"
-            )
+        if far is not None:
+            evidence.add(f"{name}hops", far)
+            continue
+        words = f"value of the state it {verb}"
+        if value == 0:
+            words += ": no success can be reached from there"
+        evidence.add(f"{name}value", value, words)

@@ -1,5 +1,4 @@
-"""rloo: the outcome of a trajectory less the mean of the *other* trajectories'
-outcomes.
+"""rloo: a trajectory's outcome less the mean of the *other* trajectories' outcomes.
 
 Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!".
 
@@ -12,11 +11,12 @@ group's weight: G over trajectories, the number of rows over steps (what the rel
 does). A group of one gets 0; the release leaves it its score.
 """
 
-from agentcli.credit.common import RowSwitches
 from agentcli.credit.equations import Evidence
-from agentcli.credit.group import Scale, Survey, scale_for, survey_of
-from agentcli.credit.grpo import terminal_credit
-from agentcli.credit.terms import outcome_among_leaves, outcome_evidence, row_leaves
+from agentcli.credit.group import Scale, outcome_scale
+from agentcli.credit.grpo import scaled_credit
+from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.switches import RowSwitches
+from agentcli.credit.terms import outcome_among_leaves, outcome_evidence
 from agentcli.records.types import Credit, Tree
 
 WITHOUT = {"normalise": "it leaves one out instead of dividing by a std"}
@@ -31,26 +31,24 @@ class RlooSettings(RowSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: RlooSettings) -> Credit:
-    """One StepCredit per row; parts as in grpo, `baseline` being the mean with the
-    row's own trajectory in it.
+    """One StepCredit per row.
+
+    parts: as in grpo, `baseline` being the mean with the row's own trajectory in it.
     """
     survey = survey_of(tree, settings)
-    return terminal_credit(
-        tree, survey, _scale(survey, settings), settings.prefix, "rloo"
-    )
+    return scaled_credit(survey, settings, _scale(survey, settings), "rloo")
 
 
 def _scale(survey: Survey, settings: RlooSettings) -> Scale:
-    scale = scale_for(survey, settings, "mean")
+    """The group's mean, and W / (W - 1) for leaving one out."""
+    scale = outcome_scale(survey, settings, "mean")
     if scale.factor and scale.weight > 1:
-        scale = Scale(scale.center, scale.weight / (scale.weight - 1), scale.weight)
+        scale.factor = scale.weight / (scale.weight - 1)
     return scale
 
 
 def evidence(tree: Tree, settings: RlooSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
-    step, ends = row_leaves(survey, settings.prefix, row)
-    return outcome_evidence(
-        tree, survey, settings, step, ends, _scale(survey, settings), "leave-one-out"
-    )
+    scale = _scale(survey, settings)
+    return outcome_evidence(tree, survey, settings, row, scale, "leave-one-out")

@@ -18,24 +18,12 @@ release` is in release/rlvmr.py.
 from collections.abc import Sequence
 from typing import Literal
 
-from agentcli.credit.common import GroupSwitches, in_range, unassigned
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import (
-    ROOT,
-    Grouping,
-    Survey,
-    rows,
-    scale_for,
-    survey_of,
-    visits,
-)
+from agentcli.credit.group import Grouping, division, outcome_scale
 from agentcli.credit.release import rlvmr as release
-from agentcli.credit.terms import (
-    add_group,
-    outcome_among_leaves,
-    outcome_evidence,
-    row_leaves,
-)
+from agentcli.credit.survey import ROOT, Survey, survey_of
+from agentcli.credit.switches import GroupSwitches, in_range
+from agentcli.credit.terms import add_group, outcome_among_leaves, outcome_evidence
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {
@@ -65,11 +53,12 @@ EQUATIONS = (
 EARNS = {
     "explore": "1 if the action is new in this trajectory",
     "reflection": "1 if it mends an invalid step",
+    None: "a step without one of the tags, or an invalid one, earns nothing",
 }
 
 
 class RlvmrSettings(GroupSwitches, kw_only=True):
-    """Raises UsageError naming the field."""
+    """The switches of a group, and of the tags' term."""
 
     w: float = 0.5
     """Weight of A_tag."""
@@ -79,7 +68,7 @@ class RlvmrSettings(GroupSwitches, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.scale = self.scale or ("std" if self.normalise == "std" else "none")
-        in_range(self, "w", least=0)
+        in_range(self, "w")
 
 
 TagRow = tuple[int, float, float]
@@ -93,27 +82,24 @@ def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
     is taken from it).
     """
     survey = _survey(tree, settings)
-    trajectory_scale = scale_for(survey, settings, settings.normalise)
+    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
     tags = _tags(tree, survey)
-    tag_rows = _tag_rows(tree, survey, tags, settings)
-    scales = _grouping(tag_rows, tags, survey, settings).scales
-    credits = []
-    for step, reward, earned in tag_rows:
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+    rows = _tag_rows(tree, survey, tags, settings)
+    scales = _grouping(rows, tags, survey, settings).scales
+
+    def advantage(
+        step: int, reward: float, tag_reward: float
+    ) -> tuple[float, dict[str, float]]:
         scale = scales[tags[step]]
-        trajectory = trajectory_scale(reward - survey.penalties[step])
-        tag = settings.w * scale(earned)
         parts = {
-            "trajectory": trajectory,
-            "tag": tag,
-            "tag_reward": earned,
+            "trajectory": trajectory_scale(reward - survey.penalties[step]),
+            "tag": settings.w * scale(tag_reward),
+            "tag_reward": tag_reward,
             "tag_mean": scale.center,
         }
-        credits.append(survey.credited(step, trajectory + tag, parts))
-    return Credit(task=tree.task.id, method="rlvmr", steps=credits)
+        return parts["trajectory"] + parts["tag"], parts
+
+    return survey.credit("rlvmr", rows, advantage)
 
 
 def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
@@ -124,7 +110,7 @@ def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
 
 
 def _tags(tree: Tree, survey: Survey) -> list[str | None]:
-    """Per step its tag, None for an invalid step and for one without one of TAGS."""
+    """The tag of every step; None for an invalid step and for a tag not of TAGS."""
     tags: list[str | None] = []
     for step, invalid in zip(tree.steps, survey.invalid, strict=True):
         tags.append(step.tag if step.tag in TAGS and not invalid else None)
@@ -134,33 +120,33 @@ def _tags(tree: Tree, survey: Survey) -> list[str | None]:
 def _tag_rows(
     tree: Tree, survey: Survey, tags: Sequence[str | None], settings: RlvmrSettings
 ) -> list[TagRow]:
-    """Every row with m: of planning the share of its leaves that succeeded."""
+    """Every row with its m."""
     earned = _earned(tree, survey, tags, settings.form == "release")
     successes = [
         won / (leaves or 1) for won, leaves in zip(survey.won, survey.live, strict=True)
     ]
-    rewarded = rows(survey, settings.prefix)
-    succeeded = rows(survey, settings.prefix, successes)
-    tag_rows = []
-    for (step, reward), (_, share) in zip(rewarded, succeeded, strict=True):
-        tag_rows.append(
-            (step, reward, share if tags[step] == "planning" else earned[step])
-        )
-    return tag_rows
+    outcome_rows = survey.rows(settings.prefix)
+    success_rows = survey.rows(settings.prefix, successes)
+    rows = []
+    for (step, reward), (_, share) in zip(outcome_rows, success_rows, strict=True):
+        # Planning is rewarded by what came of it, the others by what went before.
+        tag_reward = share if tags[step] == "planning" else earned[step]
+        rows.append((step, reward, tag_reward))
+    return rows
 
 
 def _earned(
     tree: Tree, survey: Survey, tags: Sequence[str | None], release_form: bool
 ) -> list[float]:
-    """m of explore and reflection steps, which depends on the steps before them only."""
+    """m of explore and reflection steps."""
     steps = tree.steps
-    actions = [
-        step.action if step.validity is not Validity.MALFORMED else None
-        for step in steps
-    ]
+    actions: list[str | None] = []
+    for step in steps:
+        malformed = step.validity is Validity.MALFORMED
+        actions.append(None if malformed else step.action)
     tried: dict[str | None, int] = {}
     earned = [0.0] * len(steps)
-    for visit in visits(survey):
+    for visit in survey.visits():
         if visit < 0:
             tried[actions[~visit]] -= 1
             continue
@@ -172,9 +158,9 @@ def _earned(
         elif tags[visit] == "reflection":
             parent = survey.parents[visit]
             # The release takes a first step for one that follows an invalid one.
-            mended = (
-                release_form if parent == ROOT else _mended(steps[parent], steps[visit])
-            )
+            mended = release_form
+            if parent != ROOT:
+                mended = _mended(steps[parent], steps[visit])
             earned[visit] = float(mended)
     return earned
 
@@ -185,50 +171,34 @@ def _mended(before: Step, step: Step) -> bool:
 
 
 def _grouping(
-    tag_rows: Sequence[TagRow],
+    rows: Sequence[TagRow],
     tags: Sequence[str | None],
     survey: Survey,
     settings: RlvmrSettings,
 ) -> Grouping:
     """The rows with one tag, scored by m."""
-    keys = [tags[step] for step, _, _ in tag_rows]
-    entries = [
-        (step, earned, float(survey.masked[step] is None))
-        for step, _, earned in tag_rows
-    ]
-    if settings.form == "release":
-        return release.grouping(keys, entries, _how(settings))
-    return Grouping(keys, entries, _how(settings))
-
-
-def _how(settings: RlvmrSettings) -> str:
-    return "std" if settings.scale == "std" else "mean"
+    keys = []
+    entries = []
+    for step, _, tag_reward in rows:
+        keys.append(tags[step])
+        entries.append((step, tag_reward, float(survey.masked[step] is None)))
+    group = release.grouping if settings.form == "release" else Grouping
+    return group(keys, entries, division(settings.scale))
 
 
 def evidence(tree: Tree, settings: RlvmrSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = _survey(tree, settings)
-    step, ends = row_leaves(survey, settings.prefix, row)
-    outcomes = scale_for(survey, settings, settings.normalise)
-    evidence = outcome_evidence(
-        tree, survey, settings, step, ends, outcomes, settings.normalise
-    )
+    scale = outcome_scale(survey, settings, settings.normalise)
+    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
     tags = _tags(tree, survey)
-    tag_rows = _tag_rows(tree, survey, tags, settings)
+    rows = _tag_rows(tree, survey, tags, settings)
+    step, _, tag_reward = rows[row]
     tag = tags[step]
     if tag != "planning":
-        what = EARNS.get(
-            tag or "",
-            "a step without one of the tags, or an invalid one, earns nothing",
-        )
-        evidence.add("tag_reward", tag_rows[row][2], f"{tag or 'no tag'}: {what}")
-    what = f"rewards of the steps tagged {tag or 'otherwise'}"
-    add_group(
-        evidence,
-        "tag",
-        what,
-        _grouping(tag_rows, tags, survey, settings),
-        row,
-        _how(settings),
-    )
+        words = EARNS[tag]
+        evidence.add("tag_reward", tag_reward, f"{tag or 'no tag'}: {words}")
+    grouping = _grouping(rows, tags, survey, settings)
+    words = f"rewards of the steps tagged {tag or 'otherwise'}"
+    add_group(evidence, "tag", words, grouping, row)
     return evidence

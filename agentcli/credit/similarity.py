@@ -1,5 +1,4 @@
-"""Which states are the same state: equal keys, or clusters of similar ones (002 App.
-B.1, C.4).
+"""Which states are the same state: equal keys, or clusters (002 App. B.1, C.4).
 
 exact       equal keys.
 difflib     keys whose longest matching blocks cover a share of at least THRESHOLD
@@ -23,9 +22,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.credit.common import StateSwitches, parse_similarity
-from agentcli.credit.group import Survey
 from agentcli.credit.states import states_of
+from agentcli.credit.survey import Survey
+from agentcli.credit.switches import StateSwitches, parse_similarity
 from agentcli.errors import DataError, MissingError
 from agentcli.records.faults import shown
 from agentcli.records.types import Tree
@@ -54,15 +53,15 @@ def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     keys = states_of(tree.steps, switches.state).before
     if switches.similarity == "exact":
         return keys
-    of = representatives(keys, switches)
-    return [of[key] for key in keys]
+    clusters = representatives(keys, switches)
+    return [clusters[key] for key in keys]
 
 
 def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, str]:
     """Key -> the first member of its cluster, as `switches` ask for."""
     distinct = list(dict.fromkeys(keys))
     kind, threshold = parse_similarity(switches.similarity)
-    if kind == "exact" or threshold is None:
+    if threshold is None:
         return {key: key for key in distinct}
     if kind == "difflib":
         return difflib_clusters(distinct, threshold)
@@ -70,8 +69,7 @@ def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, s
 
 
 def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
-    """Clusters of distinct keys by difflib's ratio; its two upper bounds are asked
-    first.
+    """Clusters of distinct keys by difflib's ratio.
 
     The ratio is not symmetric. As in the releases the new key is the first argument and
     the representative the second, of which difflib keeps an index: one matcher per
@@ -82,6 +80,7 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
     for key in keys:
         for first, matcher in matchers.items():
             matcher.set_seq1(key)
+            # Two upper bounds are asked first: the ratio itself is slow.
             if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < threshold:
                 continue
             if matcher.ratio() >= threshold:
@@ -113,26 +112,30 @@ def embedding_clusters(
 
 
 def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
-    """Unit vectors, (texts, hidden): the mean of the last layer over the tokens of each
-    text, cut at the model's longest input. Raises MissingError when `model` is no
-    directory of a model with its tokenizer.
+    """Unit vectors of the texts, (texts, hidden).
+
+    Each is the mean of the last layer over the tokens of its text, cut at the model's
+    longest input. Raises MissingError when `model` is not a directory of a model with
+    its tokenizer.
     """
     import torch
 
     tokenizer, encoder, longest = _load(model)
     parts = []
     for start in range(0, len(texts), KEYS_PER_BATCH):
+        batch_texts = list(texts[start : start + KEYS_PER_BATCH])
         batch = tokenizer(
-            list(texts[start : start + KEYS_PER_BATCH]),
+            batch_texts,
             padding=True,
             truncation=True,
             max_length=longest,
             return_tensors="pt",
         )
         with torch.inference_mode():
-            states = encoder(**batch).last_hidden_state
-        counted = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
-        parts.append((states * counted).sum(1) / counted.sum(1).clamp(min=1))
+            states = encoder(**batch).last_hidden_state  # (texts, tokens, hidden)
+        mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
+        token_counts = mask.sum(1).clamp(min=1)
+        parts.append((states * mask).sum(1) / token_counts)
     return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
 
 
@@ -147,22 +150,21 @@ def _load(model: str) -> tuple[Any, Any, int]:
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 
-    shown = logging.is_progress_bar_enabled()
+    bar_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
         encoder = AutoModel.from_pretrained(
             model, local_files_only=True, dtype="float32"
-        ).eval()
+        )
     except (OSError, ValueError) as error:
-        raise MissingError(
-            f"credit.embedding_model: {model}: {str(error).splitlines()[0]}"
-        ) from error
+        reason = str(error).splitlines()[0]
+        raise MissingError(f"credit.embedding_model: {model}: {reason}") from error
     finally:
-        if shown:
+        if bar_enabled:
             logging.enable_progress_bar()
     limits = (
         tokenizer.model_max_length,
         getattr(encoder.config, "max_position_embeddings", None),
     )
-    return tokenizer, encoder, min(limit for limit in limits if limit)
+    return tokenizer, encoder.eval(), min(limit for limit in limits if limit)

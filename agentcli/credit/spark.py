@@ -7,11 +7,12 @@ release` is its authors' batch: one row per leaf and step, prefixes repeated; wi
 `prefix: merge` their env_unique.
 """
 
-from agentcli.credit import grpo
-from agentcli.credit.common import GroupSwitches
-from agentcli.credit.equations import Evidence
+from agentcli.credit.grpo import evidence, group_credit
+from agentcli.credit.switches import GroupSwitches
 from agentcli.credit.terms import outcome_among_leaves
 from agentcli.records.types import Credit, Tree
+
+__all__ = ["EQUATIONS", "SparkSettings", "assign", "evidence"]
 
 EQUATIONS = outcome_among_leaves(source="000 section 2.2, stage 4 (grpo: 002 eq. 8)")
 
@@ -24,9 +25,4 @@ class SparkSettings(GroupSwitches, kw_only=True):
 
 def assign(tree: Tree, settings: SparkSettings) -> Credit:
     """One StepCredit per row; parts as in grpo."""
-    return grpo.group_credit(tree, settings, "spark")
-
-
-def evidence(tree: Tree, settings: SparkSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row: grpo's."""
-    return grpo.evidence(tree, settings, row)
+    return group_credit(tree, settings, "spark")

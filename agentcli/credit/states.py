@@ -19,40 +19,34 @@ StateForm = Literal["paper", "exact", "observation"]
 
 
 class States(NamedTuple):
-    """By position in a list of steps, the state that each leaves and the one that it
-    leads to.
-    """
+    """The states that each step of a list leaves, and those that it leads to."""
 
     before: list[str]
     after: list[str]
 
     @property
     def texts(self) -> list[str]:
-        """Every state that is mentioned, in order of the steps: before, after, before,
-        ...
-        """
-        return [
-            state
-            for pair in zip(self.before, self.after, strict=True)
-            for state in pair
-        ]
+        """Every state that is mentioned, step by step: before, after, before, ..."""
+        texts = []
+        for before, after in zip(self.before, self.after, strict=True):
+            texts += [before, after]
+        return texts
 
 
 def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     """The states of steps, or of moves, in this form."""
     if form == "observation":
-        return States(
-            [act.observation for act in acts], [act.next_observation for act in acts]
-        )
-    if form == "exact":
-        return States([act.state for act in acts], [act.next_state for act in acts])
-    return States(
-        [act.state if act.canonical is None else act.canonical for act in acts],
-        [
-            act.next_state if act.next_canonical is None else act.next_canonical
-            for act in acts
-        ],
-    )
+        before = [act.observation for act in acts]
+        return States(before, [act.next_observation for act in acts])
+    before = [act.state for act in acts]
+    after = [act.next_state for act in acts]
+    if form == "paper":
+        for place, act in enumerate(acts):
+            if act.canonical is not None:
+                before[place] = act.canonical
+            if act.next_canonical is not None:
+                after[place] = act.next_canonical
+    return States(before, after)
 
 
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
@@ -65,19 +59,20 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     states: list[dict[int, str]] = []
     unmoved: list[dict[int, str]] = []
     for step in tree.steps:
-        known: dict[int, str] = (
-            {} if step.parent is None else dict(unmoved[step.parent])
-        )
-        own: dict[int, str] = {}
+        standing: dict[int, str] = {}
+        remaining: dict[int, str] = {}
+        if step.parent is not None:
+            remaining.update(unmoved[step.parent])
         for copy, act in acts_by_copy(step):
             if act.action is None:
                 # Nothing was done in any copy: all stand where they stood.
                 continue
-            own[copy] = (
-                known.pop(copy) if copy in known else states_of([act], form).before[0]
-            )
+            state = remaining.pop(copy, None)
+            if state is None:
+                state = states_of([act], form).before[0]
+            standing[copy] = state
             if act.state == act.next_state:
-                known[copy] = own[copy]
-        states.append(own)
-        unmoved.append(known)
+                remaining[copy] = state
+        states.append(standing)
+        unmoved.append(remaining)
     return states

@@ -1,28 +1,32 @@
-"""What the tables of several methods share: the outcome of a row among the group of
-leaves, and what follows a step.
+"""What the explanations of several methods share.
+
+The outcome of a row among the group of leaves, its group by any other key, and what
+follows a step.
 """
 
 from collections.abc import Sequence
+from fractions import Fraction
 
-from agentcli.credit.common import NO_SCORE, Switches, scores
-from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import Entry, Grouping, Scale, Survey, outcome_entries, rows
+from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
+from agentcli.credit.group import (
+    Entry,
+    Grouping,
+    Scale,
+    form_of,
+    outcome_entries,
+)
+from agentcli.credit.survey import Survey, score_sums
+from agentcli.credit.switches import Switches
 from agentcli.records.types import Outcome, Tree
 
 GRPO = "002 eq. 8"
 """The outcome normalised over the group."""
-
-OUTCOME = (
-    Equation("earned", None, "of its leaves that succeeded"),
-    Equation(
-        "leaves",
-        None,
-        "leaves below it that did not error, whose outcomes the row holds",
-    ),
-    Equation("reward", "success_reward * earned / leaves", "outcome reward of the row"),
-    Equation("penalty", None, "penalty, of an invalid step only"),
+EARNED = Equation("earned", None, "of its leaves that succeeded")
+LEAVES = Equation(
+    "leaves", None, "leaves below it that did not error, whose outcomes the row holds"
 )
-"""From the leaves of a row to its outcome reward."""
+MOST_LISTED = 8
+"""Longer lists are cut."""
 
 
 def outcome_among_leaves(
@@ -30,23 +34,25 @@ def outcome_among_leaves(
     meaning: str = "how the outcome compares within the group of leaves",
     source: str = GRPO,
 ) -> tuple[Equation, ...]:
-    """The table of group.outcome_scale: a row's outcome reward less its penalty, among
-    the group.
-    """
+    """The table of group.outcome_scale: a row's outcome less its penalty, compared."""
+    reward = "success_reward * earned / leaves"
     return (
-        *OUTCOME,
+        EARNED,
+        LEAVES,
+        Equation("reward", reward, "outcome reward of the row"),
+        PENALTY,
         Equation(name, "reward - penalty", meaning, source, among="leaves"),
     )
 
 
-def row_leaves(survey: Survey, prefix: str | None, row: int) -> tuple[int, list[int]]:
-    """The step of row number `row`, and the leaves that count whose outcomes the row
-    holds.
-    """
-    steps = [step for step, _ in rows(survey, prefix)]
+def row_leaves(survey: Survey, switches: Switches, row: int) -> tuple[int, list[int]]:
+    """The step of row number `row`, and the live leaves whose outcomes the row holds."""
+    prefix = form_of(switches).prefix
+    steps = [step for step, _ in survey.rows(prefix)]
     step = steps[row]
     ends = ends_below(survey, step)
     if prefix != "merge":
+        # The rows of a repeated step are in the order of its leaves.
         nth = steps[:row].count(step)
         ends = ends[nth : nth + 1]
     return step, ends
@@ -55,88 +61,72 @@ def row_leaves(survey: Survey, prefix: str | None, row: int) -> tuple[int, list[
 def ends_below(survey: Survey, step: int) -> list[int]:
     """The leaves below a step, itself included, that did not error."""
     # The last element is the root's: no step above the first ones is inside.
-    inside = [False] * (len(survey.parents) + 1)
+    inside = [False] * len(survey.live)
     for number, parent in enumerate(survey.parents):
         inside[number] = number == step or inside[parent]
     return [end for end in survey.live_ends() if inside[end]]
 
 
 def outcome_evidence(
-    tree: Tree,
-    survey: Survey,
-    switches: Switches,
-    step: int,
-    ends: list[int],
-    scale: Scale,
-    how: str,
+    tree: Tree, survey: Survey, switches: Switches, row: int, scale: Scale, how: str
 ) -> Evidence:
-    """Evidence of `outcome_among_leaves`. `how` as in equations.ScoreGroup; `scale` is
-    what the method made of the group.
+    """Evidence of `outcome_among_leaves` for one row.
+
+    `scale` is what the method made of the group, `how` as in equations.ScoreGroup.
     """
+    step, ends = row_leaves(survey, switches, row)
     evidence = Evidence()
     won = sum(tree.steps[end].outcome is Outcome.SUCCESS for end in ends)
     evidence.add("won", won, "of its leaves that succeeded")
-    evidence.add("earned", won)
     if switches.outcome == "score":
-        reached = scores(tree)
-        total = sum([reached[end] for end in ends], NO_SCORE)
-        evidence.add(
-            "earned",
-            float(total),
-            "sum over its leaves of the world's own rewards along their trajectories",
+        sums = score_sums(tree)
+        words = (
+            "sum over its leaves of the world's own rewards along their trajectories"
         )
+        total = sum((sums[end] for end in ends), Fraction(0))
+        evidence.add("earned", float(total), words)
+    else:
+        evidence.add("earned", won)
     evidence.add("leaves", len(ends))
     add_penalty(evidence, survey, step)
-    add_leaf_group(evidence, survey, switches, step, ends, scale, how)
+    words, entries, own_ids = _leaf_group(survey, switches, step, ends)
+    members = _merged(entries)
+    own = {place for place, entry in enumerate(members) if entry[0] in own_ids}
+    evidence.group("leaves", words, members, own, scale, how)
     return evidence
 
 
 def add_penalty(evidence: Evidence, survey: Survey, step: int) -> None:
     """The penalty inside the step's score, and the one that is charged outside it."""
-    outside = "0 inside the score: the penalty is charged after it"
-    evidence.add(
-        "penalty", survey.penalties[step], None if survey.charges is None else outside
-    )
+    words = None
+    if survey.charges is not None:
+        words = "0 inside the score: the penalty is charged after it"
+    evidence.add("penalty", survey.penalties[step], words)
     evidence.words["charge"] = "penalty outside the comparison, of an invalid step only"
 
 
-def add_leaf_group(
-    evidence: Evidence,
-    survey: Survey,
-    switches: Switches,
-    step: int,
-    ends: list[int],
-    scale: Scale,
-    how: str,
-) -> None:
-    """The group of group.outcome_scale. A method without form, over or prefix has the
-    paper's.
-    """
-    form = getattr(switches, "form", "paper")
-    over = getattr(switches, "over", "trajectories")
-    prefix = getattr(switches, "prefix", "merge")
-    own_ids = set(ends)
-    entries = outcome_entries(survey, over, prefix)
-    if over == "steps" and prefix == "merge":
-        what = "every step of the tree is one entry: reward - penalty"
-        own_ids = {step}
-    elif form == "release" and over == "trajectories":
+def _leaf_group(
+    survey: Survey, switches: Switches, step: int, ends: list[int]
+) -> tuple[str, list[Entry], set[int]]:
+    """The group of group.outcome_scale in words, its entries, and the ids of the row's."""
+    form = form_of(switches)
+    if form.over == "steps" and form.prefix == "merge":
+        words = "every step of the tree is one entry: reward - penalty"
+        return words, outcome_entries(survey, form), {step}
+    if form.form == "release" and form.over == "trajectories":
         from agentcli.credit.release.group import release_entries
 
-        entries = release_entries(survey, over, prefix)
-        what = (
+        words = (
             "every leaf is one entry: its reward less the penalty of its "
             "trajectory's first step"
         )
-    else:
-        weighed = "1, however long" if over == "trajectories" else "its number of steps"
-        what = (
-            "the reward of the valid steps of a trajectory, reward - penalty of its "
-            f"invalid ones; together they weigh {weighed}"
-        )
-    members = _merged(entries)
-    own = {place for place, (member, _, _) in enumerate(members) if member in own_ids}
-    evidence.group("leaves", what, members, own, scale, how)
+        return words, release_entries(survey, form), set(ends)
+    weight = "1, however long" if form.over == "trajectories" else "its number of steps"
+    words = (
+        "the reward of the valid steps of a trajectory, reward - penalty of its "
+        f"invalid ones; together they weigh {weight}"
+    )
+    return words, outcome_entries(survey, form), set(ends)
 
 
 def _merged(entries: Sequence[Entry]) -> list[Entry]:
@@ -148,11 +138,11 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def add_group(
-    evidence: Evidence, name: str, what: str, grouping: Grouping, place: int, how: str
+    evidence: Evidence, name: str, words: str, grouping: Grouping, place: int
 ) -> None:
     """The group of the entry at `place` in a grouping."""
     entries, position, scale = grouping.among(place)
-    evidence.group(name, what, entries, {position}, scale, how)
+    evidence.group(name, words, entries, {position}, scale, grouping.normalise)
 
 
 def following(
@@ -162,8 +152,9 @@ def following(
     estimated: Sequence[tuple[int, float, float, float]],
     row: int,
 ) -> tuple[float, float, str]:
-    """Mean value and advantage of what comes after a row of returns.estimated_rows, by
-    leaves, and what that is in words.
+    """Mean value and advantage of what follows a row of returns.estimated_rows.
+
+    The mean is by leaves. The last element says in words what follows.
     """
     step = estimated[row][0]
     if tree.steps[step].outcome is not None:
@@ -173,11 +164,21 @@ def following(
         return value, advantage, f"step {next_step} follows"
     children = survey.children()[step]
     leaves = sum(survey.live[child] for child in children)
-    value = sum(survey.live[child] * estimated[child][2] for child in children) / leaves
-    advantage = (
-        sum(survey.live[child] * estimated[child][3] for child in children) / leaves
-    )
-    if len(children) == 1:
-        return value, advantage, f"step {children[0]} follows"
-    listed = ", ".join(map(str, children[:8])) + (", ..." if len(children) > 8 else "")
-    return value, advantage, f"mean by leaves over the steps {listed}"
+    value = 0.0
+    advantage = 0.0
+    for child in children:
+        _, _, child_value, child_advantage = estimated[child]
+        value += survey.live[child] * child_value
+        advantage += survey.live[child] * child_advantage
+    words = f"step {children[0]} follows"
+    if len(children) > 1:
+        words = f"mean by leaves over the steps {listed(children)}"
+    return value / leaves, advantage / leaves, words
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """The first numbers with commas, and dots where there are more."""
+    shown = [str(number) for number in numbers[:MOST_LISTED]]
+    if len(numbers) > MOST_LISTED:
+        shown.append("...")
+    return ", ".join(shown)

@@ -1,5 +1,6 @@
-"""treerl: how much better a state is than the root and than its parent, by the leaves
-below it (TreeRL as in 003 eq. 26-27).
+"""treerl: how much better a state is than the root and than its parent (003 eq. 26-27).
+
+TreeRL, by the leaves below each state:
 
     V(s) = mean outcome reward over L(s), the leaves below s
     A(s) = |L(s)|^-1/2 * ((V(s) - V(root)) + (V(s) - V(parent)))
@@ -11,11 +12,12 @@ steps that is eq. 27. Values are means over leaves, hence biased where forking i
 (003 App. A.1): carl's are not.
 """
 
-from agentcli.credit.common import Switches, unassigned
-from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import ROOT, Scale, mean_penalty, survey_of
-from agentcli.credit.terms import outcome_evidence, row_leaves
-from agentcli.records.types import Credit, StepCredit, Tree
+from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
+from agentcli.credit.group import Scale, mean_penalty
+from agentcli.credit.survey import ROOT, survey_of
+from agentcli.credit.switches import Switches
+from agentcli.credit.terms import EARNED, outcome_evidence
+from agentcli.records.types import Credit, Tree
 
 WITHOUT = {
     "normalise": "eq. 27 weighs by |L(s)|^-1/2 and divides by no std",
@@ -25,14 +27,14 @@ WITHOUT = {
     "form": "there is one form",
 }
 EQUATIONS = (
-    Equation("earned", None, "of its leaves that succeeded"),
+    EARNED,
     Equation("leaves", None, "leaves below it that did not error"),
     Equation(
         "value",
         "success_reward * earned / leaves",
         "V(s): mean outcome reward over them",
     ),
-    Equation("penalty", None, "penalty, of an invalid step only"),
+    PENALTY,
     Equation(
         "global_",
         "value - penalty",
@@ -60,54 +62,57 @@ class TreerlSettings(Switches, kw_only=True):
 
 
 def assign(tree: Tree, settings: TreerlSettings) -> Credit:
-    """One StepCredit per step. parts: value (V(s)), penalty, global and local (the two
-    differences), leaves (|L(s)|).
+    """One StepCredit per step.
+
+    parts: value (V(s)), penalty, global and local (the two differences), leaves
+    (|L(s)|).
     """
     survey = survey_of(tree, settings)
-    whole = survey.rewards[ROOT] - mean_penalty(survey)
-    alone = survey.live[ROOT] == 1
+    rewards = survey.rewards
+    root_score = rewards[ROOT] - mean_penalty(survey)
     # Per state the leaves below its invalid children, which hold a penalty each.
-    penalised = [0] * (len(tree.steps) + 1)
+    penalised = [0] * len(survey.live)
     for step, parent in enumerate(survey.parents):
         penalised[parent] += survey.live[step] * survey.invalid[step]
-    credits = []
-    for step, parent in enumerate(survey.parents):
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+
+    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
         leaves = survey.live[step]
-        score = survey.rewards[step] - survey.penalties[step]
-        above = (
-            survey.rewards[parent]
-            - settings.invalid_penalty * penalised[parent] / survey.live[parent]
+        score = rewards[step] - survey.penalties[step]
+        penalty_above = (
+            settings.invalid_penalty * penalised[parent] / survey.live[parent]
         )
+        above_root = score - root_score
+        if survey.live[ROOT] == 1:
+            # A single trajectory is compared with nobody.
+            above_root = 0.0
+        above_parent = score - (rewards[parent] - penalty_above)
         parts = {
-            "value": survey.rewards[step],
+            "value": rewards[step],
             "penalty": survey.penalties[step],
-            "global": 0.0 if alone else score - whole,
-            "local": score - above,
+            "global": above_root,
+            "local": above_parent,
             "leaves": float(leaves),
         }
-        advantage = (parts["global"] + parts["local"]) * leaves**-0.5
-        credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
-    return Credit(task=tree.task.id, method="treerl", steps=credits)
+        return (above_root + above_parent) * leaves**-0.5, parts  # 003 eq. 27
+
+    return survey.credit("treerl", enumerate(survey.parents), advantage)
 
 
 def evidence(tree: Tree, settings: TreerlSettings, row: int) -> Evidence:
     """What EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
-    step, ends = row_leaves(survey, "merge", row)
-    # A single trajectory is compared with nobody.
-    factor = 0.0 if survey.live[ROOT] == 1 else 1.0
-    evidence = outcome_evidence(
-        tree, survey, settings, step, ends, Scale(0.0, factor), "mean"
+    alone = survey.live[ROOT] == 1
+    scale = Scale(0.0, 0.0 if alone else 1.0)
+    evidence = outcome_evidence(tree, survey, settings, row, scale, "mean")
+    siblings = survey.children()[survey.parents[row]]
+    scores = []
+    for sibling in siblings:
+        score = survey.rewards[sibling] - survey.penalties[sibling]
+        scores.append((sibling, score, float(survey.live[sibling])))
+    evidence.group(
+        "parent",
+        "scores of the steps that were sampled from the same state, by their leaves",
+        scores,
+        {siblings.index(row)},
     )
-    siblings = survey.children()[survey.parents[step]]
-    entries = [
-        (n, survey.rewards[n] - survey.penalties[n], float(survey.live[n]))
-        for n in siblings
-    ]
-    what = "scores of the steps that were sampled from the same state, by their leaves"
-    evidence.group("parent", what, entries, {siblings.index(step)})
     return evidence

@@ -1,18 +1,19 @@
-"""treerpo: grpo among siblings, every child scored with its expected reward (TreeRPO as
-in 003 App. C.5).
+"""treerpo: grpo among siblings, every child scored with its expected reward.
+
+TreeRPO as in 003 App. C.5:
 
     E[R(u)] = mean over the children's E[R]
     A(u -> v) = (E[R(v)] - mean) / (std + 1e-6)        over the children of u
 
-Steps with one parent were sampled from one state and are the group; an only child has
-nobody to be compared with and gets 0. The penalty of an invalid step lowers its own
-score and no expectation. Errored children are left out.
+Steps with one parent were sampled from one state and are the group. The penalty of an
+invalid step lowers its own score and no expectation. Errored children are left out.
 """
 
 from agentcli.credit.carl import expected_rewards
-from agentcli.credit.common import Normalise, PenaltySwitches, unassigned
-from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import Entry, Survey, scale_of, survey_of
+from agentcli.credit.equations import ADVANTAGE, EXPECTED, PENALTY, Equation, Evidence
+from agentcli.credit.group import Entry, scale_of
+from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.switches import NormalisedSwitches
 from agentcli.credit.terms import add_penalty
 from agentcli.records.types import Credit, Tree
 
@@ -22,12 +23,8 @@ WITHOUT = {
     "form": "there is one form",
 }
 EQUATIONS = (
-    Equation(
-        "expected",
-        None,
-        "expected reward after the step: mean over its children, up to the leaves",
-    ),
-    Equation("penalty", None, "penalty, of an invalid step only"),
+    EXPECTED,
+    PENALTY,
     Equation(
         ADVANTAGE,
         "expected - penalty",
@@ -38,30 +35,25 @@ EQUATIONS = (
 )
 
 
-class TreerpoSettings(PenaltySwitches, kw_only=True):
-    """Raises UsageError naming the field."""
-
-    normalise: Normalise = "std"
-    """std: (x - mean) / (std + 1e-6), ddof 1. mean: x - mean."""
+class TreerpoSettings(NormalisedSwitches, kw_only=True):
+    """The switches of a group of siblings."""
 
 
 def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
-    """One StepCredit per step. parts: expected (E[R(v)]), penalty, baseline (mean score
-    of the siblings).
+    """One StepCredit per step.
+
+    parts: expected (E[R(v)]), penalty, baseline (mean score of the siblings).
     """
     survey = survey_of(tree, settings)
     children = survey.children()
     expected = expected_rewards(survey, children)
-    scales = [
-        scale_of(_entries(survey, siblings, expected), settings.normalise)
-        for siblings in children
-    ]
-    credits = []
-    for step, parent in enumerate(survey.parents):
-        reason = survey.masked[step]
-        if reason is not None:
-            credits.append(unassigned(step, reason))
-            continue
+    # An only child has nobody to be compared with: scale_of gives it 0.
+    scales = []
+    for siblings in children:
+        scores = _scores(survey, siblings, expected)
+        scales.append(scale_of(scores, settings.normalise))
+
+    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
         scale = scales[parent]
         penalty = survey.penalties[step]
         parts = {
@@ -69,11 +61,12 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
             "penalty": penalty,
             "baseline": scale.center,
         }
-        credits.append(survey.credited(step, scale(expected[step] - penalty), parts))
-    return Credit(task=tree.task.id, method="treerpo", steps=credits)
+        return scale(expected[step] - penalty), parts
+
+    return survey.credit("treerpo", enumerate(survey.parents), advantage)
 
 
-def _entries(survey: Survey, siblings: list[int], expected: list[float]) -> list[Entry]:
+def _scores(survey: Survey, siblings: list[int], expected: list[float]) -> list[Entry]:
     """The group of siblings: every child counts once."""
     return [(step, expected[step] - survey.penalties[step], 1.0) for step in siblings]
 
@@ -83,14 +76,15 @@ def evidence(tree: Tree, settings: TreerpoSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     children = survey.children()
     siblings = children[survey.parents[row]]
-    entries = _entries(survey, siblings, expected_rewards(survey, children))
-    scale = scale_of(entries, settings.normalise)
+    scores = _scores(survey, siblings, expected_rewards(survey, children))
     evidence = Evidence()
     add_penalty(evidence, survey, row)
-    what = (
-        "scores expected - penalty of the steps that were sampled from the same state"
-    )
     evidence.group(
-        "siblings", what, entries, {siblings.index(row)}, scale, settings.normalise
+        "siblings",
+        "scores expected - penalty of the steps that were sampled from the same state",
+        scores,
+        {siblings.index(row)},
+        scale_of(scores, settings.normalise),
+        settings.normalise,
     )
     return evidence

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.common import CreditStatistics, GraphSizes
 from agentcli.credit.registry import Assign, make
+from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError
 from agentcli.records.files import read_numbered
 from agentcli.records.runs import RunDirectory
@@ -112,9 +112,9 @@ def _export(
     from agentcli.credit.export import write_graph
     from agentcli.credit.rewardflow import graph_of
 
-    sizes = GraphSizes()
+    sizes = []
     for line, tree in read_numbered(trees, Tree):
         graph = graph_of(tree, settings)
         write_graph(graph, folder / f"{line:05d}")
-        sizes.add(graph.size)
-    return sizes.summary()
+        sizes.append(graph.size)
+    return graph_sizes(sizes)

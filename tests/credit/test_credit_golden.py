@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from agentcli.credit import grpo, rewardflow, spark
-from agentcli.credit.common import Switches
 from agentcli.credit.graph import build
-from agentcli.credit.group import survey_of
 from agentcli.credit.release.rewardflow import only_looks, propagated, release_walk
+from agentcli.credit.survey import survey_of
+from agentcli.credit.switches import Switches
 from agentcli.records.types import Tree, Validity
 from credit_trees import FAILURE, SUCCESS, TRUNCATED, advantages, chains, golden, outcomes, step, tree
 

@@ -195,9 +195,9 @@ def test_ranges_hold_without_the_registry() -> None:
 
 
 PACKAGE = """
-from agentcli.credit.common import Switches, unassigned
-from agentcli.credit.group import survey_of
-from agentcli.records.types import Credit, StepCredit
+from agentcli.credit.switches import Switches
+from agentcli.credit.survey import survey_of
+from agentcli.records.types import Credit
 
 
 class LastStepSettings(Switches, kw_only=True):
@@ -206,10 +206,14 @@ class LastStepSettings(Switches, kw_only=True):
 
 def assign(tree, settings: LastStepSettings) -> Credit:
     survey = survey_of(tree, settings)
-    rows = [unassigned(n, "not last") for n in range(len(tree.steps))]
-    for end in survey.ends:
-        rows[end] = StepCredit(step=end, advantage=settings.weight * survey.rewards[end])
-    return Credit(task=tree.task.id, method="last-step", steps=rows)
+    for step in range(len(tree.steps)):
+        if step not in survey.ends:
+            survey.masked[step] = "not last"
+
+    def advantage(step: int, reward: float) -> tuple[float, dict[str, float]]:
+        return settings.weight * reward, {}
+
+    return survey.credit("last-step", survey.rows("merge"), advantage)
 """
 
 

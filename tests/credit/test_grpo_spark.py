@@ -4,7 +4,7 @@ import math
 
 import pytest
 from agentcli.credit import grpo, spark
-from agentcli.credit.common import CreditStatistics
+from agentcli.credit.statistics import CreditStatistics
 from agentcli.records.types import Credit, Outcome, StepCredit, Tree, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, outcomes, step, tree
 

@@ -4,9 +4,9 @@ import math
 
 import pytest
 from agentcli.credit.graph import StateGraph, build
-from agentcli.credit.group import survey_of
 from agentcli.credit.release.rewardflow import TERMINAL, only_looks, release_walk
 from agentcli.credit.rewardflow import RewardFlowSettings, assign
+from agentcli.credit.survey import survey_of
 from agentcli.records.types import Credit, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, step, tree, walk
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.credit.common import CreditStatistics
 from agentcli.credit.registry import METHODS
+from agentcli.credit.statistics import CreditStatistics
 from agentcli.errors import DataError
 from agentcli.records.types import Tree
 from credit_trees import (

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from agentcli.credit import dpepo, gigpo, rewardflow
-from agentcli.credit.common import Switches
 from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.gigpo import GigpoSettings
-from agentcli.credit.group import survey_of
 from agentcli.credit.rewardflow import RewardFlowSettings, state_graph
 from agentcli.credit.states import StateForm, States, standing_states, states_of
+from agentcli.credit.survey import survey_of
+from agentcli.credit.switches import Switches
 from agentcli.records.types import Outcome, Tree, Validity
 from credit_trees import FAILURE, SUCCESS, advantages, chains, move, step, tree
 

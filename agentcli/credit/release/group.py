@@ -1,5 +1,4 @@
-"""The group of leaves as the releases of grpo, spark, rloo, gigpo and rlvmr normalise
-it.
+"""The group of leaves as the releases of grpo, spark, rloo, gigpo and rlvmr compare it.
 
 Over trajectories a leaf scores R less the penalty of the *first* step of its
 trajectory, once. A group of one row is left as it is (mean 0, std 1). Over steps the
@@ -10,19 +9,18 @@ from agentcli.credit.group import (
     EPSILON,
     SMALLEST_STD,
     Entry,
+    GroupForm,
     Scale,
-    Survey,
     outcome_entries,
     path_counts,
     scale_of,
 )
+from agentcli.credit.survey import Survey
 
 
-def outcome_scale(
-    survey: Survey, *, normalise: str, over: str | None, prefix: str | None
-) -> Scale:
+def outcome_scale(survey: Survey, form: GroupForm, normalise: str) -> Scale:
     """group.outcome_scale in the release's form."""
-    entries = release_entries(survey, over, prefix)
+    entries = release_entries(survey, form)
     # Weights are whole rows here. Several rows of one trajectory are a group, and lose
     # their mean.
     if sum(weight for _, _, weight in entries) == 1:
@@ -30,17 +28,16 @@ def outcome_scale(
     return scale_of(entries, normalise, smallest_std(normalise))
 
 
-def release_entries(
-    survey: Survey, over: str | None, prefix: str | None
-) -> list[Entry]:
+def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
     """The members of that group."""
-    if over == "steps":
-        return outcome_entries(survey, over, prefix)
-    first, _, _ = path_counts(survey)
-    return [
-        (end, survey.rewards[end] - survey.penalties[first[end]], 1.0)
-        for end in survey.live_ends()
-    ]
+    if form.over == "steps":
+        return outcome_entries(survey, form)
+    first = path_counts(survey).first
+    entries = []
+    for end in survey.live_ends():
+        penalty = survey.penalties[first[end]]
+        entries.append((end, survey.rewards[end] - penalty, 1.0))
+    return entries
 
 
 def alone(normalise: str) -> Scale:
@@ -49,7 +46,6 @@ def alone(normalise: str) -> Scale:
 
 
 def smallest_std(normalise: str) -> float:
-    """The spread below which a group gets 0: differences that are divided by nothing
-    are never too small.
-    """
+    """The spread below which a group gets 0."""
+    # Differences that are divided by nothing are never too small.
     return 0.0 if normalise == "mean" else SMALLEST_STD

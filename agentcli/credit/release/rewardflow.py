@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from agentcli.credit.graph import Moves, hops_to
-from agentcli.credit.group import Survey
 from agentcli.credit.states import states_of
-from agentcli.records.types import GraphSize, Outcome, Tree
+from agentcli.credit.survey import Survey
+from agentcli.records.types import GraphSize, Outcome, Step, Tree
 
 if TYPE_CHECKING:
     from agentcli.credit.rewardflow import RewardFlowSettings
@@ -32,6 +32,8 @@ NOTHING_HAPPENS = "nothing happens"
 """How an observation begins that says so."""
 TERMINAL = "\0terminal"
 """The one terminal state's key; no environment's text."""
+Transition = tuple[str, str, float]
+"""Source, target, and the target's own reward."""
 
 
 def only_looks(action: str | None) -> bool:
@@ -42,76 +44,81 @@ def only_looks(action: str | None) -> bool:
 
 def nothing_happened(observation: str) -> bool:
     """Whether the release prunes an action that was answered with this."""
-    return observation.strip()[: len(NOTHING_HAPPENS)].lower() == NOTHING_HAPPENS
+    beginning = observation.strip()[: len(NOTHING_HAPPENS)]
+    return beginning.lower() == NOTHING_HAPPENS
 
 
 def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") -> Moves:
     """What every step did, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
-    known = propagated(transitions, settings.gamma)
+    state_values = propagated(transitions, settings.gamma)
     states = states_of(tree.steps, settings.state).before
-    values, next_values = [], []
+    values = []
+    next_values = []
     for step, state, target in zip(tree.steps, states, targets, strict=True):
-        raw = settings.success_reward * (step.outcome is Outcome.SUCCESS)
-        values.append(0.0 if target is None else known.get(state, 0.0))
-        next_values.append(raw if target is None else known.get(target, 0.0))
+        if target is None:
+            # Without a terminal state the raw reward is the whole gain.
+            values.append(0.0)
+            next_values.append(_raw_reward(step, settings))
+        else:
+            values.append(state_values.get(state, 0.0))
+            next_values.append(state_values.get(target, 0.0))
     edges = {(source, target) for source, target, _ in transitions}
-    size = GraphSize(nodes=len(known), edges=len(edges))
     return Moves(
-        states, values, next_values, [False] * len(states), informed=True, size=size
+        states=states,
+        values=values,
+        next_values=next_values,
+        idle=[False] * len(states),
+        informed=True,
+        size=GraphSize(nodes=len(state_values), edges=len(edges)),
     )
+
+
+def _raw_reward(step: Step, settings: "RewardFlowSettings") -> float:
+    return settings.success_reward * (step.outcome is Outcome.SUCCESS)
 
 
 def release_walk(
     tree: Tree, survey: Survey, settings: "RewardFlowSettings"
-) -> tuple[list[str | None], list[tuple[str, str, float]]]:
-    """Per step the raw state it leads to, and the cleaned transitions (source, target,
-    reward of the target).
+) -> tuple[list[str | None], list[Transition]]:
+    """Per step the raw state it leads to, and the cleaned transitions.
 
     A last step without a terminal leads to None. Steps that lead only to errored leaves
     add no transition.
     """
-    depth: list[int] = []
+    depths: list[int] = []
     reached: list[str] = []
     targets: list[str | None] = []
-    transitions: list[tuple[str, str, float]] = []
+    transitions: list[Transition] = []
     states = states_of(tree.steps, settings.state)
-    for step, before, after, leaves in zip(
-        tree.steps, *states, survey.live, strict=False
-    ):
-        above = step.parent
-        depth.append(1 if above is None else depth[above] + 1)
-        reached.append(before if above is None else reached[above])
+    for step, before, after in zip(tree.steps, *states, strict=True):
+        if step.parent is None:
+            depth, source = 1, before
+        else:
+            depth, source = depths[step.parent] + 1, reached[step.parent]
         target: str | None = after
         if step.outcome is not None:
-            lost = step.outcome is Outcome.TRUNCATED or depth[-1] == settings.loop_steps
+            lost = step.outcome is Outcome.TRUNCATED or depth == settings.loop_steps
             target = None if lost else TERMINAL
+        depths.append(depth)
         targets.append(target)
-        if (
-            not leaves
-            or target is None
-            or target == reached[-1]
-            or only_looks(step.action)
-        ):
-            continue
-        if target != TERMINAL and nothing_happened(step.next_observation):
-            continue
-        transitions.append(
-            (
-                reached[-1],
-                target,
-                settings.success_reward * (step.outcome is Outcome.SUCCESS),
-            )
-        )
-        reached[-1] = target
+        pruned = not survey.live[step.id] or _is_pruned(step, source, target)
+        if target is not None and not pruned:
+            transitions.append((source, target, _raw_reward(step, settings)))
+            source = target
+        reached.append(source)
     return targets, transitions
 
 
-def propagated(
-    transitions: Iterable[tuple[str, str, float]], gamma: float
-) -> dict[str, float]:
-    """Value of every state that is mentioned in (source, target, reward of the target)
-    triples.
+def _is_pruned(step: Step, source: str, target: str | None) -> bool:
+    """Whether the release leaves the transition out."""
+    if target == source or only_looks(step.action):
+        return True
+    return target != TERMINAL and nothing_happened(step.next_observation)
+
+
+def propagated(transitions: Iterable[Transition], gamma: float) -> dict[str, float]:
+    """Value of every state that a transition mentions.
 
     It is the fixed point of V(s) = max(own reward, gamma * V(next)). Own rewards are
     fixed at first mention; each is 0 or one common maximum.
@@ -124,13 +131,9 @@ def propagated(
         pairs[source, target] = None
     index = {state: number for number, state in enumerate(rewards)}
     goals = [index[state] for state, reward in rewards.items() if reward > 0]
-    hops = hops_to(
-        goals,
-        [(index[source], index[target]) for source, target in pairs],
-        len(rewards),
-    )
-    top = max(rewards.values(), default=0.0)
-    return {
-        state: 0.0 if far is None else top * gamma**far
-        for state, far in zip(rewards, hops, strict=True)
-    }
+    edges = [(index[source], index[target]) for source, target in pairs]
+    highest = max(rewards.values(), default=0.0)
+    values = {}
+    for state, far in zip(rewards, hops_to(goals, edges, len(rewards)), strict=True):
+        values[state] = 0.0 if far is None else highest * gamma**far
+    return values

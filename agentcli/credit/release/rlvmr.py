@@ -7,15 +7,16 @@ asks for it). A tag's only row keeps its reward.
 
 from collections.abc import Hashable, Sequence
 
-from agentcli.credit.group import Entry, Grouping, Survey
+from agentcli.credit.group import Entry, Grouping
 from agentcli.credit.release.group import alone, smallest_std
+from agentcli.credit.survey import Survey
 from agentcli.records.types import Tree, Validity
 
 
 def forgive_inadmissible(survey: Survey, tree: Tree, invalid_penalty: float) -> None:
     """Count only malformed steps as invalid."""
     survey.invalid = [step.validity is Validity.MALFORMED for step in tree.steps]
-    survey.penalties = [invalid_penalty * invalid for invalid in survey.invalid]
+    survey.penalties = [invalid_penalty * wrong for wrong in survey.invalid]
 
 
 def grouping(

@@ -1,0 +1,145 @@
+"""What `assign-credit` reports of the credit of many trees."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from agentcli.credit.survey import score_sums
+from agentcli.errors import DataError
+from agentcli.records.trees import leaves
+from agentcli.records.types import Credit, GraphSize, Outcome, Tree
+
+SUMMANDS = ("action", "trajectory", "step")
+"""Parts of an advantage whose share of rows with a signal is counted.
+
+dpepo's `step` is a factor.
+"""
+
+
+class CreditStatistics:
+    """A running summary of the credit of many trees, with warnings.
+
+    `outcome`: what the method's outcome rewards are (Switches.outcome).
+    """
+
+    def __init__(self, outcome: str = "success") -> None:
+        self._outcome = outcome
+        self._trees = 0
+        self._without_success = 0
+        self._all_equal = 0
+        self._rows = 0
+        self._assigned = 0
+        self._zero = 0
+        self._mean = 0.0
+        self._squares = 0.0
+        self._nonzero: Counter[str] = Counter()
+        self._sizes: list[GraphSize] = []
+
+    def add(self, tree: Tree, credit: Credit) -> None:
+        """Count one tree and its credit. Raises DataError for infinite advantages."""
+        self._add_outcomes(tree)
+        if credit.graph is not None:
+            self._sizes.append(credit.graph)
+        self._rows += len(credit.steps)
+        assigned = [row for row in credit.steps if row.advantage is not None]
+        for name in SUMMANDS:
+            values = [row.parts[name] for row in assigned if name in row.parts]
+            if values:
+                self._nonzero[name] += len(values) - values.count(0.0)
+        advantages = [row.advantage for row in assigned if row.advantage is not None]
+        if advantages:
+            self._add_advantages(advantages, credit)
+
+    def summary(self) -> dict[str, Any]:
+        """The figures over all trees; null where there is nothing to average.
+
+        Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift
+        |mean| / spread (a baselined method has little), the share of exact zeros, and
+        by summand the share where it is not zero (`nonzero`). Over all rows the share
+        of masked ones. Trees in which nobody succeeded; trees whose outcome rewards are
+        all equal. `graphs`: sizes of the state graphs (002 Table 9), where the method
+        builds any.
+        """
+        assigned = self._assigned
+        spread = None
+        if assigned > 1:
+            spread = math.sqrt(self._squares / (assigned - 1))
+        masked = self._rows - assigned
+        figures: dict[str, Any] = {
+            "trees": self._trees,
+            "rows": self._rows,
+            "mean": self._mean if assigned else None,
+            "spread": spread,
+            "drift": abs(self._mean) / spread if spread else None,
+            "share_zero": self._zero / assigned if assigned else None,
+            "share_masked": masked / self._rows if self._rows else None,
+            "nonzero": {
+                name: count / assigned for name, count in self._nonzero.items()
+            },
+            "groups_without_success": self._without_success,
+            "groups_all_equal": self._all_equal,
+        }
+        if self._sizes:
+            figures["graphs"] = graph_sizes(self._sizes)
+        return figures
+
+    @property
+    def warnings(self) -> list[str]:
+        """One line where nothing can be learnt from the file, with the reason."""
+        if self._rows == 0:
+            return ["there is nothing to learn: no step in any tree"]
+        if self._assigned == 0:
+            return [f"there is nothing to learn: all {self._rows} rows are masked"]
+        if self._zero < self._assigned:
+            return []
+        return [
+            f"there is nothing to learn: all {self._assigned} advantages are zero; "
+            f"{self._without_success} of {self._trees} trees have no success, "
+            f"{self._all_equal} have equal outcomes: sample more leaves, or tasks "
+            "that succeed sometimes"
+        ]
+
+    def _add_outcomes(self, tree: Tree) -> None:
+        """Count whether anybody succeeded, and whether all leaves fared the same."""
+        ends = [leaf for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
+        successes = sum(leaf.outcome is Outcome.SUCCESS for leaf in ends)
+        self._trees += 1
+        self._without_success += successes == 0
+        if self._outcome == "score":
+            totals = score_sums(tree)
+            self._all_equal += len({totals[leaf.id] for leaf in ends}) < 2
+        else:
+            self._all_equal += successes in (0, len(ends))
+
+    def _add_advantages(self, advantages: list[float], credit: Credit) -> None:
+        """Update the mean and the sum of squares (Welford, for a batch of values)."""
+        count = len(advantages)
+        mean = math.fsum(advantages) / count
+        if not math.isfinite(mean):
+            raise DataError(
+                f"task {credit.task}: credit {credit.method} gives an advantage that "
+                "is not finite"
+            )
+        before = self._assigned
+        total = before + count
+        shift = mean - self._mean
+        within = math.fsum((value - mean) ** 2 for value in advantages)
+        self._squares += within + shift**2 * before * count / total
+        self._mean += shift * count / total
+        self._assigned = total
+        self._zero += advantages.count(0.0)
+
+
+def graph_sizes(sizes: Sequence[GraphSize]) -> dict[str, float]:
+    """Mean and largest number of nodes and of edges (002 Table 9); {} without any."""
+    if not sizes:
+        return {}
+    nodes = [size.nodes for size in sizes]
+    edges = [size.edges for size in sizes]
+    return {
+        "nodes": sum(nodes) / len(nodes),
+        "edges": sum(edges) / len(edges),
+        "most_nodes": max(nodes),
+        "most_edges": max(edges),
+    }

@@ -1,0 +1,232 @@
+"""A tree as numbers, which is what every credit method starts from.
+
+Lists are indexed by step id. Those that also speak of the root, the state that every
+tree starts from, have it as their last element, which is what the parent id -1 of a
+first step finds. A parent comes before its children, so one pass over the ids does:
+no recursion, and depth is no limit. Sums are integers or math.fsum, hence independent
+of the order of siblings.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from agentcli.credit.switches import LARGEST, PenaltySwitches, Switches
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.types import (
+    Credit,
+    GraphSize,
+    Outcome,
+    StepCredit,
+    Tree,
+    Validity,
+)
+
+ROOT = -1
+"""Parent of the first steps."""
+ERRORED = "errored"
+"""Why a step without a leaf that counts has no advantage."""
+
+RowAdvantage = Callable[..., tuple[float, dict[str, float]]]
+"""A training row (step id first) -> its advantage, and the parts that make it."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """A tree as numbers; `live`, `won` and `rewards` also have the root, as the last."""
+
+    task: str
+    """The task's id."""
+    parents: list[int]
+    """ROOT for a first step."""
+    ends: list[int]
+    """Ids of all leaves, errored ones included."""
+    live: list[int]
+    """Leaves below the step, itself included, that did not error."""
+    won: list[int]
+    """Those of them that succeeded."""
+    rewards: list[float]
+    """Mean outcome reward over the live leaves below (0 where there is none).
+
+    Every outcome reward of a method comes from here.
+    """
+    invalid: list[bool]
+    """Malformed or inadmissible."""
+    penalties: list[float]
+    """The step's own penalty inside its score, 0 or invalid_penalty; all 0 where there
+    are `charges`.
+    """
+    masked: list[str | None]
+    """Why the step cannot have an advantage: it leads only to errored leaves, or must
+    not be imitated (Step.mask).
+    """
+    charges: list[float] | None = None
+    """The step's penalty outside the normalisation (`penalty: outside`)."""
+
+    def children(self) -> list[list[int]]:
+        """Per step, and the root as last element, the children with a live leaf."""
+        children: list[list[int]] = [[] for _ in self.live]
+        for step, parent in enumerate(self.parents):
+            if self.live[step]:
+                children[parent].append(step)
+        return children
+
+    def path(self, end: int) -> list[int]:
+        """Ids from the first step to `end`."""
+        walk = [end]
+        while (parent := self.parents[walk[-1]]) != ROOT:
+            walk.append(parent)
+        return walk[::-1]
+
+    def live_ends(self) -> list[int]:
+        """Ids of the leaves that did not error."""
+        return [end for end in self.ends if self.live[end]]
+
+    def visits(self) -> Iterator[int]:
+        """Walks depth first through the steps with a live leaf, siblings by their ids.
+
+        Yields n when step n is entered, and ~n (below 0) when everything under it was
+        visited: a history of the path can be undone there.
+        """
+        children = self.children()
+        ahead = children[ROOT][::-1]
+        while ahead:
+            step = ahead.pop()
+            yield step
+            if step >= 0:
+                ahead.append(~step)
+                ahead.extend(reversed(children[step]))
+
+    def rows(
+        self, prefix: str | None, values: Sequence[float] | None = None
+    ) -> Iterator[tuple[int, float]]:
+        """The training rows as (step id, outcome reward), masked ones included.
+
+        merge: every step once, in order of ids, with the mean over its leaves.
+        duplicate: the rows of `leaf_rows`. `values` by step id replace the rewards.
+        """
+        values = self.rewards if values is None else values
+        if prefix == "merge":
+            yield from zip(range(len(self.parents)), values, strict=False)
+            return
+        for end, steps in self.leaf_rows():
+            for step in steps:
+                yield step, values[end]
+
+    def leaf_rows(self) -> Iterator[tuple[int, list[int]]]:
+        """Every leaf with the steps that have a row there, from the first step down."""
+        lost: set[int] = set()
+        for end in self.ends:
+            steps = self.path(end)
+            if not self.live[end]:
+                # A step without a live leaf has one row, with the first of its leaves.
+                steps = [
+                    step for step in steps if not self.live[step] and step not in lost
+                ]
+                lost.update(steps)
+            yield end, steps
+
+    def credit(
+        self,
+        method: str,
+        rows: Iterable[tuple[Any, ...]],
+        advantage_of: RowAdvantage,
+        graph: GraphSize | None = None,
+    ) -> Credit:
+        """The credit of a tree, row by row; a masked step gets none.
+
+        `advantage_of` takes the fields of one row, the step id first. Where penalties
+        are charged outside, they are taken here, and are one more part (`charge`).
+        """
+        credits = []
+        for row in rows:
+            step = row[0]
+            reason = self.masked[step]
+            if reason is not None:
+                credits.append(StepCredit(step=step, advantage=None, masked=reason))
+                continue
+            advantage, parts = advantage_of(*row)
+            if self.charges is not None:
+                charge = self.charges[step]
+                advantage -= charge
+                parts["charge"] = charge
+            credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
+        return Credit(task=self.task, method=method, steps=credits, graph=graph)
+
+
+def survey_of(tree: Tree, switches: Switches) -> Survey:
+    """Count a tree once; every method starts with this."""
+    steps = tree.steps
+    size = len(steps)
+    parents = [ROOT if step.parent is None else step.parent for step in steps]
+    invalid = [step.validity is not Validity.VALID for step in steps]
+    masked = [step.mask for step in steps]
+    ends = [number for number, step in enumerate(steps) if step.outcome is not None]
+    live = [0] * (size + 1)
+    won = [0] * (size + 1)
+    for end in ends:
+        live[end] = int(steps[end].outcome is not Outcome.ERRORED)
+        won[end] = int(steps[end].outcome is Outcome.SUCCESS)
+    for number in range(size - 1, -1, -1):
+        if live[number]:
+            live[parents[number]] += live[number]
+            won[parents[number]] += won[number]
+        else:
+            masked[number] = ERRORED
+    by_score = switches.outcome == "score"
+    earned = _earned_scores(tree, parents, live) if by_score else won
+    rewards = [
+        switches.success_reward * total / (leaves or 1)
+        for total, leaves in zip(earned, live, strict=True)
+    ]
+    if by_score:
+        _refuse_unbounded(tree, ends, live, rewards)
+    penalties = [switches.invalid_penalty * wrong for wrong in invalid]
+    survey = Survey(
+        tree.task.id, parents, ends, live, won, rewards, invalid, penalties, masked
+    )
+    if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
+        survey.charges = penalties
+        survey.penalties = [0.0] * size
+    return survey
+
+
+def score_sums(tree: Tree) -> list[Fraction]:
+    """Per step the exact sum of the world's own rewards up to it, itself included."""
+    totals: list[Fraction] = []
+    for step in tree.steps:
+        total = Fraction(0) if step.parent is None else totals[step.parent]
+        if step.reward:
+            total += Fraction(step.reward)
+        totals.append(total)
+    return totals
+
+
+def _earned_scores(tree: Tree, parents: list[int], live: list[int]) -> list[float]:
+    """Sum of the scores of the live leaves below every step, and below the root.
+
+    Exact until the end, so that no order of the siblings changes the last bit.
+    """
+    sums = score_sums(tree)
+    totals = [Fraction(0)] * len(live)
+    for number in range(len(parents) - 1, -1, -1):
+        if live[number]:
+            if tree.steps[number].outcome is not None:
+                totals[number] = sums[number]
+            totals[parents[number]] += totals[number]
+    return [float(total) for total in totals]
+
+
+def _refuse_unbounded(
+    tree: Tree, ends: list[int], live: list[int], rewards: list[float]
+) -> None:
+    """Raise DataError for a score that is too large for a reward."""
+    for end in ends:
+        if live[end] and not abs(rewards[end]) <= LARGEST:
+            raise DataError(
+                f"task {shown(tree.task.id)}: steps[{end}]: its trajectory's score "
+                f"gives an outcome reward of {rewards[end]:g}, beyond {LARGEST:g}; "
+                "lower credit.success_reward, or set credit.outcome to success"
+            )
