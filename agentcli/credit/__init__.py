@@ -1,3 +1,1 @@
-"""Trees to credit: one file per method, one dict in registry.py. Knows records only: no
-torch, no environment, no policy.
-"""
+"""Trees to credit: one file per method, named in registry.py. Knows records only."""

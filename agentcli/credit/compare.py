@@ -1,7 +1,7 @@
-"""How far credit methods agree on the same trees: correlations over steps, opposite
-signs, and where they differ most.
+"""How far credit methods agree on the same trees.
 
-Fed tree by tree, with one Credit per method; what is kept of a step is a number per
+Correlations over steps, opposite signs, and where the methods differ most. A comparison
+is fed tree by tree, with one Credit per method; what is kept of a step is a number per
 method. Up to SAMPLE steps everything is exact; of more a uniform sample of that many is
 kept, so memory is bounded. A step with several rows (prefix: duplicate) counts once,
 with the mean of its rows by their weights, and a masked one has no advantage; a pair of
@@ -16,17 +16,23 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from agentcli.records.types import Credit, Tree
 
 SAMPLE = 1_000_000
 """Steps that are kept at most: 8 bytes each per method."""
 RESOLUTION = 1e-9
+DECIMALS = 9
+"""Advantages are rounded to RESOLUTION."""
+Column = NDArray[np.float64]
+"""A number for each step that is kept."""
 
 
 class Comparison:
-    """Collects trees with their credit, then answers. `names`: of the methods, in the
-    order of the credits given to `add`.
+    """Collects trees with their credit, then answers.
+
+    `names`: of the methods, in the order of the credits given to `add`.
     """
 
     def __init__(
@@ -35,52 +41,58 @@ class Comparison:
         self.names = list(names)
         self.steps = 0
         """Steps that were added."""
-        self._sample, self._draw = sample, random.Random(seed)
-        self._columns = [array("d") for _ in (*names, "line", "step", "kind")]
+        self._sample = sample
+        self._draw = random.Random(seed)
+        self._advantages = [array("d") for _ in names]
+        self._lines = array("d")
+        self._step_ids = array("d")
+        self._kind_numbers = array("d")
         self._kinds: dict[str, int] = {}
 
     def add(self, line: int, tree: Tree, credits: Sequence[Credit]) -> None:
-        """One tree (`line` of its file) and what each method gave it."""
+        """Add one tree (`line` of its file) and what each method gave it."""
         kind = self._kinds.setdefault(tree.task.kind, len(self._kinds))
-        columns = [by_step(credit, len(tree.steps)) for credit in credits]
-        for step, advantages in enumerate(zip(*columns, strict=True)):
+        columns = (*self._advantages, self._lines, self._step_ids, self._kind_numbers)
+        advantages_by_method = [by_step(credit, len(tree.steps)) for credit in credits]
+        for step, advantages in enumerate(zip(*advantages_by_method, strict=True)):
             self.steps += 1
             row = (*advantages, line, step, kind)
             if self.steps <= self._sample:
-                for column, value in zip(self._columns, row, strict=True):
+                for column, value in zip(columns, row, strict=True):
                     column.append(value)
                 continue
+            # Reservoir sampling: every step is kept with the same probability.
             place = self._draw.randrange(self.steps)
             if place < self._sample:
-                for column, value in zip(self._columns, row, strict=True):
+                for column, value in zip(columns, row, strict=True):
                     column[place] = value
 
     @property
     def kept(self) -> int:
         """Steps that the answers are computed from."""
-        return len(self._columns[0])
+        return len(self._lines)
 
     def methods(self) -> list[dict[str, Any]]:
-        """Per method: steps with an advantage, share of steps without, share of zeros,
-        mean and spread (std) of the rest.
+        """One row per method, over the steps to which it gives an advantage.
+
+        A row has their number, the share of steps without, the share of zeros, mean and
+        spread (std).
         """
-        found = []
-        for name, column in zip(self.names, self._columns, strict=False):
+        rows: list[dict[str, Any]] = []
+        for name, column in zip(self.names, self._advantages, strict=True):
             values = np.asarray(column)
             given = values[~np.isnan(values)]
-            found.append(
+            rows.append(
                 {
                     "method": name,
                     "steps": len(given),
                     "share_masked": 1 - len(given) / max(len(values), 1),
-                    "share_zero": float(np.mean(np.abs(given) <= RESOLUTION))
-                    if len(given)
-                    else None,
-                    "mean": float(np.mean(given)) if len(given) else None,
+                    "share_zero": _mean(np.abs(given) <= RESOLUTION),
+                    "mean": _mean(given),
                     "spread": float(np.std(given, ddof=1)) if len(given) > 1 else None,
                 }
             )
-        return found
+        return rows
 
     def agreement(self) -> list[dict[str, Any]]:
         """Rows per pair of methods, by task kind and over all of them (kind None).
@@ -89,112 +101,112 @@ class Comparison:
         correlation there (None where one of them is constant), the share of opposite
         signs, and that of zeros in one method only.
         """
-        values, kinds = (
-            dict(zip(self.names, self._values(), strict=True)),
-            np.asarray(self._columns[-1]),
-        )
-        found = []
-        for one, other in combinations(self.names, 2):
-            both = ~(np.isnan(values[one]) | np.isnan(values[other]))
-            parts = [
-                (name, both & (kinds == number))
-                for name, number in sorted(self._kinds.items())
-            ]
-            found += [
-                {
-                    "methods": [one, other],
-                    "kind": kind,
-                    **_agreement(values[one][part], values[other][part]),
-                }
-                for kind, part in [*parts, (None, both)]
-            ]
-        return found
+        kind_numbers = np.asarray(self._kind_numbers)
+        columns = dict(zip(self.names, self._rounded(), strict=True))
+        rows = []
+        for first, second in combinations(self.names, 2):
+            both = ~(np.isnan(columns[first]) | np.isnan(columns[second]))
+            parts: list[tuple[str | None, NDArray[np.bool_]]] = []
+            for kind, number in sorted(self._kinds.items()):
+                parts.append((kind, both & (kind_numbers == number)))
+            parts.append((None, both))
+            for kind, part in parts:
+                row = {"methods": [first, second], "kind": kind}
+                row |= _agreement(columns[first][part], columns[second][part])
+                rows.append(row)
+        return rows
 
     def disagreements(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` steps where the methods differ most; largest distance first,
-        then file order.
+        """Up to `most` steps where the methods differ most.
 
-        A row has line, step, the advantages by method, and the distance between the
-        largest and the smallest of them, each in units of its method's root mean
-        square.
+        The largest distance comes first, then file order. A row has line, step, the
+        advantages by method, and the distance between the largest and the smallest of
+        them, each in units of its method's root mean square.
         """
-        scaled = np.vstack(
-            [values / _root_mean_square(values) for values in self._values()]
-        )
+        columns = self._rounded()
+        scaled = np.vstack([column / _root_mean_square(column) for column in columns])
         given = ~np.isnan(scaled)
         high = np.where(given, scaled, -np.inf).max(axis=0, initial=-np.inf)
         low = np.where(given, scaled, np.inf).min(axis=0, initial=np.inf)
-        distance = np.where(given.sum(axis=0) > 1, high - low, 0.0)
-        lines, steps = (np.asarray(column) for column in self._columns[-3:-1])
-        order = np.lexsort((steps, lines, -distance))[:most]
-        return [
-            {
-                "line": int(lines[place]),
-                "step": int(steps[place]),
-                "distance": float(distance[place]),
-                "advantages": {
-                    name: None if np.isnan(column[place]) else column[place]
-                    for name, column in zip(self.names, self._columns, strict=False)
-                },
-            }
-            for place in order
-            if distance[place] > RESOLUTION
-        ]
+        distances = np.where(given.sum(axis=0) > 1, high - low, 0.0)
+        order = np.lexsort((self._step_ids, self._lines, -distances))
+        rows = []
+        for place in order[:most]:
+            if distances[place] <= RESOLUTION:
+                break
+            advantages = {}
+            for name, column in zip(self.names, self._advantages, strict=True):
+                masked = np.isnan(column[place])
+                advantages[name] = None if masked else column[place]
+            rows.append(
+                {
+                    "line": int(self._lines[place]),
+                    "step": int(self._step_ids[place]),
+                    "distance": float(distances[place]),
+                    "advantages": advantages,
+                }
+            )
+        return rows
 
-    def _values(self) -> list["np.ndarray[Any, np.dtype[np.float64]]"]:
-        """Per method the advantages by step, NaN for none, with ties made equal
-        (rounded to RESOLUTION).
-        """
-        return [
-            np.round(np.asarray(column), 9)
-            for column in self._columns[: len(self.names)]
-        ]
+    def _rounded(self) -> list[Column]:
+        """The advantages by method and step, NaN for none, with ties made equal."""
+        return [np.round(np.asarray(column), DECIMALS) for column in self._advantages]
 
 
 def by_step(credit: Credit, steps: int) -> list[float]:
-    """The advantage of every step: the weighted mean over its rows that have one, NaN
-    where there is none.
+    """The advantage of every step; NaN where there is none.
+
+    It is the weighted mean over the step's rows that have one.
     """
-    totals, weights = [0.0] * steps, [0.0] * steps
+    totals = [0.0] * steps
+    weights = [0.0] * steps
     for row in credit.steps:
         if row.advantage is not None:
             totals[row.step] += row.weight * row.advantage
             weights[row.step] += row.weight
-    return [
-        total / weight if weight else np.nan
-        for total, weight in zip(totals, weights, strict=True)
-    ]
+    advantages = []
+    for total, weight in zip(totals, weights, strict=True):
+        advantages.append(total / weight if weight else np.nan)
+    return advantages
 
 
-def pearson(one: Any, other: Any) -> float | None:
-    """Pearson's correlation of two columns; None where one is constant, or there are
-    fewer than two rows.
+def pearson(first: Column, second: Column) -> float | None:
+    """Pearson's correlation of two columns.
+
+    None where one is constant, or there are fewer than two rows.
     """
-    if len(one) < 2 or np.ptp(one) == 0 or np.ptp(other) == 0:
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
-    return float(np.clip(np.corrcoef(one, other)[0, 1], -1.0, 1.0))
+    correlation = np.corrcoef(first, second)[0, 1]
+    return float(np.clip(correlation, -1.0, 1.0))
 
 
-def ranks(values: Any) -> Any:
+def ranks(values: Column) -> Column:
     """Ranks from 1, ties sharing their mean."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    last_ranks = np.cumsum(counts)
+    mean_ranks: Column = last_ranks - (counts - 1) / 2
+    return mean_ranks[inverse]
 
 
-def _agreement(first: Any, second: Any) -> dict[str, Any]:
-    steps = len(first)
+def _agreement(first: Column, second: Column) -> dict[str, Any]:
+    """How far two methods agree, over the steps that both columns have."""
     return {
-        "steps": steps,
+        "steps": len(first),
         "pearson": pearson(first, second),
         "spearman": pearson(ranks(first), ranks(second)),
-        "share_opposite": float(np.mean(first * second < 0)) if steps else None,
-        "share_zero_in_one": float(np.mean((first == 0) != (second == 0)))
-        if steps
-        else None,
+        "share_opposite": _mean(first * second < 0),
+        "share_zero_in_one": _mean((first == 0) != (second == 0)),
     }
 
 
-def _root_mean_square(values: Any) -> float:
-    """1 where all are 0, or there are none."""
+def _mean(values: NDArray[Any]) -> float | None:
+    """The mean; None of nothing."""
+    return float(np.mean(values)) if len(values) else None
+
+
+def _root_mean_square(values: Column) -> float:
+    """The scale of a method's advantages; 1 where all are 0, or there are none."""
     given = values[~np.isnan(values)]
-    return float(np.sqrt(np.mean(given**2))) or 1.0 if len(given) else 1.0
+    mean_square = _mean(given**2)
+    return float(np.sqrt(mean_square)) if mean_square else 1.0

@@ -1,3 +1,1 @@
-"""Metrics, intervals and paired tests of a policy, computed from records. Knows records
-only.
-"""
+"""Metrics, intervals and paired tests of a policy. Knows records only."""

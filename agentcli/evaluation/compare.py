@@ -1,5 +1,4 @@
-"""Evaluations of the same tasks side by side: success, cost and behaviour of each, and
-paired tests against the first.
+"""Evaluations of the same tasks side by side, with paired tests against the first.
 
 Knows episodes only. The caller checks that the panels are alike. Tasks that one of two
 evaluations did not walk, because a budget ended it, are left out of what is paired.
@@ -32,9 +31,7 @@ class Difference(Struct, kw_only=True):
 
 
 class PairedTests(Struct, kw_only=True):
-    """The change from the first evaluation to another one, over the tasks that both
-    walked.
-    """
+    """The change from the first evaluation to another one, over their common tasks."""
 
     tasks: int
     """Number of tasks that both walked."""
@@ -82,7 +79,7 @@ class RunComparison(Struct, kw_only=True, omit_defaults=True):
     first: str
     """The run that the others are compared with."""
     evaluations: dict[str, dict[str, ComparedEvaluation]]
-    """By label."""
+    """Their results by label."""
     benchmarks: list[str] = []
     """Labels that the signed-rank test rests on."""
     wilcoxon: dict[str, SignedRankTest] = {}
@@ -93,24 +90,23 @@ class RunComparison(Struct, kw_only=True, omit_defaults=True):
 def side_by_side(
     evaluations: Mapping[str, Sequence[Episode]],
 ) -> dict[str, ComparedEvaluation]:
-    """The results of each evaluation by name, overall and by task kind, all but the
-    first tested against the first.
+    """The results of each evaluation by name, overall and by task kind.
+
+    All but the first are tested against the first.
     """
     compared: dict[str, ComparedEvaluation] = {}
-    reference: Sequence[Episode] | None = None
+    first: Sequence[Episode] | None = None
+    first_kinds: dict[str, list[Episode]] = {}
     for name, rows in evaluations.items():
-        reference_kinds = None if reference is None else by_kind(reference)
         kinds = {}
         for kind, of_kind in by_kind(rows).items():
-            same_kind = (
-                None if reference_kinds is None else reference_kinds.get(kind, [])
-            )
-            kinds[kind] = _compared(of_kind, same_kind)
-        compared[name] = ComparedEvaluation(
-            **asdict(_compared(rows, reference)), kinds=kinds
-        )
-        if reference is None:
-            reference = rows
+            reference = None if first is None else first_kinds.get(kind, [])
+            kinds[kind] = _compared(of_kind, reference)
+        overall = asdict(_compared(rows, first))
+        compared[name] = ComparedEvaluation(**overall, kinds=kinds)
+        if first is None:
+            first = rows
+            first_kinds = by_kind(rows)
     return compared
 
 
@@ -123,13 +119,14 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     samples_after = [after[task] for task in tasks]
     difference, low, high = paired_bootstrap(samples_before, samples_after)
     mcnemar = None
+    # McNemar's test pairs single results.
     if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
         mcnemar = mcnemar_exact(
-            [only for (only,) in samples_before], [only for (only,) in samples_after]
+            [success for (success,) in samples_before],
+            [success for (success,) in samples_after],
         )
-    common = set(tasks)
-    cost_before = charged([row for row in first if row.task in common])
-    cost_after = charged([row for row in other if row.task in common])
+    cost_before = charged([row for row in first if row.task in after])
+    cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
         tasks=len(tasks),
         success=Difference(difference=difference, low=low, high=high),
@@ -140,33 +137,28 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
 
 
 def hides_moves(rows: Sequence[Episode]) -> bool:
-    """Whether responses acted in several copies and some episode does not say in how
-    many moves.
+    """Whether some episode acted in several copies and does not say in how many moves.
 
     Shares of the moves (evaluation.summary) are then shares of the responses. The
     ledgers give it away: every move is charged, and nothing else is but the branches of
     a vote, which are forks.
     """
+    if all(row.moves is not None for row in rows):
+        return False
     cost = charged(rows)
     responses = sum(row.steps for row in rows)
-    return (
-        any(row.moves is None for row in rows)
-        and not cost.forks
-        and cost.steps > responses
-    )
+    return cost.steps > responses and not cost.forks
 
 
 def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRankTest]:
-    """Exact Wilcoxon signed-rank test of every name's gains over the first run (000
-    appendix C.6).
+    """Exact Wilcoxon signed-rank test of every name's gains over the first run.
 
-    gains: differences of success rates, one per benchmark.
+    gains: differences of success rates, one per benchmark (000 appendix C.6).
     """
     tests = {}
     for name, differences in gains.items():
-        tests[name] = SignedRankTest(
-            benchmarks=len(differences), p=wilcoxon_exact(differences)
-        )
+        p = wilcoxon_exact(differences)
+        tests[name] = SignedRankTest(benchmarks=len(differences), p=p)
     return tests
 
 
@@ -180,8 +172,8 @@ def _compared(
 ) -> ComparedResults:
     """The results of `rows`, tested against `reference` where there is one."""
     solved = [any(samples) for samples in successes_by_task(rows).values()]
-    low, high = wilson(sum(solved), len(solved))
     rate = sum(solved) / len(solved) if solved else 0.0
+    low, high = wilson(sum(solved), len(solved))
     return ComparedResults(
         **asdict(results_of(rows)),
         solved=Rate(rate=rate, low=low, high=high),

@@ -1,9 +1,9 @@
-"""Trees to episodes: every root-to-leaf path reduced to the counts that metrics are
-made of (methods.md section 6).
+"""Trees to episodes: every root-to-leaf path as the counts that metrics are made of.
 
 A response that acts in several copies of the environment is one step of as many moves.
 A step in one environment is one move, in copy 1, as in credit.dpepo. A move may be
-repetitive or inadmissible; a response may be malformed or tagged.
+repetitive or inadmissible; a response may be malformed or tagged (methods.md section
+6).
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,37 +13,39 @@ from agentcli.records.types import Episode, Outcome, Step, StopReason, Tree, Val
 
 
 def episodes(tree: Tree) -> Iterator[Episode]:
-    """One Episode per trajectory, in the order of the tree's leaves; the first carries
-    the tree's ledger.
+    """One Episode per trajectory, in the order of the tree's leaves.
+
+    The first carries the tree's ledger.
     """
     for sample, trajectory in enumerate(paths(tree)):
         last = trajectory[-1]
+        asked = [step for step in trajectory if step.stop is not StopReason.OVERLONG]
+        explore = [step for step in trajectory if step.tag == "explore"]
+        malformed = [step for step in trajectory if step.validity is Validity.MALFORMED]
         moves = [act for step in trajectory for _, act in acts_by_copy(step)]
+        inadmissible = [
+            move for move in moves if move.validity is Validity.INADMISSIBLE
+        ]
         yield Episode(
             task=tree.task.id,
             kind=tree.task.kind,
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
             score=sum(step.reward for step in trajectory),
-            steps=sum(step.stop is not StopReason.OVERLONG for step in trajectory),
+            steps=len(asked),
             moves=len(moves),
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),
-            explore_steps=sum(step.tag == "explore" for step in trajectory),
-            malformed_steps=sum(
-                step.validity is Validity.MALFORMED for step in trajectory
-            ),
-            inadmissible_steps=sum(
-                move.validity is Validity.INADMISSIBLE for move in moves
-            ),
+            explore_steps=len(explore),
+            malformed_steps=len(malformed),
+            inadmissible_steps=len(inadmissible),
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
         )
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:
-    """The moves whose action already occurred in this episode from the same true state,
-    in the same copy (000 Table 6).
+    """The moves that repeat an action from the same true state and copy (000 Table 6).
 
     The text that was read last is no part of a state, so an action that was tried in
     vain and is tried again is repeated. A malformed move has no action to repeat.

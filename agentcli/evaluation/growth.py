@@ -1,6 +1,4 @@
-"""The cost and the outcomes of a rollout, from trees decoded without most of their
-texts.
-"""
+"""The cost and the outcomes of a rollout, from trees decoded without most texts."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -43,8 +41,9 @@ class StepShape(Struct):
 
 
 class TreeShape(Struct):
-    """The part of a tree record that is counted. Decoding it is quick; it holds no
-    prompt and no observation.
+    """The part of a tree record that is counted.
+
+    Decoding it is quick; it holds no prompt and no observation.
     """
 
     task: Task
@@ -60,9 +59,7 @@ class Cost(Struct, kw_only=True):
     shared: float
     """Share of the prompt tokens that a prefix cache saves."""
     distinct: float | None
-    """Share of different actions among the steps with a sibling. None where no step has
-    one.
-    """
+    """Share of different actions among the steps with a sibling. None without any."""
     steps_per_leaf: float
     tokens_per_leaf: float
     """Generated tokens."""
@@ -77,7 +74,7 @@ class Growth(Cost, kw_only=True):
     """
 
     method: str
-    """Several with commas."""
+    """Several are separated by commas."""
     tasks: int
     success: Rate
     """Share of the leaves; an errored one is no success. The interval is a bootstrap by
@@ -90,12 +87,11 @@ class Growth(Cost, kw_only=True):
     cut: float | None
     """Responses that max_tokens ended. None where no model was asked."""
     distinct_at_start: float | None
-    """As `distinct`, of the siblings at the initial state."""
+    """`distinct` of the siblings at the initial state."""
     distinct_of_forks: float | None
-    """As `distinct`, of all other siblings."""
+    """`distinct` of all other siblings."""
     seconds: dict[str, float] = {}
-    """Duration by part of the work, as the manifest has it. Trees do not know theirs.
-    """
+    """Duration by part of the work, from the manifest. Trees do not know theirs."""
 
 
 def totals(trees: Iterable[TreeShape]) -> Growth:
@@ -118,15 +114,14 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         at_start = at_start.plus(first)
         of_forks = of_forks.plus(later)
     leaves = sum(map(len, successes))
+    rate = sum(map(sum, successes)) / max(1, leaves)
     low, high = clustered_bootstrap(successes)
     responses = max(1, counts["responses"])
     return Growth(
         **asdict(cost_of(ledger, leaves)),
         method=", ".join(methods),
         tasks=len(successes),
-        success=Rate(
-            rate=sum(map(sum, successes)) / max(1, leaves), low=low, high=high
-        ),
+        success=Rate(rate=rate, low=low, high=high),
         errored=errored,
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,
@@ -148,9 +143,7 @@ def cost_of(ledger: Ledger, leaves: int) -> Cost:
 
 
 def _responses(tree: TreeShape) -> dict[str, int]:
-    """The number of responses in a tree: all, those of a model, and those with a tag or
-    a fault.
-    """
+    """The number of responses: all, those of a model, those with a tag or a fault."""
     responses = [
         step for step in tree.steps if step.error is None and was_sampled(step)
     ]

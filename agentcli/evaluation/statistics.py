@@ -1,65 +1,59 @@
-"""Intervals and paired tests. Plain numbers in, plain numbers out; every random draw
-has a fixed seed.
+"""Intervals and paired tests: plain numbers in, plain numbers out.
+
+Every random draw has a fixed seed. Written out rather than taken from scipy, whose
+exact tests leave out ties and whose bootstrap knows no clusters.
 """
 
 import math
 from collections.abc import Sequence
+from statistics import NormalDist, fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
+UPPER_TAIL = 0.975
+"""The quantile that a two-sided interval of 95 % ends at."""
 RESAMPLES = 10_000
+SEED = 0
 TIE = 1e-9
 """Means of tasks that differ by less are equal: thirds and sevenths differ in their
 last bit.
 """
+Interval = tuple[float, float]
+"""Low and high end, at 95 %."""
 Values = NDArray[np.float64]
 
 
-def wilson(successes: int, total: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson score interval of a proportion (Wilson 1927); (0, 1) when nothing was
-    observed.
-    """
+def wilson(successes: int, total: int) -> Interval:
+    """Wilson's score interval of a proportion (Wilson 1927); (0, 1) of nothing."""
     if total == 0:
         return 0.0, 1.0
-    z = _normal_quantile(0.5 + confidence / 2)
+    z = NormalDist().inv_cdf(UPPER_TAIL)
     rate = successes / total
     shrinkage = 1 + z * z / total
     centre = (rate + z * z / (2 * total)) / shrinkage
-    half = (
-        z
-        / shrinkage
-        * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
-    )
+    variance = rate * (1 - rate) / total + z * z / (4 * total * total)
+    half = z / shrinkage * math.sqrt(variance)
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def clustered_bootstrap(
-    groups: Sequence[Sequence[float]], confidence: float = 0.95, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile interval of the overall mean when whole groups (the samples of one
-    task) are drawn again.
+def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
+    """Percentile interval of the overall mean when whole groups are drawn again.
 
-    groups: one sequence of values in [0, 1] per task; empty ones are left out. (0, 1)
-    when nothing was observed. When every task has the same mean, drawing again cannot
-    vary: at most Wilson's share of unseen tasks may differ from it then, and all the
-    way (for 0 and 1 that is Wilson's interval with one observation per task).
+    groups: one sequence of values in [0, 1] per task, its samples; empty ones are left
+    out. (0, 1) when nothing was observed.
     """
     observed = [group for group in groups if len(group)]
     if not observed:
         return 0.0, 1.0
-    sums, sizes = _sums_and_sizes(observed)
-    if np.ptp(sums / sizes) < TIE:
-        mean = float(sums.sum() / sizes.sum())
-        unseen = wilson(0, len(observed), confidence)[1]
-        return mean - unseen * mean, mean + unseen * (1 - mean)
-    draws = _draws(len(observed), seed)
-    return _percentiles(_means(sums, sizes, draws), confidence)
+    tasks = _Tasks(observed)
+    if np.ptp(tasks.means) < TIE:
+        return _unseen_interval(tasks.overall_mean, 0.0, len(observed))
+    return _percentiles(tasks.resampled_means(_draws(len(observed))))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:
-    """Unbiased probability that one of k draws from n samples, c of them correct, is
-    correct.
+    """Unbiased probability that one of k draws from n samples, c correct, is correct.
 
     1 - C(n-c, k) / C(n, k) (Chen et al. 2021; 000 appendix C.2). Raises ValueError
     unless 0 <= c <= n and 1 <= k <= n.
@@ -78,32 +72,25 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
     """
     if len(before) != len(after):
         raise ValueError(f"paired test of {len(before)} and {len(after)} results")
-    gained = sum(b and not a for a, b in zip(before, after, strict=True))
-    lost = sum(a and not b for a, b in zip(before, after, strict=True))
+    pairs = list(zip(before, after, strict=True))
+    gained = sum(new and not old for old, new in pairs)
+    lost = sum(old and not new for old, new in pairs)
     discordant = gained + lost
-    patterns = sum(
-        math.comb(discordant, number) for number in range(min(gained, lost) + 1)
-    )
+    smaller = min(gained, lost)
+    patterns = sum(math.comb(discordant, number) for number in range(smaller + 1))
     tail: float = patterns / 2**discordant
     return min(1.0, 2 * tail)
 
 
 def paired_bootstrap(
-    first: Sequence[Sequence[float]],
-    second: Sequence[Sequence[float]],
-    confidence: float = 0.95,
-    seed: int = 0,
+    first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]
 ) -> tuple[float, float, float]:
-    """(difference, low, high) of the overall means, second minus first, when whole
-    tasks are drawn again.
+    """(difference, low, high) of the overall means, second minus first.
 
-    A task is drawn with the values that both have there.
-
-    first, second: one sequence of values in [0, 1] per task, none empty, tasks in the
-    same order. (0, -1, 1) without tasks. When every task has the same difference,
-    drawing again cannot vary: at most Wilson's share of unseen tasks may differ from it
-    then, and all the way. Raises ValueError on unlike lengths and on a task without
-    values.
+    Whole tasks are drawn again, each with the values that both have there. first,
+    second: one sequence of values in [0, 1] per task, none empty, tasks in the same
+    order. (0, -1, 1) without tasks. Raises ValueError on unlike lengths and on a task
+    without values.
     """
     if len(first) != len(second) or not all(map(len, [*first, *second])):
         raise ValueError(
@@ -112,130 +99,139 @@ def paired_bootstrap(
         )
     if not first:
         return 0.0, -1.0, 1.0
-    sums_first, sizes_first = _sums_and_sizes(first)
-    sums_second, sizes_second = _sums_and_sizes(second)
-    gain = float(
-        sums_second.sum() / sizes_second.sum() - sums_first.sum() / sizes_first.sum()
-    )
-    gains_by_task = sums_second / sizes_second - sums_first / sizes_first
-    if np.ptp(gains_by_task) < TIE:
-        unseen = wilson(0, len(first), confidence)[1]
-        return gain, gain - unseen * (1 + gain), gain + unseen * (1 - gain)
-    draws = _draws(len(first), seed)
-    gains = _means(sums_second, sizes_second, draws) - _means(
-        sums_first, sizes_first, draws
-    )
-    return gain, *_percentiles(gains, confidence)
+    before = _Tasks(first)
+    after = _Tasks(second)
+    gain = after.overall_mean - before.overall_mean
+    if np.ptp(after.means - before.means) < TIE:
+        return gain, *_unseen_interval(gain, -1.0, len(first))
+    draws = _draws(len(first))
+    gains = after.resampled_means(draws) - before.resampled_means(draws)
+    return gain, *_percentiles(gains)
 
 
 def wilcoxon_exact(differences: Sequence[float]) -> float:
-    """Two-sided exact Wilcoxon signed-rank test (000 appendix C.6): p-value of the rank
-    sum under random signs.
+    """Two-sided exact Wilcoxon signed-rank test (000 appendix C.6).
 
-    Differences of 0 are left out (Wilcoxon 1945), ties share their mean rank;
-    differences that are equal to 9 decimals count as ties. 1.0 without any. Time and
-    memory grow with the cube and the square of their number.
+    The p-value of the rank sum under random signs. Differences of 0 are left out
+    (Wilcoxon 1945), ties share their mean rank; differences that are equal to 9
+    decimals count as ties. 1.0 without any. Time and memory grow with the cube and the
+    square of their number.
     """
-    sizes = sorted(
-        abs(round(value, 9)) for value in differences if round(value, 9) != 0
-    )
+    rounded = [round(difference, 9) for difference in differences]
+    sizes = sorted(abs(value) for value in rounded if value != 0)
     # Twice the mean rank of a tie is a whole number: first plus last rank.
     ranks = {size: 2 * sizes.index(size) + sizes.count(size) + 1 for size in set(sizes)}
-    ways = [1]  # ways[w]: sign patterns with a (doubled) sum of positive ranks of w
+    # ways[w]: sign patterns with a (doubled) sum of positive ranks of w.
+    ways = [1]
     for size in sizes:
-        shifted = [0] * ranks[size] + ways
-        ways = [a + b for a, b in zip(ways + [0] * ranks[size], shifted, strict=True)]
-    positive = sum(
-        ranks[round(value, 9)] for value in differences if round(value, 9) > 0
-    )
-    smaller = min(positive, len(ways) - 1 - positive)
+        padding = [0] * ranks[size]
+        negative = ways + padding
+        positive = padding + ways
+        ways = [a + b for a, b in zip(negative, positive, strict=True)]
+    rank_sum = sum(ranks[value] for value in rounded if value > 0)
+    smaller = min(rank_sum, len(ways) - 1 - rank_sum)
     tail: float = sum(ways[: smaller + 1]) / 2 ** len(sizes)
     return min(1.0, 2 * tail)
 
 
 def least_signed_rank_p(pairs: int) -> float:
-    """The smallest p that `wilcoxon_exact` can give for so many differences: all of one
-    sign. Five give 1/16, never 0.05.
+    """The smallest p that `wilcoxon_exact` can give for so many differences.
+
+    All are of one sign then. Five give 1/16, never 0.05.
     """
     both_signs: float = 2 / 2**pairs
     return min(1.0, both_signs)
 
 
-def paired_t(
-    differences: Sequence[float], confidence: float = 0.95
-) -> tuple[float, float, float]:
-    """(mean, low, high) of paired differences, by Student's t with n - 1 degrees of
-    freedom.
+def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
+    """(mean, low, high) of paired differences, by Student's t with n - 1 degrees.
 
-    One difference says nothing about others: its interval is infinite. Raises
-    ValueError without any.
+    Raises ValueError without any.
     """
     if not differences:
         raise ValueError("paired differences: there are none")
     count = len(differences)
-    centre = math.fsum(differences) / count
+    centre = fmean(differences)
     if count == 1:
+        # One difference says nothing about others.
         return centre, -math.inf, math.inf
     from scipy import stats
 
     variance = math.fsum((value - centre) ** 2 for value in differences) / (count - 1)
-    half = float(stats.t.ppf(0.5 + confidence / 2, count - 1)) * math.sqrt(
-        variance / count
-    )
+    quantile = float(stats.t.ppf(UPPER_TAIL, count - 1))
+    half = quantile * math.sqrt(variance / count)
     return centre, centre - half, centre + half
 
 
 def area_under(rates: Sequence[float]) -> float:
     """Area under a curve over iterations, divided by their number: the mean rate.
+
     Raises ValueError without any.
     """
     if not rates:
         raise ValueError("area under a curve: it has no values")
-    return math.fsum(rates) / len(rates)
+    return fmean(rates)
 
 
 def steps_to_level(
     rates: Sequence[float], steps: Sequence[int], level: float, window: int = 5
 ) -> int | None:
-    """Steps paid up to the end of the first `window` consecutive iterations whose mean
-    rate is at least `level`; None: never.
+    """Steps paid until `window` consecutive iterations have a mean rate of `level`.
 
-    rates, steps: one for each iteration. The window is never shortened: single
-    iterations scatter too much to count. Raises ValueError on unlike lengths.
+    rates, steps: one for each iteration. None: never. The window is never shortened:
+    single iterations scatter too much to count. Raises ValueError on unlike lengths.
     """
     if len(rates) != len(steps):
         raise ValueError(
             f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps"
         )
     for end in range(window, len(rates) + 1):
-        if math.fsum(rates[end - window : end]) / window >= level - TIE:
+        if fmean(rates[end - window : end]) >= level - TIE:
             return sum(steps[:end])
     return None
 
 
-def _sums_and_sizes(groups: Sequence[Sequence[float]]) -> tuple[Values, Values]:
-    sums = np.array([sum(group) for group in groups], dtype=np.float64)
-    sizes = np.array([len(group) for group in groups], dtype=np.float64)
-    return sums, sizes
+class _Tasks:
+    """The values of some tasks, as their sums and numbers."""
+
+    def __init__(self, groups: Sequence[Sequence[float]]) -> None:
+        self._sums = np.array([sum(group) for group in groups], dtype=np.float64)
+        self._sizes = np.array([len(group) for group in groups], dtype=np.float64)
+
+    @property
+    def means(self) -> Values:
+        """The mean of every task."""
+        return self._sums / self._sizes
+
+    @property
+    def overall_mean(self) -> float:
+        """The mean over all values."""
+        return float(self._sums.sum() / self._sizes.sum())
+
+    def resampled_means(self, draws: NDArray[np.int64]) -> Values:
+        """The overall mean of every resample."""
+        sums: Values = self._sums[draws].sum(axis=1)
+        sizes: Values = self._sizes[draws].sum(axis=1)
+        return sums / sizes
 
 
-def _draws(groups: int, seed: int) -> NDArray[np.int64]:
+def _draws(groups: int) -> NDArray[np.int64]:
     """Groups drawn again with replacement: a row for each resample."""
-    return np.random.default_rng(seed).integers(0, groups, size=(RESAMPLES, groups))
+    generator = np.random.default_rng(SEED)
+    return generator.integers(0, groups, size=(RESAMPLES, groups))
 
 
-def _means(sums: Values, sizes: Values, draws: NDArray[np.int64]) -> Values:
-    """The overall mean of every resample."""
-    means: Values = sums[draws].sum(axis=1) / sizes[draws].sum(axis=1)
-    return means
-
-
-def _percentiles(values: Values, confidence: float) -> tuple[float, float]:
-    low, high = np.quantile(values, [0.5 - confidence / 2, 0.5 + confidence / 2])
+def _percentiles(values: Values) -> Interval:
+    low, high = np.quantile(values, [1 - UPPER_TAIL, UPPER_TAIL])
     return float(low), float(high)
 
 
-def _normal_quantile(probability: float) -> float:
-    from statistics import NormalDist
+def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
+    """The interval where all tasks have one `value`, in [least, 1].
 
-    return NormalDist().inv_cdf(probability)
+    Drawing them again cannot vary. At most Wilson's share of unseen tasks may differ
+    from it, and all the way; for rates of 0 and 1 that is Wilson's interval with one
+    observation per task.
+    """
+    _, unseen = wilson(0, tasks)
+    return value - unseen * (value - least), value + unseen * (1 - value)

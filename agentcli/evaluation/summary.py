@@ -1,6 +1,8 @@
 """Episodes to results: overall and by task kind, every rate with its interval."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -20,27 +22,31 @@ def results_of(rows: Sequence[Episode]) -> Results:
     """The results of these episodes together.
 
     An errored episode counts as no success, and by itself under `outcomes`: leaving it
-    out would reward crashes. The interval of the success is Wilson's with one sample a
-    task, else a bootstrap clustered by task.
+    out would reward crashes.
     """
-    steps = sum(row.steps for row in rows)
-    moves = sum(row.steps if row.moves is None else row.moves for row in rows)
-    moves_known = all(row.moves is not None for row in rows)
+
+    def total(field: str) -> Any:
+        return sum(getattr(row, field) for row in rows)
+
+    count = len(rows)
+    steps = total("steps")
+    known_moves = [row.moves for row in rows if row.moves is not None]
+    unknown_moves = [row.steps for row in rows if row.moves is None]
+    moves = sum(known_moves) + sum(unknown_moves)
+    outcomes = Counter(row.outcome for row in rows)
     return Results(
-        episodes=len(rows),
+        episodes=count,
         tasks=len({row.task for row in rows}),
-        outcomes={
-            outcome: sum(row.outcome is outcome for row in rows) for outcome in Outcome
-        },
+        outcomes={outcome: outcomes[outcome] for outcome in Outcome},
         success=_success(rows),
-        score=_share(sum(row.score for row in rows), len(rows)),
-        steps=_share(steps, len(rows)),
-        moves=_share(moves, len(rows)) if moves_known else None,
-        tokens=_share(sum(row.tokens for row in rows), len(rows)),
-        repetitive=_share(sum(row.repetitive_steps for row in rows), moves),
-        explore=_share(sum(row.explore_steps for row in rows), steps),
-        malformed=_share(sum(row.malformed_steps for row in rows), steps),
-        inadmissible=_share(sum(row.inadmissible_steps for row in rows), moves),
+        score=_share(total("score"), count),
+        steps=_share(steps, count),
+        moves=None if unknown_moves else _share(moves, count),
+        tokens=_share(total("tokens"), count),
+        repetitive=_share(total("repetitive_steps"), moves),
+        explore=_share(total("explore_steps"), steps),
+        malformed=_share(total("malformed_steps"), steps),
+        inadmissible=_share(total("inadmissible_steps"), moves),
     )
 
 
@@ -61,34 +67,34 @@ def by_kind(rows: Iterable[Episode]) -> dict[str, list[Episode]]:
 
 
 def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
-    """pass@k for 1, 2, 4, ... and k: the mean over tasks, with a bootstrap interval
-    over tasks (000 appendix C.2, Table 13).
+    """pass@k for 1, 2, 4, ... and k, as means over tasks (000 appendix C.2, Table 13).
 
-    Raises ValueError when a task has fewer than k samples.
+    The intervals are bootstraps over tasks. Raises ValueError when a task has fewer
+    than k samples.
     """
     successes = successes_by_task(episodes)
-    powers_of_two = {2**exponent for exponent in range(k.bit_length())}
+    powers_of_two = [2**exponent for exponent in range(k.bit_length())]
     table = {}
-    for attempts in sorted({k} | {power for power in powers_of_two if power < k}):
-        chances = [
-            pass_at_k(len(samples), sum(samples), attempts)
-            for samples in successes.values()
-        ]
+    for attempts in sorted({*powers_of_two, k}):
+        chances = []
+        for samples in successes.values():
+            chances.append(pass_at_k(len(samples), sum(samples), attempts))
         low, high = clustered_bootstrap([[chance] for chance in chances])
-        table[str(attempts)] = Rate(
-            rate=_share(sum(chances), len(chances)), low=low, high=high
-        )
+        rate = _share(sum(chances), len(chances))
+        table[str(attempts)] = Rate(rate=rate, low=low, high=high)
     return table
 
 
 def _success(rows: Sequence[Episode]) -> SuccessRate:
-    by_task = successes_by_task(rows)
-    wins = sum(sum(samples) for samples in by_task.values())
+    """The share of success: with Wilson's interval, or a bootstrap clustered by task."""
+    samples_by_task = list(successes_by_task(rows).values())
+    wins = sum(sum(samples) for samples in samples_by_task)
     rate = _share(wins, len(rows))
-    if all(len(samples) == 1 for samples in by_task.values()):
+    if all(len(samples) == 1 for samples in samples_by_task):
         low, high = wilson(wins, len(rows))
         return SuccessRate(rate=rate, low=low, high=high, interval="wilson")
-    low, high = clustered_bootstrap(list(by_task.values()))
+    # Samples of one task are no independent observations.
+    low, high = clustered_bootstrap(samples_by_task)
     return SuccessRate(rate=rate, low=low, high=high, interval="bootstrap")
 
 

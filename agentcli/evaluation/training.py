@@ -1,5 +1,4 @@
-"""The cost of training: the iterations of a loop (rollout, credit, train; again and
-again) summed.
+"""The cost of training: the iterations of a loop (rollout, credit, train) summed.
 
 Every loop walks tasks of its own, for its own number of iterations. Costs may be laid
 side by side, success may not: leaves of one tree are no independent sample, and tasks
@@ -63,8 +62,9 @@ class Iteration(Struct, frozen=True, kw_only=True):
 
 
 class LoopCost(Cost, kw_only=True):
-    """The iterations of a loop summed. A sum is None where one iteration does not know
-    its part: part of a sum is no sum.
+    """The iterations of a loop summed.
+
+    A sum is None where one iteration does not know its part: part of a sum is no sum.
     """
 
     iterations: int | None = None
@@ -74,9 +74,9 @@ class LoopCost(Cost, kw_only=True):
     ended: bool | None = None
     """Whether the loop is over."""
     method: str | None
-    """Several with commas."""
+    """Several are separated by commas."""
     credit: str | None
-    """Several with commas; None where nothing was trained on."""
+    """Several are separated by commas; None where nothing was trained on."""
     trees: int
     leaves: int
     errored: int
@@ -90,23 +90,25 @@ class LoopCost(Cost, kw_only=True):
 
 def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     """The cost of these iterations together."""
-    leaves = sum(one.leaves for one in iterations)
-    ledger = sum((one.ledger for one in iterations), Ledger())
+    leaves = sum(iteration.leaves for iteration in iterations)
+    ledger = sum((iteration.ledger for iteration in iterations), Ledger())
+    rates = []
+    for iteration in iterations:
+        rates.append(iteration.success / max(1, iteration.leaves))
+    seconds = {}
+    for part in TIMED:
+        seconds[part] = _sum([iteration.seconds.get(part) for iteration in iterations])
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
-        method=_joined(one.method for one in iterations),
-        credit=_joined(one.credit for one in iterations),
-        trees=sum(one.trees for one in iterations),
+        method=_joined(iteration.method for iteration in iterations),
+        credit=_joined(iteration.credit for iteration in iterations),
+        trees=sum(iteration.trees for iteration in iterations),
         leaves=leaves,
-        errored=sum(one.errored for one in iterations),
-        success_by_part=course(
-            [one.success / max(1, one.leaves) for one in iterations]
-        ),
+        errored=sum(iteration.errored for iteration in iterations),
+        success_by_part=course(rates),
         responses=_responses(iterations),
-        updates=_sum([one.updates for one in iterations]),
-        seconds={
-            part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED
-        },
+        updates=_sum([iteration.updates for iteration in iterations]),
+        seconds=seconds,
     )
 
 
@@ -116,27 +118,32 @@ def course(*loops: Sequence[float], parts: int = PARTS) -> list[float]:
     loops: a number an iteration. A loop shorter than `parts` has as many parts as
     iterations.
     """
-    shortest = min((len(loop) for loop in loops), default=0)
-    values: list[list[float]] = [[] for _ in range(min(parts, shortest))]
+    shortest = min(map(len, loops), default=0)
+    parts = min(parts, shortest)
+    values: list[list[float]] = [[] for _ in range(parts)]
     for loop in loops:
         for place, value in enumerate(loop):
-            values[place * len(values) // len(loop)].append(value)
-    return [fmean(part) for part in values]
+            part = place * parts // len(loop)
+            values[part].append(value)
+    return [fmean(part_values) for part_values in values]
 
 
 def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
-    known = [one.responses for one in iterations if one.responses is not None]
-    if len(known) < len(iterations):
-        return None
-    updated = sum(responses.updated for responses in known)
-    given = sum(responses.given for responses in known)
+    """The sums of `responses`; None where one iteration has none."""
+    updated = 0
+    given = 0
+    for iteration in iterations:
+        if iteration.responses is None:
+            return None
+        updated += iteration.responses.updated
+        given += iteration.responses.given
     return ResponsesUpdated(updated=updated, given=given, share=updated / max(1, given))
 
 
 def _sum(values: Sequence[Number | None]) -> Number | None:
     """The sum, None where one value is."""
     known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    return None if len(known) < len(values) else sum(known)
 
 
 def _joined(names: Iterable[str | None]) -> str | None:
