@@ -222,7 +222,7 @@ def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
 
 
 def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row.
+    """The evidence of EQUATIONS for one row.
 
     An only child is explained by the nearest step before it that has siblings.
     """

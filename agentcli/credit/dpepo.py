@@ -306,7 +306,7 @@ def evidence(tree: Tree, settings: DpepoSettings, row: int) -> Evidence:
 def _add_repeats(
     evidence: Evidence, tree: Tree, survey: Survey, settings: DpepoSettings, step: int
 ) -> tuple[Equation, ...]:
-    """What the step repeats, and the equations that make R_step of it."""
+    """Adds what the step repeats; returns the equations that make R_step of it."""
     if not settings.rewarded:
         words = "neither reward is part of it (action_reward, transition_reward)"
         evidence.add("step", PLAIN, words)

@@ -138,7 +138,7 @@ def _grouping(
 
 
 def evidence(tree: Tree, settings: GigpoSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
     evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)

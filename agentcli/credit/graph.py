@@ -110,7 +110,7 @@ class StateGraph:
 
 @dataclass(slots=True)
 class Moves:
-    """What every step did, by step id, in either form of rewardflow."""
+    """The gains of all steps, by step id, in either form of rewardflow."""
 
     states: Sequence[Hashable]
     """The state it leaves."""

@@ -55,7 +55,7 @@ def scaled_credit(
 def evidence(
     tree: Tree, settings: GroupSwitches | NormalisedSwitches, row: int
 ) -> Evidence:
-    """What EQUATIONS need for one row; also spark's and arpo's."""
+    """The evidence of EQUATIONS for one row; also of spark and arpo."""
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
     return outcome_evidence(tree, survey, settings, row, scale, settings.normalise)

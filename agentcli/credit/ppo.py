@@ -151,7 +151,7 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
 
 
 def evidence(tree: Tree, settings: PpoSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     rows = list(_estimated(tree, survey, settings))
     step = rows[row][0]

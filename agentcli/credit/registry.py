@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a method before it is imported."""
+    """Facts of a method that are known before it is imported."""
 
     module: str
     aggregate: Aggregate = "step"
@@ -114,7 +114,7 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
 
 
 def known(name: str) -> Method:
-    """What is known of a method by its name alone.
+    """Facts of a method by its name alone.
 
     An installed one has the defaults, as has a name in a file of elsewhere.
     """

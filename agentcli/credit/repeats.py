@@ -25,7 +25,7 @@ its first).
 
 
 class Repeats(NamedTuple):
-    """What a step repeats. The lists hold a number for each of its acts."""
+    """Counts of what a step repeats. The lists hold a number for each of its acts."""
 
     depth: list[int]
     """C_depth: earlier identical actions in the same copy."""
@@ -40,7 +40,7 @@ class Repeats(NamedTuple):
 
 
 class PastActs:
-    """What was done in every copy along the path; undone on the way back."""
+    """Counts of what every copy did along the path; undone on the way back."""
 
     def __init__(self) -> None:
         self._actions: Counter[tuple[int, str]] = Counter()
@@ -82,7 +82,7 @@ class Form(ABC):
     def before(
         self, copy: int, states: dict[int, str], history: PastActs
     ) -> str | None:
-        """What a transition of a copy starts in; `states`: where each copy stands."""
+        """Where a transition of a copy starts; `states`: where each copy stands."""
 
     @abstractmethod
     def within(self, step: Step, acts: Sequence[Act]) -> int:
@@ -109,7 +109,7 @@ class Form(ABC):
         return acts
 
     def repeats(self, step: Step, acts: list[Act], history: PastActs) -> Repeats:
-        """What the acts of a step repeat; `history` is that before the step."""
+        """Counts what the acts of a step repeat; `history` is that before the step."""
         refused = 0
         for _, act in _readable(step):
             refused += act.validity is Validity.INADMISSIBLE

@@ -199,7 +199,7 @@ def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
 
 
 def _moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
-    """What every step did, in the form that is asked for."""
+    """The values of all states that steps leave and lead to."""
     if settings.form == "release":
         return release_moves(tree, survey, settings)
     graph = state_graph(tree, survey, settings)
@@ -253,7 +253,7 @@ def _discount(settings: RewardFlowSettings) -> float:
 
 
 def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
     evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)

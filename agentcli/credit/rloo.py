@@ -48,7 +48,7 @@ def _scale(survey: Survey, settings: RlooSettings) -> Scale:
 
 
 def evidence(tree: Tree, settings: RlooSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     scale = _scale(survey, settings)
     return outcome_evidence(tree, survey, settings, row, scale, "leave-one-out")

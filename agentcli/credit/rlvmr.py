@@ -187,7 +187,7 @@ def _grouping(
 
 
 def evidence(tree: Tree, settings: RlvmrSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = _survey(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
     evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)

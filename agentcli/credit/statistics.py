@@ -1,4 +1,4 @@
-"""What `assign-credit` reports of the credit of many trees."""
+"""The figures and warnings that `assign-credit` reports of many trees."""
 
 import math
 from collections import Counter

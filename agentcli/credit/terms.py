@@ -1,4 +1,4 @@
-"""What the explanations of several methods share.
+"""Parts of explanations that several methods share.
 
 The outcome of a row among the group of leaves, its group by any other key, and what
 follows a step.

@@ -99,7 +99,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
 
 
 def evidence(tree: Tree, settings: TreerlSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     alone = survey.live[ROOT] == 1
     scale = Scale(0.0, 0.0 if alone else 1.0)

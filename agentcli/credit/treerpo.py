@@ -72,7 +72,7 @@ def _scores(survey: Survey, siblings: list[int], expected: list[float]) -> list[
 
 
 def evidence(tree: Tree, settings: TreerpoSettings, row: int) -> Evidence:
-    """What EQUATIONS need for one row."""
+    """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     children = survey.children()
     siblings = children[survey.parents[row]]

@@ -41,7 +41,7 @@ def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
 
 
 def alone(normalise: str) -> Scale:
-    """What the release makes of a group of one row."""
+    """The release's scale of a group of one row."""
     return Scale(0.0, 1.0 / (1.0 + EPSILON) if normalise == "std" else 1.0)
 
 

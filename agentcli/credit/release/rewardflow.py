@@ -49,7 +49,7 @@ def nothing_happened(observation: str) -> bool:
 
 
 def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") -> Moves:
-    """What every step did, by raw state keys."""
+    """The values of all states that steps leave and lead to, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
     state_values = propagated(transitions, settings.gamma)
     states = states_of(tree.steps, settings.state).before
