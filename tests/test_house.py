@@ -50,7 +50,6 @@ NAME_ALFWORLD = {
 """Files outside environments/alfworld/ that name ALFWorld."""
 LONG_FILES = {
     "agentcli/cli/options.py",
-    "agentcli/credit/dpepo.py",
     "agentcli/training/policy_gradient/logprobs.py",
     "scripts/plot_results.py",
     "scripts/reproduce_report.py",
@@ -60,8 +59,6 @@ UNDOCUMENTED: set[str] = set()
 """Rooms with a public class, function or method of several statements that has no docstring."""
 RUN_ON_FIRST_LINES = {
     "cli",
-    "credit",
-    "evaluation",
     "policies",
     "reports",
     "training",
