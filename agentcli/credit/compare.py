@@ -106,11 +106,11 @@ class Comparison:
         rows = []
         for first, second in combinations(self.names, 2):
             both = ~(np.isnan(columns[first]) | np.isnan(columns[second]))
-            parts: list[tuple[str | None, NDArray[np.bool_]]] = []
-            for kind, number in sorted(self._kinds.items()):
-                parts.append((kind, both & (kind_numbers == number)))
-            parts.append((None, both))
-            for kind, part in parts:
+            parts: dict[str | None, NDArray[np.bool_]] = {}
+            for name, number in sorted(self._kinds.items()):
+                parts[name] = both & (kind_numbers == number)
+            parts[None] = both
+            for kind, part in parts.items():
                 row = {"methods": [first, second], "kind": kind}
                 row |= _agreement(columns[first][part], columns[second][part])
                 rows.append(row)
@@ -129,7 +129,9 @@ class Comparison:
         high = np.where(given, scaled, -np.inf).max(axis=0, initial=-np.inf)
         low = np.where(given, scaled, np.inf).min(axis=0, initial=np.inf)
         distances = np.where(given.sum(axis=0) > 1, high - low, 0.0)
-        order = np.lexsort((self._step_ids, self._lines, -distances))
+        lines = np.asarray(self._lines)
+        step_ids = np.asarray(self._step_ids)
+        order = np.lexsort((step_ids, lines, -distances))
         rows = []
         for place in order[:most]:
             if distances[place] <= RESOLUTION:
@@ -140,8 +142,8 @@ class Comparison:
                 advantages[name] = None if masked else column[place]
             rows.append(
                 {
-                    "line": int(self._lines[place]),
-                    "step": int(self._step_ids[place]),
+                    "line": int(lines[place]),
+                    "step": int(step_ids[place]),
                     "distance": float(distances[place]),
                     "advantages": advantages,
                 }
