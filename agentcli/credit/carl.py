@@ -30,7 +30,7 @@ from agentcli.credit.equations import (
     Equation,
     Evidence,
 )
-from agentcli.credit.survey import ROOT, Survey, survey_of
+from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
@@ -70,7 +70,12 @@ EQUATIONS = (
         "mean_penalties - own_penalty",
         "the penalty, baselined among siblings",
     ),
-    Equation(ADVANTAGE, "outcome + penalty", "of a step with siblings", "003 eq. 13"),
+    Equation(
+        ADVANTAGE,
+        "outcome + penalty",
+        "of a step with siblings",
+        "003 eq. 13",
+    ),
 )
 ONLY_CHILD_EQUATIONS = (
     Equation(
@@ -135,7 +140,7 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
         elif settings.update == "critical" and not critical:
             survey.masked[step] = ONLY_CHILD
 
-    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, parent: int) -> AdvantageParts:
         penalty = 0.0
         if len(children[parent]) > 1:
             penalty = mean_penalties[parent] - survey.penalties[step]
@@ -163,7 +168,11 @@ def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
     return means
 
 
-def _left_out(tree: Tree, survey: Survey, settings: CarlSettings) -> set[int]:
+def _left_out(
+    tree: Tree,
+    survey: Survey,
+    settings: CarlSettings,
+) -> set[int]:
     """The steps of the first phase that are not trained.
 
     Raises DataError for a tree that does not say what its first phase is.
@@ -221,7 +230,11 @@ def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
     return expected
 
 
-def evidence(tree: Tree, settings: CarlSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: CarlSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row.
 
     An only child is explained by the nearest step before it that has siblings.

@@ -36,7 +36,10 @@ class Comparison:
     """
 
     def __init__(
-        self, names: Sequence[str], sample: int = SAMPLE, seed: int = 0
+        self,
+        names: Sequence[str],
+        sample: int = SAMPLE,
+        seed: int = 0,
     ) -> None:
         self.names = list(names)
         self.steps = 0
@@ -49,7 +52,12 @@ class Comparison:
         self._kind_numbers = array("d")
         self._kinds: dict[str, int] = {}
 
-    def add(self, line: int, tree: Tree, credits: Sequence[Credit]) -> None:
+    def add(
+        self,
+        line: int,
+        tree: Tree,
+        credits: Sequence[Credit],
+    ) -> None:
         """Add one tree (`line` of its file) and what each method gave it."""
         kind = self._kinds.setdefault(tree.task.kind, len(self._kinds))
         columns = (*self._advantages, self._lines, self._step_ids, self._kind_numbers)
@@ -111,7 +119,10 @@ class Comparison:
                 parts[name] = both & (kind_numbers == number)
             parts[None] = both
             for kind, part in parts.items():
-                row = {"methods": [first, second], "kind": kind}
+                row = {
+                    "methods": [first, second],
+                    "kind": kind,
+                }
                 row |= _agreement(columns[first][part], columns[second][part])
                 rows.append(row)
         return rows

@@ -42,9 +42,9 @@ from agentcli.credit.repeats import (
     step_weights,
 )
 from agentcli.credit.states import StateForm, standing_states
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range, require
-from agentcli.credit.terms import GRPO, LEAVES, listed, outcome_evidence, row_leaves
+from agentcli.credit.terms import GRPO, LEAVES, group_evidence, listed, row_leaves
 from agentcli.records.types import Credit, Step, Tree
 
 WITHOUT = {
@@ -101,8 +101,14 @@ class DpepoSettings(GroupSwitches, kw_only=True):
         usual_omega = RELEASE_OMEGA if self.form == "release" else PAPER_OMEGA
         if self.omega is None:
             self.omega = usual_omega
-        action_usual = {"alpha": 0.8, "omega": usual_omega}
-        transition_usual = {"gamma": 0.95, "beta": 0.95}
+        action_usual = {
+            "alpha": 0.8,
+            "omega": usual_omega,
+        }
+        transition_usual = {
+            "gamma": 0.95,
+            "beta": 0.95,
+        }
         self._require_coefficients("action_reward", action_usual)
         self._require_coefficients("transition_reward", transition_usual)
         require(
@@ -149,7 +155,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
     if settings.outcome == "score" and settings.prefix == "merge":
         shares_by_step = _score_shares(survey)
 
-    def advantage(step: int, reward: float) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, reward: float) -> AdvantageParts:
         weight = weights[step]
         penalty = survey.penalties[step]
         shares = _shares(reward, settings)
@@ -163,7 +169,11 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
                 gain += phi
             else:
                 loss += phi
-        parts = {"trajectory": gain + loss, "step": weight, "penalty": penalty}
+        parts = {
+            "trajectory": gain + loss,
+            "step": weight,
+            "penalty": penalty,
+        }
         return weight * gain + (2.0 - weight) * loss, parts  # 004 eq. 8-9
 
     return survey.credit("dpepo", survey.rows(settings.prefix), advantage)
@@ -200,7 +210,11 @@ def _score_shares(survey: Survey) -> list[list[OutcomeShare]]:
     return shares
 
 
-def step_rewards(tree: Tree, survey: Survey, settings: DpepoSettings) -> list[float]:
+def step_rewards(
+    tree: Tree,
+    survey: Survey,
+    settings: DpepoSettings,
+) -> list[float]:
     """R_step, or the release's W, of every step that counts."""
     if not settings.rewarded:
         return [PLAIN] * len(tree.steps)
@@ -212,7 +226,10 @@ class PaperForm(Form):
     """dpepo of the paper."""
 
     def before(
-        self, copy: int, states: dict[int, str], history: PastActs
+        self,
+        copy: int,
+        states: dict[int, str],
+        history: PastActs,
     ) -> str | None:
         """The state in which the copy stands."""
         return states[copy]
@@ -221,7 +238,12 @@ class PaperForm(Form):
         """C_width."""
         return len(acts) - len({action for _, action, _ in acts})
 
-    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
+    def width(
+        self,
+        act: Act,
+        acts: Sequence[Act],
+        history: PastActs,
+    ) -> int:
         """M_width: the other selected copies that have seen the transition."""
         copy, action, before = act
         copies = 0
@@ -266,21 +288,33 @@ class PaperForm(Form):
             words = "R_step, in (0, 2]: the other reward is off"
         if settings.invalid_factor is not None:
             formula = f"invalid_factor ** refused * {formula}"
-        return (*table, Equation("step", formula, words, "004 eq. 5"))
+        return (
+            *table,
+            Equation(
+                "step",
+                formula,
+                words,
+                "004 eq. 5",
+            ),
+        )
 
 
 def _form(settings: DpepoSettings) -> Form:
     return ReleaseForm() if settings.form == "release" else PaperForm()
 
 
-def evidence(tree: Tree, settings: DpepoSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: DpepoSettings,
+    row: int,
+) -> Evidence:
     """The numbers of one row, and its equations.
 
     There is one Phi_traj for every outcome reward among the row's leaves.
     """
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    evidence = group_evidence(tree, survey, settings, row)
     step, ends = row_leaves(survey, settings, row)
     table = [*EQUATIONS, *_add_repeats(evidence, tree, survey, settings, step)]
     counts = Counter(survey.rewards[end] for end in ends)
@@ -304,7 +338,11 @@ def evidence(tree: Tree, settings: DpepoSettings, row: int) -> Evidence:
 
 
 def _add_repeats(
-    evidence: Evidence, tree: Tree, survey: Survey, settings: DpepoSettings, step: int
+    evidence: Evidence,
+    tree: Tree,
+    survey: Survey,
+    settings: DpepoSettings,
+    step: int,
 ) -> tuple[Equation, ...]:
     """Adds what the step repeats; returns the equations that make R_step of it."""
     if not settings.rewarded:
@@ -326,12 +364,7 @@ def _add_repeats(
     for name, base, counts, words in (
         ("depth", "alpha", repeats.depth, "earlier identical actions, by copy"),
         ("transitions", "gamma", repeats.transitions, "earlier identical transitions"),
-        (
-            "width",
-            "beta",
-            repeats.widths,
-            "other copies that have seen the transition",
-        ),
+        ("width", "beta", repeats.widths, "other copies that have seen the transition"),
     ):
         factors = [getattr(settings, base) ** count for count in counts]
         weights = [1.0] * len(copies)

@@ -29,7 +29,11 @@ ADVANTAGE = "advantage"
 """Name of the last equation."""
 UNCHARGED = "uncharged"
 """Name it takes where a penalty is charged after it."""
-STATISTICS = {"mean": "mean", "std": "std", "W": "weight"}
+STATISTICS = {
+    "mean": "mean",
+    "std": "std",
+    "W": "weight",
+}
 """The numbers of a group NAME are called mean_NAME, std_NAME and W_NAME in formulas."""
 _OPERATORS = {
     ast.Add: operator.add,
@@ -119,7 +123,12 @@ class Evidence:
     equations: Sequence[Equation] | None = None
     """The table of this row, where it is not the method's EQUATIONS."""
 
-    def add(self, name: str, value: float, words: str | None = None) -> None:
+    def add(
+        self,
+        name: str,
+        value: float,
+        words: str | None = None,
+    ) -> None:
         """One number, with what it is."""
         self.numbers[name] = float(value)
         if words is not None:
@@ -250,7 +259,13 @@ class Account:
             return
         value = self._given[name]
         meaning = self._evidence.words.get(name) or self._meanings.get(name, "setting")
-        self.entries.append(Line(name=name, value=value, what=meaning))
+        self.entries.append(
+            Line(
+                name=name,
+                value=value,
+                what=meaning,
+            )
+        )
         self.numbers[name] = value
 
     def _show_group(self, group: ScoreGroup) -> None:
@@ -261,7 +276,11 @@ class Account:
                 self.numbers[f"{statistic}_{group.name}"] = value
 
 
-def compared(score: str, meaning: str, group: ScoreGroup) -> tuple[str, str]:
+def compared(
+    score: str,
+    meaning: str,
+    group: ScoreGroup,
+) -> tuple[str, str]:
     """Formula and meaning of a score's comparison within a group."""
     mean, std, weight = [f"{statistic}_{group.name}" for statistic in STATISTICS]
     difference = f"({score} - {mean})"
@@ -312,7 +331,13 @@ def _with_charge(
     if "charge" not in parts or not equations:
         return list(equations)
     *before, last = equations
-    uncharged = Equation(UNCHARGED, last.formula, last.meaning, last.source, last.among)
+    uncharged = Equation(
+        UNCHARGED,
+        last.formula,
+        last.meaning,
+        last.source,
+        last.among,
+    )
     words = "the penalty outside the comparison is charged to its own step, once"
     return [*before, uncharged, Equation(ADVANTAGE, f"{UNCHARGED} - charge", words)]
 

@@ -152,7 +152,12 @@ def _account(
     equations = evidence.equations
     if equations is None:
         equations = explainer.equations
-    account = Account(equations, evidence, entry.parts, msgspec.to_builtins(settings))
+    account = Account(
+        equations,
+        evidence,
+        entry.parts,
+        msgspec.to_builtins(settings),
+    )
     if not abs(account.advantage - entry.advantage) <= PRECISION * account.magnitude:
         raise AgentCliError(
             f"step {entry.step}: the account comes to {account.advantage!r}, the "

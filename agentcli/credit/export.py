@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     import networkx
 
 _UNCARRIABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_COLOURS = {"success": "palegreen", "failure": "lightcoral"}
+_COLOURS = {
+    "success": "palegreen",
+    "failure": "lightcoral",
+}
 
 
 def write_graph(graph: StateGraph, stem: Path) -> list[Path]:

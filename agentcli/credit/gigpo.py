@@ -20,20 +20,15 @@ from typing import Literal
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import SMALLEST_STD, Grouping, division, outcome_scale
 from agentcli.credit.release.group import smallest_std
-from agentcli.credit.returns import (
-    EstimatedRow,
-    Rewards,
-    estimated_rows,
-    step_rewards,
-)
+from agentcli.credit.returns import EstimatedRow, Rewards, estimated_rows, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import StateSwitches, in_range
 from agentcli.credit.terms import (
     add_group,
     following,
+    group_evidence,
     outcome_among_leaves,
-    outcome_evidence,
 )
 from agentcli.records.types import Credit, Tree
 
@@ -46,7 +41,10 @@ EQUATIONS = (
     *outcome_among_leaves("trajectory"),
     Equation("step_reward", None, "reward of the step (credit.rewards)"),
     Equation(
-        "return_", "step_reward + gamma * next_return", "discounted return", PAPER
+        "return_",
+        "step_reward + gamma * next_return",
+        "discounted return",
+        PAPER,
     ),
     Equation(
         "compared",
@@ -56,7 +54,12 @@ EQUATIONS = (
         among="state",
     ),
     Equation("step", "w * compared", "its part of the advantage"),
-    Equation(ADVANTAGE, "trajectory + step", "both parts", PAPER),
+    Equation(
+        ADVANTAGE,
+        "trajectory + step",
+        "both parts",
+        PAPER,
+    ),
 )
 
 
@@ -96,8 +99,11 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     scales = _grouping(rows, keys, survey, settings).scales
 
     def advantage(
-        step: int, reward: float, value: float, advantage: float
-    ) -> tuple[float, dict[str, float]]:
+        step: int,
+        reward: float,
+        value: float,
+        advantage: float,
+    ) -> AdvantageParts:
         penalty = survey.penalties[step]
         step_return = value + advantage
         scale = scales[keys[step]]
@@ -112,7 +118,11 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     return survey.credit("gigpo", rows, advantage)
 
 
-def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[EstimatedRow]:
+def _rows(
+    tree: Tree,
+    survey: Survey,
+    settings: GigpoSettings,
+) -> list[EstimatedRow]:
     """The rows with their returns: nothing is estimated, so lambda is 1 and V is 0."""
     rewards = step_rewards(tree, survey, settings.rewards)
     values = [0.0] * len(rewards)
@@ -123,7 +133,10 @@ def _rows(tree: Tree, survey: Survey, settings: GigpoSettings) -> list[Estimated
 
 
 def _grouping(
-    rows: list[EstimatedRow], keys: list[str], survey: Survey, settings: GigpoSettings
+    rows: list[EstimatedRow],
+    keys: list[str],
+    survey: Survey,
+    settings: GigpoSettings,
 ) -> Grouping:
     """The rows that leave one state, scored by their returns."""
     entries = []
@@ -134,14 +147,22 @@ def _grouping(
     smallest = SMALLEST_STD
     if settings.form == "release":
         smallest = smallest_std(normalise)
-    return Grouping([keys[row[0]] for row in rows], entries, normalise, smallest)
+    return Grouping(
+        [keys[row[0]] for row in rows],
+        entries,
+        normalise,
+        smallest,
+    )
 
 
-def evidence(tree: Tree, settings: GigpoSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: GigpoSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
-    scale = outcome_scale(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    evidence = group_evidence(tree, survey, settings, row)
     rows = _rows(tree, survey, settings)
     step = rows[row][0]
     value, advantage, words = following(tree, survey, settings.prefix, rows, row)

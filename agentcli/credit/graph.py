@@ -85,13 +85,21 @@ class StateGraph:
         All successes are one node there.
         """
         goals = set(self.goals)
+        nodes = len(self.nodes)
         if len(goals) < 2:
-            return GraphSize(nodes=len(self.nodes), edges=len(self.counts))
+            return GraphSize(
+                nodes=nodes,
+                edges=len(self.counts),
+            )
         # An action that leads from one state to several successes is one edge.
         edges = set()
         for source, target, action in self.counts:
-            edges.add((source, SUCCESS if target in goals else target, action))
-        return GraphSize(nodes=len(self.nodes) - len(goals) + 1, edges=len(edges))
+            merged_target = SUCCESS if target in goals else target
+            edges.add((source, merged_target, action))
+        return GraphSize(
+            nodes=nodes - len(goals) + 1,
+            edges=len(edges),
+        )
 
     @property
     def goals(self) -> list[int]:
@@ -103,7 +111,9 @@ class StateGraph:
         """The transitions with their gains."""
         edges = []
         for (source, target, action), count in self.counts.items():
-            gain = self.nodes[target].value - self.nodes[source].value
+            value = self.nodes[source].value
+            next_value = self.nodes[target].value
+            gain = next_value - value  # 002 eq. 4
             edges.append(Edge(source, target, action, count, gain))
         return edges
 
@@ -173,9 +183,15 @@ def _walk(
     nodes, sources, targets = graph.nodes, graph.sources, graph.targets
     keys = states
     if clusters is not None:
-        before_keys = [clusters[state] for state in states.before]
-        keys = States(before_keys, [clusters[state] for state in states.after])
-    numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
+        keys = States(
+            before=[clusters[state] for state in states.before],
+            after=[clusters[state] for state in states.after],
+        )
+    numbers: dict[str, dict[str, int]] = {
+        SUCCESS: {},
+        FAILURE: {},
+        STATE: {},
+    }
     arrived = [False] * len(tree.steps)
     unchanged = [a == b for a, b in zip(states.before, states.after, strict=True)]
     live = survey.live[: len(tree.steps)]
@@ -215,7 +231,10 @@ def _walk(
 
 
 def _number(
-    nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str
+    nodes: list[StateNode],
+    numbers: dict[str, int],
+    key: str,
+    kind: str,
 ) -> int:
     """The number of a node of this kind, which is made when it is first asked for."""
     number = numbers.get(key)
@@ -226,7 +245,9 @@ def _number(
 
 
 def hops_to(
-    goals: Iterable[int], edges: Iterable[tuple[int, int]], nodes: int
+    goals: Iterable[int],
+    edges: Iterable[tuple[int, int]],
+    nodes: int,
 ) -> list[int | None]:
     """Fewest edges from every node to the nearest goal, None where there is no path.
 
@@ -248,19 +269,27 @@ def hops_to(
     return hops
 
 
-def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
+def _set_values(
+    graph: StateGraph,
+    gamma: float,
+    distance: str,
+) -> None:
     """R(s) of every node (002 eq. 3).
 
     distance mean (App. D.4) averages the hops over the successes that can be reached.
     """
     nodes = graph.nodes
-    pairs = list(dict.fromkeys((source, target) for source, target, _ in graph.counts))
     goals = graph.goals
-    searches = [goals] if distance == "min" else [[goal] for goal in goals]
+    # Two actions between the same states are one edge of the search.
+    pairs = dict.fromkeys((source, target) for source, target, _ in graph.counts)
+    searches = [goals]
+    if distance == "mean":
+        searches = [[goal] for goal in goals]
     totals = [0] * len(nodes)
     reached = [0] * len(nodes)
     for search in searches:
-        for number, hops in enumerate(hops_to(search, pairs, len(nodes))):
+        hops_by_node = hops_to(search, pairs, len(nodes))
+        for number, hops in enumerate(hops_by_node):
             if hops is not None:
                 totals[number] += hops
                 reached[number] += 1
@@ -271,7 +300,10 @@ def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
 
 
 def _exits(
-    graph: StateGraph, survey: Survey, states: States, arrived: list[bool]
+    graph: StateGraph,
+    survey: Survey,
+    states: States,
+    arrived: list[bool],
 ) -> dict[tuple[int, str], set[int]]:
     """The nodes that the own transitions of every member (node, state) lead to.
 
@@ -296,7 +328,9 @@ def _exits(
 
 
 def _pool(
-    graph: StateGraph, exits: Mapping[tuple[int, str], set[int]], gamma: float
+    graph: StateGraph,
+    exits: Mapping[tuple[int, str], set[int]],
+    gamma: float,
 ) -> None:
     """Give every cluster the mean value of its members (002 App. C.4).
 

@@ -35,7 +35,9 @@ class Scale:
 
 
 def scale_of(
-    entries: Iterable[Entry], normalise: str, smallest_std: float = SMALLEST_STD
+    entries: Iterable[Entry],
+    normalise: str,
+    smallest_std: float = SMALLEST_STD,
 ) -> Scale:
     """The normalisation of a group's scores, with W the sum of the weights.
 
@@ -114,11 +116,23 @@ class GroupForm(NamedTuple):
 def form_of(switches: Switches) -> GroupForm:
     """The form that the switches ask for; the paper's where a method has only one."""
     if isinstance(switches, RowSwitches):
-        return GroupForm(switches.form, switches.over, switches.prefix)
-    return GroupForm("paper", "trajectories", "merge")
+        return GroupForm(
+            form=switches.form,
+            over=switches.over,
+            prefix=switches.prefix,
+        )
+    return GroupForm(
+        form="paper",
+        over="trajectories",
+        prefix="merge",
+    )
 
 
-def outcome_scale(survey: Survey, switches: Switches, normalise: str) -> Scale:
+def outcome_scale(
+    survey: Survey,
+    switches: Switches,
+    normalise: str,
+) -> Scale:
     """Mean and std of the group of leaves, with the penalty inside the baseline.
 
     With R_i the outcome reward, T_i the steps and k_i the invalid steps of trajectory
@@ -196,7 +210,11 @@ class PathCounts(NamedTuple):
 def path_counts(survey: Survey) -> PathCounts:
     """The figures of all paths, in one pass."""
     size = len(survey.parents)
-    counts = PathCounts(list(range(size)), [1] * size, list(map(int, survey.invalid)))
+    counts = PathCounts(
+        list(range(size)),
+        [1] * size,
+        list(map(int, survey.invalid)),
+    )
     first, length, invalid = counts
     for step, parent in enumerate(survey.parents):
         if parent != ROOT:

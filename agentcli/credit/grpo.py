@@ -9,9 +9,9 @@ by their own penalty only; for more see rewardflow.
 
 from agentcli.credit.equations import Evidence
 from agentcli.credit.group import Scale, form_of, outcome_scale
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, NormalisedSwitches, Switches
-from agentcli.credit.terms import outcome_among_leaves, outcome_evidence
+from agentcli.credit.terms import group_evidence, outcome_among_leaves
 from agentcli.records.types import Credit, Tree
 
 EQUATIONS = outcome_among_leaves()
@@ -31,7 +31,9 @@ def assign(tree: Tree, settings: GrpoSettings) -> Credit:
 
 
 def group_credit(
-    tree: Tree, settings: GroupSwitches | NormalisedSwitches, method: str
+    tree: Tree,
+    settings: GroupSwitches | NormalisedSwitches,
+    method: str,
 ) -> Credit:
     """grpo under the name of `method`."""
     survey = survey_of(tree, settings)
@@ -40,22 +42,29 @@ def group_credit(
 
 
 def scaled_credit(
-    survey: Survey, settings: Switches, scale: Scale, method: str
+    survey: Survey,
+    settings: Switches,
+    scale: Scale,
+    method: str,
 ) -> Credit:
     """The leaves' outcome rewards, less the step's penalty and scaled, on every step."""
 
-    def advantage(step: int, reward: float) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, reward: float) -> AdvantageParts:
         penalty = survey.penalties[step]
-        parts = {"reward": reward, "penalty": penalty, "baseline": scale.center}
+        parts = {
+            "reward": reward,
+            "penalty": penalty,
+            "baseline": scale.center,
+        }
         return scale(reward - penalty), parts  # 002 eq. 8
 
     return survey.credit(method, survey.rows(form_of(settings).prefix), advantage)
 
 
 def evidence(
-    tree: Tree, settings: GroupSwitches | NormalisedSwitches, row: int
+    tree: Tree,
+    settings: GroupSwitches | NormalisedSwitches,
+    row: int,
 ) -> Evidence:
     """The evidence of EQUATIONS for one row; also of spark and arpo."""
-    survey = survey_of(tree, settings)
-    scale = outcome_scale(survey, settings, settings.normalise)
-    return outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    return group_evidence(tree, survey_of(tree, settings), settings, row)

@@ -17,13 +17,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
-from agentcli.credit.returns import (
-    EstimatedRow,
-    Rewards,
-    estimated_rows,
-    step_rewards,
-)
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.returns import EstimatedRow, Rewards, estimated_rows, step_rewards
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import LARGEST, Switches, in_range, require
 from agentcli.credit.terms import following
 from agentcli.errors import DataError
@@ -106,19 +101,28 @@ def assign(tree: Tree, settings: PpoSettings) -> Credit:
     survey = survey_of(tree, settings)
 
     def advantage(
-        step: int, _: float, value: float, estimate: float
-    ) -> tuple[float, dict[str, float]]:
+        step: int,
+        _: float,
+        value: float,
+        estimate: float,
+    ) -> AdvantageParts:
         penalty = survey.penalties[step]
         # Adding 0.0 turns -0.0 into 0.0.
         advantage = estimate - penalty + 0.0
-        parts = {"value": value, "return": value + advantage, "penalty": penalty}
+        parts = {
+            "value": value,
+            "return": value + advantage,
+            "penalty": penalty,
+        }
         return advantage, parts
 
     return survey.credit("ppo", _estimated(tree, survey, settings), advantage)
 
 
 def _estimated(
-    tree: Tree, survey: Survey, settings: PpoSettings
+    tree: Tree,
+    survey: Survey,
+    settings: PpoSettings,
 ) -> Iterator[EstimatedRow]:
     """The rows with V and A before the penalty."""
     return estimated_rows(
@@ -150,7 +154,11 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
     return values
 
 
-def evidence(tree: Tree, settings: PpoSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: PpoSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     rows = list(_estimated(tree, survey, settings))

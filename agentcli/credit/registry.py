@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 class Method(msgspec.Struct, frozen=True, kw_only=True):
     """Facts of a method that are known before it is imported."""
 
-    module: str
     aggregate: Aggregate = "step"
     """How the loss of its paper weighs tokens (train.aggregate). step: 002 eq. 11.
     token: 003 eq. 2, a mean over the tokens of all that is trained.
@@ -46,23 +45,23 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
 
 
 METHODS = {
-    "grpo": Method(module="agentcli.credit.grpo"),
-    "rloo": Method(module="agentcli.credit.rloo"),
-    "gigpo": Method(module="agentcli.credit.gigpo"),
-    "rewardflow": Method(module="agentcli.credit.rewardflow"),
-    "spark": Method(module="agentcli.credit.spark"),
-    "carl": Method(module="agentcli.credit.carl", aggregate="token"),
-    "treerl": Method(module="agentcli.credit.treerl", aggregate="token"),
-    "treerpo": Method(module="agentcli.credit.treerpo", aggregate="token"),
-    "arpo": Method(module="agentcli.credit.arpo", aggregate="token"),
-    "rlvmr": Method(module="agentcli.credit.rlvmr"),
-    "dpepo": Method(module="agentcli.credit.dpepo"),
-    "ppo": Method(module="agentcli.credit.ppo", needs_values=True),
+    "grpo": Method(),
+    "rloo": Method(),
+    "gigpo": Method(),
+    "rewardflow": Method(),
+    "spark": Method(),
+    "carl": Method(aggregate="token"),
+    "treerl": Method(aggregate="token"),
+    "treerpo": Method(aggregate="token"),
+    "arpo": Method(aggregate="token"),
+    "rlvmr": Method(),
+    "dpepo": Method(),
+    "ppo": Method(needs_values=True),
 }
 
 REGISTRY = Registry(
     "agentcli.credit",
-    {name: method.module for name, method in METHODS.items()},
+    {name: f"agentcli.credit.{name}" for name in METHODS},
     key="credit.method",
     what="credit method",
 )
@@ -118,7 +117,7 @@ def known(name: str) -> Method:
 
     An installed one has the defaults, as has a name in a file of elsewhere.
     """
-    return METHODS.get(name) or Method(module="")
+    return METHODS.get(name, Method())
 
 
 def switches_of(name: str) -> list[str]:

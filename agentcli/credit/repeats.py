@@ -56,7 +56,12 @@ class PastActs:
         """How often the copy has done this."""
         return self._actions[copy, action]
 
-    def transitions(self, copy: int, action: str, before: str | None) -> int:
+    def transitions(
+        self,
+        copy: int,
+        action: str,
+        before: str | None,
+    ) -> int:
         """How often it did so from the same state (release: after the same action)."""
         return 0 if before is None else self._transitions[copy, action, before]
 
@@ -80,7 +85,10 @@ class Form(ABC):
 
     @abstractmethod
     def before(
-        self, copy: int, states: dict[int, str], history: PastActs
+        self,
+        copy: int,
+        states: dict[int, str],
+        history: PastActs,
     ) -> str | None:
         """Where a transition of a copy starts; `states`: where each copy stands."""
 
@@ -89,7 +97,12 @@ class Form(ABC):
         """C_width."""
 
     @abstractmethod
-    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
+    def width(
+        self,
+        act: Act,
+        acts: Sequence[Act],
+        history: PastActs,
+    ) -> int:
         """M_width of one act of a step."""
 
     @abstractmethod
@@ -100,7 +113,12 @@ class Form(ABC):
     def equations(self, settings: Any) -> tuple[Equation, ...]:
         """The equations from the counts to `step`."""
 
-    def acts(self, step: Step, states: dict[int, str], history: PastActs) -> list[Act]:
+    def acts(
+        self,
+        step: Step,
+        states: dict[int, str],
+        history: PastActs,
+    ) -> list[Act]:
         """The readable acts of a step."""
         acts: list[Act] = []
         for copy, act in _readable(step):
@@ -108,17 +126,20 @@ class Form(ABC):
             acts.append((copy, act.action or "", before))
         return acts
 
-    def repeats(self, step: Step, acts: list[Act], history: PastActs) -> Repeats:
+    def repeats(
+        self,
+        step: Step,
+        acts: list[Act],
+        history: PastActs,
+    ) -> Repeats:
         """Counts what the acts of a step repeat; `history` is that before the step."""
-        refused = 0
-        for _, act in _readable(step):
-            refused += act.validity is Validity.INADMISSIBLE
+        validities = [act.validity for _, act in _readable(step)]
         return Repeats(
             depth=[history.actions(copy, action) for copy, action, _ in acts],
             transitions=[history.transitions(*act) for act in acts],
             widths=[self.width(act, acts, history) for act in acts],
             within=self.within(step, acts),
-            refused=refused,
+            refused=validities.count(Validity.INADMISSIBLE),
         )
 
 

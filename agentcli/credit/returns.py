@@ -17,7 +17,11 @@ EstimatedRow = tuple[int, float, float, float]
 """Step id, outcome reward, V and A; the return is V + A."""
 
 
-def step_rewards(tree: Tree, survey: Survey, rewards: Rewards) -> list[float]:
+def step_rewards(
+    tree: Tree,
+    survey: Survey,
+    rewards: Rewards,
+) -> list[float]:
     """The reward of every step.
 
     outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the

@@ -25,12 +25,12 @@ from agentcli.credit.group import Grouping, division, outcome_scale
 from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import StateSwitches, in_range, require
 from agentcli.credit.terms import (
     add_group,
+    group_evidence,
     outcome_among_leaves,
-    outcome_evidence,
     row_leaves,
 )
 from agentcli.records.types import Credit, Tree
@@ -42,7 +42,12 @@ WITHOUT = {
 EQUATIONS = (
     *outcome_among_leaves("compared"),
     Equation("hops", None, "from the state it leaves to a success (credit.distance)"),
-    Equation("value", "gamma ** hops", "value of the state it leaves", "002 eq. 3"),
+    Equation(
+        "value",
+        "gamma ** hops",
+        "value of the state it leaves",
+        "002 eq. 3",
+    ),
     Equation(
         "next_hops", None, "from the state it leads to to a success (credit.distance)"
     ),
@@ -53,7 +58,10 @@ EQUATIONS = (
         "002 eq. 3",
     ),
     Equation(
-        "gain", "discount * next_value - value", "what the step gains", "002 eq. 4"
+        "gain",
+        "discount * next_value - value",
+        "what the step gains",
+        "002 eq. 4",
     ),
     Equation(
         "closer",
@@ -64,7 +72,12 @@ EQUATIONS = (
     ),
     Equation("action", "alpha_action * closer", "its part of the advantage"),
     Equation("trajectory", "alpha_traj * compared", "its part of the advantage"),
-    Equation(ADVANTAGE, "action + trajectory", "both parts", "002 eq. 9"),
+    Equation(
+        ADVANTAGE,
+        "action + trajectory",
+        "both parts",
+        "002 eq. 9",
+    ),
 )
 
 
@@ -149,7 +162,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     grouping = _grouping(gains, moves, survey, settings)
     trajectory_scale = outcome_scale(survey, settings, settings.normalise)
 
-    def advantage(step: int, reward: float) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, reward: float) -> AdvantageParts:
         action = 0.0
         if grouping is not None:
             _, score, _ = grouping.entries[step]
@@ -170,7 +183,11 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     return survey.credit("rewardflow", rows, advantage, moves.size)
 
 
-def state_graph(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> StateGraph:
+def state_graph(
+    tree: Tree,
+    survey: Survey,
+    settings: RewardFlowSettings,
+) -> StateGraph:
     """The graph whose values the paper's form takes."""
     states = states_of(tree.steps, settings.state)
     clusters = None
@@ -198,7 +215,11 @@ def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
     return state_graph(tree, survey_of(tree, settings), settings)
 
 
-def _moves(tree: Tree, survey: Survey, settings: RewardFlowSettings) -> Moves:
+def _moves(
+    tree: Tree,
+    survey: Survey,
+    settings: RewardFlowSettings,
+) -> Moves:
     """The values of all states that steps leave and lead to."""
     if settings.form == "release":
         return release_moves(tree, survey, settings)
@@ -226,7 +247,10 @@ def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
 
 
 def _grouping(
-    gains: list[float], moves: Moves, survey: Survey, settings: RewardFlowSettings
+    gains: list[float],
+    moves: Moves,
+    survey: Survey,
+    settings: RewardFlowSettings,
 ) -> Grouping | None:
     """Group(s) of r less the step's penalties (002 eq. 5).
 
@@ -245,18 +269,25 @@ def _grouping(
         if survey.masked[step] is not None:
             weight = 0.0
         entries.append((step, score, weight))
-    return Grouping(moves.states, entries, division(settings.scale))
+    return Grouping(
+        moves.states,
+        entries,
+        division(settings.scale),
+    )
 
 
 def _discount(settings: RewardFlowSettings) -> float:
     return settings.gamma if settings.gain == "discounted" else 1.0
 
 
-def evidence(tree: Tree, settings: RewardFlowSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: RewardFlowSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
-    scale = outcome_scale(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    evidence = group_evidence(tree, survey, settings, row)
     step, _ = row_leaves(survey, settings, row)
     moves = _moves(tree, survey, settings)
     _add_values(evidence, tree, survey, moves, settings, step)

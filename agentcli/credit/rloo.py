@@ -47,7 +47,11 @@ def _scale(survey: Survey, settings: RlooSettings) -> Scale:
     return scale
 
 
-def evidence(tree: Tree, settings: RlooSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: RlooSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     scale = _scale(survey, settings)

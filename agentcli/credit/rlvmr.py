@@ -21,9 +21,9 @@ from typing import Literal
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import Grouping, division, outcome_scale
 from agentcli.credit.release import rlvmr as release
-from agentcli.credit.survey import ROOT, Survey, survey_of
+from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range
-from agentcli.credit.terms import add_group, outcome_among_leaves, outcome_evidence
+from agentcli.credit.terms import add_group, group_evidence, outcome_among_leaves
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 WITHOUT = {
@@ -48,7 +48,12 @@ EQUATIONS = (
         among="tag",
     ),
     Equation("tag", "w * compared", "its part of the advantage"),
-    Equation(ADVANTAGE, "trajectory + tag", "both parts", PAPER),
+    Equation(
+        ADVANTAGE,
+        "trajectory + tag",
+        "both parts",
+        PAPER,
+    ),
 )
 EARNS = {
     "explore": "1 if the action is new in this trajectory",
@@ -88,8 +93,10 @@ def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
     scales = _grouping(rows, tags, survey, settings).scales
 
     def advantage(
-        step: int, reward: float, tag_reward: float
-    ) -> tuple[float, dict[str, float]]:
+        step: int,
+        reward: float,
+        tag_reward: float,
+    ) -> AdvantageParts:
         scale = scales[tags[step]]
         parts = {
             "trajectory": trajectory_scale(reward - survey.penalties[step]),
@@ -118,7 +125,10 @@ def _tags(tree: Tree, survey: Survey) -> list[str | None]:
 
 
 def _tag_rows(
-    tree: Tree, survey: Survey, tags: Sequence[str | None], settings: RlvmrSettings
+    tree: Tree,
+    survey: Survey,
+    tags: Sequence[str | None],
+    settings: RlvmrSettings,
 ) -> list[TagRow]:
     """Every row with its m."""
     earned = _earned(tree, survey, tags, settings.form == "release")
@@ -136,7 +146,10 @@ def _tag_rows(
 
 
 def _earned(
-    tree: Tree, survey: Survey, tags: Sequence[str | None], release_form: bool
+    tree: Tree,
+    survey: Survey,
+    tags: Sequence[str | None],
+    release_form: bool,
 ) -> list[float]:
     """m of explore and reflection steps."""
     steps = tree.steps
@@ -186,11 +199,14 @@ def _grouping(
     return group(keys, entries, division(settings.scale))
 
 
-def evidence(tree: Tree, settings: RlvmrSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: RlvmrSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = _survey(tree, settings)
-    scale = outcome_scale(survey, settings, settings.normalise)
-    evidence = outcome_evidence(tree, survey, settings, row, scale, settings.normalise)
+    evidence = group_evidence(tree, survey, settings, row)
     tags = _tags(tree, survey)
     rows = _tag_rows(tree, survey, tags, settings)
     step, _, tag_reward = rows[row]

@@ -37,7 +37,11 @@ TOLERANCE = 1e-6
 """Of a cosine in float32: equal keys have one of 1 up to this."""
 
 
-def require_states(tree: Tree, survey: Survey, method: str) -> None:
+def require_states(
+    tree: Tree,
+    survey: Survey,
+    method: str,
+) -> None:
     """Raise DataError for a tree without state keys."""
     for step in tree.steps:
         if not step.state and survey.live[step.id]:
@@ -93,7 +97,9 @@ def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
 
 
 def embedding_clusters(
-    keys: Sequence[str], threshold: float, model: str
+    keys: Sequence[str],
+    threshold: float,
+    model: str,
 ) -> dict[str, str]:
     """Clusters of distinct keys by the cosine of their embeddings."""
     import torch

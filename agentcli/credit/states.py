@@ -37,10 +37,12 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     """The states of steps, or of moves, in this form."""
     if form == "observation":
         before = [act.observation for act in acts]
-        return States(before, [act.next_observation for act in acts])
+        after = [act.next_observation for act in acts]
+        return States(before, after)
     before = [act.state for act in acts]
     after = [act.next_state for act in acts]
     if form == "paper":
+        # A world that records no canonical state has its exact key there.
         for place, act in enumerate(acts):
             if act.canonical is not None:
                 before[place] = act.canonical

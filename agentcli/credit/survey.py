@@ -29,8 +29,8 @@ ROOT = -1
 ERRORED = "errored"
 """Why a step without a leaf that counts has no advantage."""
 
-RowAdvantage = Callable[..., tuple[float, dict[str, float]]]
-"""A training row (step id first) -> its advantage, and the parts that make it."""
+AdvantageParts = tuple[float, dict[str, float]]
+"""The advantage of a row, and the parts that make it."""
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Survey:
         self,
         method: str,
         rows: Iterable[tuple[Any, ...]],
-        advantage_of: RowAdvantage,
+        advantage_of: Callable[..., AdvantageParts],
         graph: GraphSize | None = None,
     ) -> Credit:
         """The credit of a tree, row by row; a masked step gets none.
@@ -145,15 +145,32 @@ class Survey:
             step = row[0]
             reason = self.masked[step]
             if reason is not None:
-                credits.append(StepCredit(step=step, advantage=None, masked=reason))
+                credits.append(
+                    StepCredit(
+                        step=step,
+                        advantage=None,
+                        masked=reason,
+                    )
+                )
                 continue
             advantage, parts = advantage_of(*row)
             if self.charges is not None:
                 charge = self.charges[step]
                 advantage -= charge
                 parts["charge"] = charge
-            credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
-        return Credit(task=self.task, method=method, steps=credits, graph=graph)
+            credits.append(
+                StepCredit(
+                    step=step,
+                    advantage=advantage,
+                    parts=parts,
+                )
+            )
+        return Credit(
+            task=self.task,
+            method=method,
+            steps=credits,
+            graph=graph,
+        )
 
 
 def survey_of(tree: Tree, switches: Switches) -> Survey:
@@ -167,12 +184,14 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
     live = [0] * (size + 1)
     won = [0] * (size + 1)
     for end in ends:
-        live[end] = int(steps[end].outcome is not Outcome.ERRORED)
-        won[end] = int(steps[end].outcome is Outcome.SUCCESS)
+        outcome = steps[end].outcome
+        live[end] = int(outcome is not Outcome.ERRORED)
+        won[end] = int(outcome is Outcome.SUCCESS)
     for number in range(size - 1, -1, -1):
         if live[number]:
-            live[parents[number]] += live[number]
-            won[parents[number]] += won[number]
+            parent = parents[number]
+            live[parent] += live[number]
+            won[parent] += won[number]
         else:
             masked[number] = ERRORED
     by_score = switches.outcome == "score"
@@ -185,7 +204,15 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
         _refuse_unbounded(tree, ends, live, rewards)
     penalties = [switches.invalid_penalty * wrong for wrong in invalid]
     survey = Survey(
-        tree.task.id, parents, ends, live, won, rewards, invalid, penalties, masked
+        task=tree.task.id,
+        parents=parents,
+        ends=ends,
+        live=live,
+        won=won,
+        rewards=rewards,
+        invalid=invalid,
+        penalties=penalties,
+        masked=masked,
     )
     if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
         survey.charges = penalties
@@ -204,7 +231,11 @@ def score_sums(tree: Tree) -> list[Fraction]:
     return totals
 
 
-def _earned_scores(tree: Tree, parents: list[int], live: list[int]) -> list[float]:
+def _earned_scores(
+    tree: Tree,
+    parents: list[int],
+    live: list[int],
+) -> list[float]:
     """Sum of the scores of the live leaves below every step, and below the root.
 
     Exact until the end, so that no order of the siblings changes the last bit.
@@ -212,15 +243,20 @@ def _earned_scores(tree: Tree, parents: list[int], live: list[int]) -> list[floa
     sums = score_sums(tree)
     totals = [Fraction(0)] * len(live)
     for number in range(len(parents) - 1, -1, -1):
-        if live[number]:
-            if tree.steps[number].outcome is not None:
-                totals[number] = sums[number]
-            totals[parents[number]] += totals[number]
+        if not live[number]:
+            continue
+        if tree.steps[number].outcome is not None:
+            totals[number] = sums[number]
+        parent = parents[number]
+        totals[parent] += totals[number]
     return [float(total) for total in totals]
 
 
 def _refuse_unbounded(
-    tree: Tree, ends: list[int], live: list[int], rewards: list[float]
+    tree: Tree,
+    ends: list[int],
+    live: list[int],
+    rewards: list[float],
 ) -> None:
     """Raise DataError for a score that is too large for a reward."""
     for end in ends:

@@ -151,7 +151,12 @@ def parse_similarity(text: str) -> tuple[str, float | None]:
         return kind, math.nan
 
 
-def require(holds: bool, field: str, value: object, wanted: str) -> None:
+def require(
+    holds: bool,
+    field: str,
+    value: object,
+    wanted: str,
+) -> None:
     """Raise UsageError that names the field, unless `holds`."""
     if not holds:
         raise UsageError(f"{field}: must be {wanted}, is {value!r}")

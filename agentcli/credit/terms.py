@@ -14,9 +14,10 @@ from agentcli.credit.group import (
     Scale,
     form_of,
     outcome_entries,
+    outcome_scale,
 )
 from agentcli.credit.survey import Survey, score_sums
-from agentcli.credit.switches import Switches
+from agentcli.credit.switches import GroupSwitches, NormalisedSwitches, Switches
 from agentcli.records.types import Outcome, Tree
 
 GRPO = "002 eq. 8"
@@ -41,11 +42,21 @@ def outcome_among_leaves(
         LEAVES,
         Equation("reward", reward, "outcome reward of the row"),
         PENALTY,
-        Equation(name, "reward - penalty", meaning, source, among="leaves"),
+        Equation(
+            name,
+            "reward - penalty",
+            meaning,
+            source,
+            among="leaves",
+        ),
     )
 
 
-def row_leaves(survey: Survey, switches: Switches, row: int) -> tuple[int, list[int]]:
+def row_leaves(
+    survey: Survey,
+    switches: Switches,
+    row: int,
+) -> tuple[int, list[int]]:
     """The step of row number `row`, and the live leaves whose outcomes the row holds."""
     prefix = form_of(switches).prefix
     steps = [step for step, _ in survey.rows(prefix)]
@@ -67,8 +78,25 @@ def ends_below(survey: Survey, step: int) -> list[int]:
     return [end for end in survey.live_ends() if inside[end]]
 
 
+def group_evidence(
+    tree: Tree,
+    survey: Survey,
+    switches: GroupSwitches | NormalisedSwitches,
+    row: int,
+) -> Evidence:
+    """Evidence of `outcome_among_leaves` for a row of a method that has `normalise`."""
+    how = switches.normalise
+    scale = outcome_scale(survey, switches, how)
+    return outcome_evidence(tree, survey, switches, row, scale, how)
+
+
 def outcome_evidence(
-    tree: Tree, survey: Survey, switches: Switches, row: int, scale: Scale, how: str
+    tree: Tree,
+    survey: Survey,
+    switches: Switches,
+    row: int,
+    scale: Scale,
+    how: str,
 ) -> Evidence:
     """Evidence of `outcome_among_leaves` for one row.
 
@@ -96,7 +124,11 @@ def outcome_evidence(
     return evidence
 
 
-def add_penalty(evidence: Evidence, survey: Survey, step: int) -> None:
+def add_penalty(
+    evidence: Evidence,
+    survey: Survey,
+    step: int,
+) -> None:
     """The penalty inside the step's score, and the one that is charged outside it."""
     words = None
     if survey.charges is not None:
@@ -106,7 +138,10 @@ def add_penalty(evidence: Evidence, survey: Survey, step: int) -> None:
 
 
 def _leaf_group(
-    survey: Survey, switches: Switches, step: int, ends: list[int]
+    survey: Survey,
+    switches: Switches,
+    step: int,
+    ends: list[int],
 ) -> tuple[str, list[Entry], set[int]]:
     """The group of group.outcome_scale in words, its entries, and the ids of the row's."""
     form = form_of(switches)
@@ -138,7 +173,11 @@ def _merged(entries: Sequence[Entry]) -> list[Entry]:
 
 
 def add_group(
-    evidence: Evidence, name: str, words: str, grouping: Grouping, place: int
+    evidence: Evidence,
+    name: str,
+    words: str,
+    grouping: Grouping,
+    place: int,
 ) -> None:
     """The group of the entry at `place` in a grouping."""
     entries, position, scale = grouping.among(place)

@@ -14,7 +14,7 @@ steps that is eq. 27. Values are means over leaves, hence biased where forking i
 
 from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
 from agentcli.credit.group import Scale, mean_penalty
-from agentcli.credit.survey import ROOT, survey_of
+from agentcli.credit.survey import ROOT, AdvantageParts, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.credit.terms import EARNED, outcome_evidence
 from agentcli.records.types import Credit, Tree
@@ -75,7 +75,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     for step, parent in enumerate(survey.parents):
         penalised[parent] += survey.live[step] * survey.invalid[step]
 
-    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, parent: int) -> AdvantageParts:
         leaves = survey.live[step]
         score = rewards[step] - survey.penalties[step]
         penalty_above = (
@@ -98,7 +98,11 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     return survey.credit("treerl", enumerate(survey.parents), advantage)
 
 
-def evidence(tree: Tree, settings: TreerlSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: TreerlSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     alone = survey.live[ROOT] == 1

@@ -12,7 +12,7 @@ invalid step lowers its own score and no expectation. Errored children are left 
 from agentcli.credit.carl import expected_rewards
 from agentcli.credit.equations import ADVANTAGE, EXPECTED, PENALTY, Equation, Evidence
 from agentcli.credit.group import Entry, scale_of
-from agentcli.credit.survey import Survey, survey_of
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import NormalisedSwitches
 from agentcli.credit.terms import add_penalty
 from agentcli.records.types import Credit, Tree
@@ -53,7 +53,7 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
         scores = _scores(survey, siblings, expected)
         scales.append(scale_of(scores, settings.normalise))
 
-    def advantage(step: int, parent: int) -> tuple[float, dict[str, float]]:
+    def advantage(step: int, parent: int) -> AdvantageParts:
         scale = scales[parent]
         penalty = survey.penalties[step]
         parts = {
@@ -66,12 +66,20 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
     return survey.credit("treerpo", enumerate(survey.parents), advantage)
 
 
-def _scores(survey: Survey, siblings: list[int], expected: list[float]) -> list[Entry]:
+def _scores(
+    survey: Survey,
+    siblings: list[int],
+    expected: list[float],
+) -> list[Entry]:
     """The group of siblings: every child counts once."""
     return [(step, expected[step] - survey.penalties[step], 1.0) for step in siblings]
 
 
-def evidence(tree: Tree, settings: TreerpoSettings, row: int) -> Evidence:
+def evidence(
+    tree: Tree,
+    settings: TreerpoSettings,
+    row: int,
+) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
     children = survey.children()

@@ -103,7 +103,10 @@ def side_by_side(
             reference = None if first is None else first_kinds.get(kind, [])
             kinds[kind] = _compared(of_kind, reference)
         overall = asdict(_compared(rows, first))
-        compared[name] = ComparedEvaluation(**overall, kinds=kinds)
+        compared[name] = ComparedEvaluation(
+            **overall,
+            kinds=kinds,
+        )
         if first is None:
             first = rows
             first_kinds = by_kind(rows)
@@ -121,15 +124,18 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     mcnemar = None
     # McNemar's test pairs single results.
     if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
-        mcnemar = mcnemar_exact(
-            [success for (success,) in samples_before],
-            [success for (success,) in samples_after],
-        )
+        single_before = [success for (success,) in samples_before]
+        single_after = [success for (success,) in samples_after]
+        mcnemar = mcnemar_exact(single_before, single_after)
     cost_before = charged([row for row in first if row.task in after])
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
         tasks=len(tasks),
-        success=Difference(difference=difference, low=low, high=high),
+        success=Difference(
+            difference=difference,
+            low=low,
+            high=high,
+        ),
         mcnemar=mcnemar,
         tokens=_ratio(cost_after.generated_tokens, cost_before.generated_tokens),
         steps=_ratio(cost_after.steps, cost_before.steps),
@@ -158,7 +164,10 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
     tests = {}
     for name, differences in gains.items():
         p = wilcoxon_exact(differences)
-        tests[name] = SignedRankTest(benchmarks=len(differences), p=p)
+        tests[name] = SignedRankTest(
+            benchmarks=len(differences),
+            p=p,
+        )
     return tests
 
 
@@ -176,7 +185,11 @@ def _compared(
     low, high = wilson(sum(solved), len(solved))
     return ComparedResults(
         **asdict(results_of(rows)),
-        solved=Rate(rate=rate, low=low, high=high),
+        solved=Rate(
+            rate=rate,
+            low=low,
+            high=high,
+        ),
         ledger=charged(rows),
         against=UNSET if reference is None else paired(reference, rows),
     )

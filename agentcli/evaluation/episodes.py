@@ -19,26 +19,25 @@ def episodes(tree: Tree) -> Iterator[Episode]:
     """
     for sample, trajectory in enumerate(paths(tree)):
         last = trajectory[-1]
-        asked = [step for step in trajectory if step.stop is not StopReason.OVERLONG]
-        explore = [step for step in trajectory if step.tag == "explore"]
-        malformed = [step for step in trajectory if step.validity is Validity.MALFORMED]
-        moves = [act for step in trajectory for _, act in acts_by_copy(step)]
-        inadmissible = [
-            move for move in moves if move.validity is Validity.INADMISSIBLE
-        ]
+        tags = [step.tag for step in trajectory]
+        stops = [step.stop for step in trajectory]
+        validities = [step.validity for step in trajectory]
+        move_validities: list[Validity] = []
+        for step in trajectory:
+            move_validities += [act.validity for _, act in acts_by_copy(step)]
         yield Episode(
             task=tree.task.id,
             kind=tree.task.kind,
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
             score=sum(step.reward for step in trajectory),
-            steps=len(asked),
-            moves=len(moves),
+            steps=len(stops) - stops.count(StopReason.OVERLONG),
+            moves=len(move_validities),
             tokens=sum(len(step.token_ids) for step in trajectory),
             repetitive_steps=repetitions(trajectory),
-            explore_steps=len(explore),
-            malformed_steps=len(malformed),
-            inadmissible_steps=len(inadmissible),
+            explore_steps=tags.count("explore"),
+            malformed_steps=validities.count(Validity.MALFORMED),
+            inadmissible_steps=move_validities.count(Validity.INADMISSIBLE),
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
         )

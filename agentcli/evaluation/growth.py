@@ -106,7 +106,8 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
     for tree in trees:
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-        successes.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
+        wins = [float(outcome is Outcome.SUCCESS) for outcome in outcomes]
+        successes.append(wins)
         errored += outcomes.count(Outcome.ERRORED)
         counts.update(_responses(tree))
         ledger += tree.ledger
@@ -121,7 +122,11 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         **asdict(cost_of(ledger, leaves)),
         method=", ".join(methods),
         tasks=len(successes),
-        success=Rate(rate=rate, low=low, high=high),
+        success=Rate(
+            rate=rate,
+            low=low,
+            high=high,
+        ),
         errored=errored,
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,

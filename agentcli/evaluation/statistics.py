@@ -5,6 +5,7 @@ exact tests leave out ties and whose bootstrap knows no clusters.
 """
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import NormalDist, fmean
 
@@ -29,12 +30,16 @@ def wilson(successes: int, total: int) -> Interval:
     if total == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(UPPER_TAIL)
+    z_squared = z * z
     rate = successes / total
-    shrinkage = 1 + z * z / total
-    centre = (rate + z * z / (2 * total)) / shrinkage
-    variance = rate * (1 - rate) / total + z * z / (4 * total * total)
-    half = z / shrinkage * math.sqrt(variance)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    shrinkage = 1 + z_squared / total
+    centre = (rate + z_squared / (2 * total)) / shrinkage
+    binomial_variance = rate * (1 - rate) / total
+    correction = z_squared / (4 * total * total)
+    half = z / shrinkage * math.sqrt(binomial_variance + correction)
+    low = max(0.0, centre - half)
+    high = min(1.0, centre + half)
+    return low, high
 
 
 def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
@@ -46,13 +51,19 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
     observed = [group for group in groups if len(group)]
     if not observed:
         return 0.0, 1.0
+    count = len(observed)
     tasks = _Tasks(observed)
     if np.ptp(tasks.means) < TIE:
-        return _unseen_interval(tasks.overall_mean, 0.0, len(observed))
-    return _percentiles(tasks.resampled_means(_draws(len(observed))))
+        return _unseen_interval(tasks.overall_mean, 0.0, count)
+    draws = _draws(count)
+    return _percentiles(tasks.resampled_means(draws))
 
 
-def pass_at_k(n: int, c: int, k: int) -> float:
+def pass_at_k(
+    n: int,
+    c: int,
+    k: int,
+) -> float:
     """Unbiased probability that one of k draws from n samples, c correct, is correct.
 
     1 - C(n-c, k) / C(n, k) (Chen et al. 2021; 000 appendix C.2). Raises ValueError
@@ -62,7 +73,8 @@ def pass_at_k(n: int, c: int, k: int) -> float:
         raise ValueError(
             f"pass@k needs 0 <= c <= n and 1 <= k <= n, got n={n}, c={c}, k={k}"
         )
-    return 1.0 - math.comb(n - c, k) / math.comb(n, k)
+    all_wrong = math.comb(n - c, k)
+    return 1.0 - all_wrong / math.comb(n, k)
 
 
 def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
@@ -72,12 +84,13 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
     """
     if len(before) != len(after):
         raise ValueError(f"paired test of {len(before)} and {len(after)} results")
-    pairs = list(zip(before, after, strict=True))
-    gained = sum(new and not old for old, new in pairs)
-    lost = sum(old and not new for old, new in pairs)
+    pairs = Counter(zip(map(bool, before), map(bool, after), strict=True))
+    gained = pairs[False, True]
+    lost = pairs[True, False]
     discordant = gained + lost
-    smaller = min(gained, lost)
-    patterns = sum(math.comb(discordant, number) for number in range(smaller + 1))
+    patterns = 0
+    for number in range(min(gained, lost) + 1):
+        patterns += math.comb(discordant, number)
     tail: float = patterns / 2**discordant
     return min(1.0, 2 * tail)
 
@@ -118,9 +131,13 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     square of their number.
     """
     rounded = [round(difference, 9) for difference in differences]
-    sizes = sorted(abs(value) for value in rounded if value != 0)
-    # Twice the mean rank of a tie is a whole number: first plus last rank.
-    ranks = {size: 2 * sizes.index(size) + sizes.count(size) + 1 for size in set(sizes)}
+    nonzero = [value for value in rounded if value != 0]
+    sizes = sorted(map(abs, nonzero))
+    ranks = {}
+    for size in set(sizes):
+        # Twice the mean rank of a tie is a whole number: first plus last rank.
+        first = sizes.index(size) + 1
+        ranks[size] = 2 * first + sizes.count(size) - 1
     # ways[w]: sign patterns with a (doubled) sum of positive ranks of w.
     ways = [1]
     for size in sizes:
@@ -128,9 +145,11 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
         negative = ways + padding
         positive = padding + ways
         ways = [a + b for a, b in zip(negative, positive, strict=True)]
-    rank_sum = sum(ranks[value] for value in rounded if value > 0)
-    smaller = min(rank_sum, len(ways) - 1 - rank_sum)
-    tail: float = sum(ways[: smaller + 1]) / 2 ** len(sizes)
+    positive_sum = sum(ranks[value] for value in nonzero if value > 0)
+    negative_sum = len(ways) - 1 - positive_sum
+    smaller = min(positive_sum, negative_sum)
+    patterns = sum(ways[: smaller + 1])
+    tail: float = patterns / 2 ** len(sizes)
     return min(1.0, 2 * tail)
 
 
@@ -157,7 +176,8 @@ def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
         return centre, -math.inf, math.inf
     from scipy import stats
 
-    variance = math.fsum((value - centre) ** 2 for value in differences) / (count - 1)
+    squares = math.fsum((value - centre) ** 2 for value in differences)
+    variance = squares / (count - 1)
     quantile = float(stats.t.ppf(UPPER_TAIL, count - 1))
     half = quantile * math.sqrt(variance / count)
     return centre, centre - half, centre + half
@@ -174,7 +194,10 @@ def area_under(rates: Sequence[float]) -> float:
 
 
 def steps_to_level(
-    rates: Sequence[float], steps: Sequence[int], level: float, window: int = 5
+    rates: Sequence[float],
+    steps: Sequence[int],
+    level: float,
+    window: int = 5,
 ) -> int | None:
     """Steps paid until `window` consecutive iterations have a mean rate of `level`.
 
@@ -186,7 +209,8 @@ def steps_to_level(
             f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps"
         )
     for end in range(window, len(rates) + 1):
-        if fmean(rates[end - window : end]) >= level - TIE:
+        rate = fmean(rates[end - window : end])
+        if rate >= level - TIE:
             return sum(steps[:end])
     return None
 
@@ -195,8 +219,8 @@ class _Tasks:
     """The values of some tasks, as their sums and numbers."""
 
     def __init__(self, groups: Sequence[Sequence[float]]) -> None:
-        self._sums = np.array([sum(group) for group in groups], dtype=np.float64)
-        self._sizes = np.array([len(group) for group in groups], dtype=np.float64)
+        self._sums = np.array(list(map(sum, groups)), dtype=np.float64)
+        self._sizes = np.array(list(map(len, groups)), dtype=np.float64)
 
     @property
     def means(self) -> Values:
@@ -206,7 +230,8 @@ class _Tasks:
     @property
     def overall_mean(self) -> float:
         """The mean over all values."""
-        return float(self._sums.sum() / self._sizes.sum())
+        mean = self._sums.sum() / self._sizes.sum()
+        return float(mean)
 
     def resampled_means(self, draws: NDArray[np.int64]) -> Values:
         """The overall mean of every resample."""
@@ -226,7 +251,11 @@ def _percentiles(values: Values) -> Interval:
     return float(low), float(high)
 
 
-def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
+def _unseen_interval(
+    value: float,
+    least: float,
+    tasks: int,
+) -> Interval:
     """The interval where all tasks have one `value`, in [least, 1].
 
     Drawing them again cannot vary. At most Wilson's share of unseen tasks may differ
@@ -234,4 +263,6 @@ def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
     observation per task.
     """
     _, unseen = wilson(0, tasks)
-    return value - unseen * (value - least), value + unseen * (1 - value)
+    low = value - unseen * (value - least)
+    high = value + unseen * (1 - value)
+    return low, high

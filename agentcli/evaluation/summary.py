@@ -14,8 +14,14 @@ from agentcli.records.types import Episode, Outcome
 def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
     """The results of all episodes, and of each task kind."""
     rows = list(episodes)
-    kinds = {kind: results_of(of_kind) for kind, of_kind in by_kind(rows).items()}
-    return ResultsByKind(**asdict(results_of(rows)), kinds=kinds)
+    kinds = {}
+    for kind, of_kind in by_kind(rows).items():
+        kinds[kind] = results_of(of_kind)
+    overall = asdict(results_of(rows))
+    return ResultsByKind(
+        **overall,
+        kinds=kinds,
+    )
 
 
 def results_of(rows: Sequence[Episode]) -> Results:
@@ -54,7 +60,8 @@ def successes_by_task(rows: Iterable[Episode]) -> dict[str, list[bool]]:
     """The success of every sample by task id, in order of appearance."""
     successes: dict[str, list[bool]] = {}
     for row in rows:
-        successes.setdefault(row.task, []).append(row.outcome is Outcome.SUCCESS)
+        samples = successes.setdefault(row.task, [])
+        samples.append(row.outcome is Outcome.SUCCESS)
     return successes
 
 
@@ -78,10 +85,15 @@ def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
     for attempts in sorted({*powers_of_two, k}):
         chances = []
         for samples in successes.values():
-            chances.append(pass_at_k(len(samples), sum(samples), attempts))
+            chance = pass_at_k(len(samples), sum(samples), attempts)
+            chances.append(chance)
         low, high = clustered_bootstrap([[chance] for chance in chances])
         rate = _share(sum(chances), len(chances))
-        table[str(attempts)] = Rate(rate=rate, low=low, high=high)
+        table[str(attempts)] = Rate(
+            rate=rate,
+            low=low,
+            high=high,
+        )
     return table
 
 
@@ -92,10 +104,20 @@ def _success(rows: Sequence[Episode]) -> SuccessRate:
     rate = _share(wins, len(rows))
     if all(len(samples) == 1 for samples in samples_by_task):
         low, high = wilson(wins, len(rows))
-        return SuccessRate(rate=rate, low=low, high=high, interval="wilson")
+        return SuccessRate(
+            rate=rate,
+            low=low,
+            high=high,
+            interval="wilson",
+        )
     # Samples of one task are no independent observations.
     low, high = clustered_bootstrap(samples_by_task)
-    return SuccessRate(rate=rate, low=low, high=high, interval="bootstrap")
+    return SuccessRate(
+        rate=rate,
+        low=low,
+        high=high,
+        interval="bootstrap",
+    )
 
 
 def _share(part: float, whole: float) -> float:

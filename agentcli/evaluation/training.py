@@ -20,7 +20,11 @@ PARTS = 4
 """Parts of a loop that its course is reported of."""
 TIMED = ("policy", "environment", "train")
 """Parts of the work whose seconds are summed."""
-Number = TypeVar("Number", int, float)
+Number = TypeVar(
+    "Number",
+    int,
+    float,
+)
 
 
 class Responses(Struct, frozen=True):
@@ -137,7 +141,11 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
             return None
         updated += iteration.responses.updated
         given += iteration.responses.given
-    return ResponsesUpdated(updated=updated, given=given, share=updated / max(1, given))
+    return ResponsesUpdated(
+        updated=updated,
+        given=given,
+        share=updated / max(1, given),
+    )
 
 
 def _sum(values: Sequence[Number | None]) -> Number | None:

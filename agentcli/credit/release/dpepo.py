@@ -26,7 +26,10 @@ class ReleaseForm(Form):
     """dpepo of the authors' code."""
 
     def before(
-        self, copy: int, states: dict[int, str], history: PastActs
+        self,
+        copy: int,
+        states: dict[int, str],
+        history: PastActs,
     ) -> str | None:
         """The copy's action before."""
         return history.latest(copy)
@@ -36,7 +39,12 @@ class ReleaseForm(Form):
         actions = [move.action for move in step.moves if move.action.strip() != LOOK]
         return len(actions) - len(set(actions))
 
-    def width(self, act: Act, acts: Sequence[Act], history: PastActs) -> int:
+    def width(
+        self,
+        act: Act,
+        acts: Sequence[Act],
+        history: PastActs,
+    ) -> int:
         """How often the other copies made the transition, this step included."""
         copy, action, before = act
         if before is None:

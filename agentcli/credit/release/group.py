@@ -18,7 +18,11 @@ from agentcli.credit.group import (
 from agentcli.credit.survey import Survey
 
 
-def outcome_scale(survey: Survey, form: GroupForm, normalise: str) -> Scale:
+def outcome_scale(
+    survey: Survey,
+    form: GroupForm,
+    normalise: str,
+) -> Scale:
     """group.outcome_scale in the release's form."""
     entries = release_entries(survey, form)
     # Weights are whole rows here. Several rows of one trajectory are a group, and lose

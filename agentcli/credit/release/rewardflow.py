@@ -48,7 +48,11 @@ def nothing_happened(observation: str) -> bool:
     return beginning.lower() == NOTHING_HAPPENS
 
 
-def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") -> Moves:
+def release_moves(
+    tree: Tree,
+    survey: Survey,
+    settings: "RewardFlowSettings",
+) -> Moves:
     """The values of all states that steps leave and lead to, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
     state_values = propagated(transitions, settings.gamma)
@@ -70,7 +74,10 @@ def release_moves(tree: Tree, survey: Survey, settings: "RewardFlowSettings") ->
         next_values=next_values,
         idle=[False] * len(states),
         informed=True,
-        size=GraphSize(nodes=len(state_values), edges=len(edges)),
+        size=GraphSize(
+            nodes=len(state_values),
+            edges=len(edges),
+        ),
     )
 
 
@@ -79,7 +86,9 @@ def _raw_reward(step: Step, settings: "RewardFlowSettings") -> float:
 
 
 def release_walk(
-    tree: Tree, survey: Survey, settings: "RewardFlowSettings"
+    tree: Tree,
+    survey: Survey,
+    settings: "RewardFlowSettings",
 ) -> tuple[list[str | None], list[Transition]]:
     """Per step the raw state it leads to, and the cleaned transitions.
 
@@ -92,28 +101,36 @@ def release_walk(
     transitions: list[Transition] = []
     states = states_of(tree.steps, settings.state)
     for step, before, after in zip(tree.steps, *states, strict=True):
-        if step.parent is None:
-            depth, source = 1, before
-        else:
-            depth, source = depths[step.parent] + 1, reached[step.parent]
+        depth = 1
+        source = before
+        if step.parent is not None:
+            depth += depths[step.parent]
+            source = reached[step.parent]
         target: str | None = after
         if step.outcome is not None:
-            lost = step.outcome is Outcome.TRUNCATED or depth == settings.loop_steps
+            # A trajectory as long as the batch's longest loses its terminal state.
+            longest = depth == settings.loop_steps
+            lost = longest or step.outcome is Outcome.TRUNCATED
             target = None if lost else TERMINAL
         depths.append(depth)
         targets.append(target)
-        pruned = not survey.live[step.id] or _is_pruned(step, source, target)
-        if target is not None and not pruned:
+        live = survey.live[step.id]
+        if live and target is not None and not _is_pruned(step, source, target):
             transitions.append((source, target, _raw_reward(step, settings)))
             source = target
         reached.append(source)
     return targets, transitions
 
 
-def _is_pruned(step: Step, source: str, target: str | None) -> bool:
+def _is_pruned(
+    step: Step,
+    source: str,
+    target: str,
+) -> bool:
     """Whether the release leaves the transition out."""
     if target == source or only_looks(step.action):
         return True
+    # A terminal state is arrived at, whatever was read.
     return target != TERMINAL and nothing_happened(step.next_observation)
 
 
@@ -134,6 +151,9 @@ def propagated(transitions: Iterable[Transition], gamma: float) -> dict[str, flo
     edges = [(index[source], index[target]) for source, target in pairs]
     highest = max(rewards.values(), default=0.0)
     values = {}
-    for state, far in zip(rewards, hops_to(goals, edges, len(rewards)), strict=True):
-        values[state] = 0.0 if far is None else highest * gamma**far
+    hops = hops_to(goals, edges, len(rewards))
+    for state, far in zip(rewards, hops, strict=True):
+        values[state] = 0.0
+        if far is not None:
+            values[state] = highest * gamma**far
     return values
