@@ -48,13 +48,15 @@ def scaled_credit(
     method: str,
 ) -> Credit:
     """The leaves' outcome rewards, less the step's penalty and scaled, on every step."""
+    penalties = survey.penalties
+    baseline = scale.center
 
     def advantage(step: int, reward: float) -> AdvantageParts:
-        penalty = survey.penalties[step]
+        penalty = penalties[step]
         parts = {
             "reward": reward,
             "penalty": penalty,
-            "baseline": scale.center,
+            "baseline": baseline,
         }
         return scale(reward - penalty), parts  # 002 eq. 8
 

@@ -140,31 +140,22 @@ class Survey:
         `advantage_of` takes the fields of one row, the step id first. Where penalties
         are charged outside, they are taken here, and are one more part (`charge`).
         """
+        masked = self.masked
+        charges = self.charges
         credits = []
         for row in rows:
             step = row[0]
-            reason = self.masked[step]
+            reason = masked[step]
             if reason is not None:
-                credits.append(
-                    StepCredit(
-                        step=step,
-                        advantage=None,
-                        masked=reason,
-                    )
-                )
+                unassigned = StepCredit(step=step, advantage=None, masked=reason)
+                credits.append(unassigned)
                 continue
             advantage, parts = advantage_of(*row)
-            if self.charges is not None:
-                charge = self.charges[step]
+            if charges is not None:
+                charge = charges[step]
                 advantage -= charge
                 parts["charge"] = charge
-            credits.append(
-                StepCredit(
-                    step=step,
-                    advantage=advantage,
-                    parts=parts,
-                )
-            )
+            credits.append(StepCredit(step=step, advantage=advantage, parts=parts))
         return Credit(
             task=self.task,
             method=method,
