@@ -4,9 +4,12 @@ No walk is recursive, so depth is no limit.
 """
 
 import math
+from collections.abc import Iterator
+from pathlib import Path
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
+from agentcli.records.files import read_numbered
 from agentcli.records.types import (
     LARGEST_LOGPROB,
     LARGEST_REWARD,
@@ -51,6 +54,16 @@ def path(tree: Tree, leaf: Step) -> list[Step]:
 def paths(tree: Tree) -> list[list[Step]]:
     """All trajectories, in the order of their leaves."""
     return [path(tree, leaf) for leaf in leaves(tree)]
+
+
+def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
+    """Streams (line, tree) of a trees file, each tree checked.
+
+    Raises DataError with file and line, as `read_numbered` and `validate_tree` do.
+    """
+    for line, tree in read_numbered(file, Tree):
+        validate_tree(tree, f"{file}:{line}")
+        yield line, tree
 
 
 def validate_tree(tree: Tree, place: str = "tree") -> None:

@@ -1,11 +1,10 @@
-"""From demonstration trees to samples for imitation: the user message of a step, and
-the response that is worth imitating.
+"""From demonstration trees to samples for imitation: prompts with responses.
 
-Not imitated, and counted: steps with a `mask` (noise put in on purpose), steps whose
-response was malformed or inadmissible, and empty responses. Both sides are tokenised by
-the chat template, so that a sample is exactly what the policy will be asked and should
-answer; the end-of-turn token is part of the response, or the policy never learns to
-stop.
+Some steps are not imitated, and counted: those with a `mask` (noise put in on purpose),
+those whose response was malformed or inadmissible, and empty responses. Both sides are
+tokenised by the chat template, so that a sample is exactly what the policy will be
+asked and should answer. The end-of-turn token is part of the response: without it the
+policy never learns to stop.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,16 +20,16 @@ from agentcli.records.types import Step, Tree, Validity
 
 
 class Sample(NamedTuple):
-    """Token ids of one prompt (generation prompt included) and one response
-    (end-of-turn token included).
-    """
+    """Token ids of one prompt and one response."""
 
     prompt: list[int]
+    """With the generation prompt."""
     response: list[int]
+    """With the end-of-turn token."""
 
 
 class SampleCounts(msgspec.Struct, kw_only=True):
-    """What became of the steps."""
+    """Numbers of steps, by what became of them."""
 
     trees: int = 0
     samples: int = 0
@@ -43,7 +42,7 @@ class SampleCounts(msgspec.Struct, kw_only=True):
 def read_steps(
     trees: Iterable[Path], counts: SampleCounts | None = None
 ) -> Iterator[tuple[str, Step]]:
-    """Stream (place, step) of all steps worth imitating, counting what is left out."""
+    """Streams (place, step) of the steps worth imitating, counting the others."""
     counts = counts or SampleCounts()
     for path in trees:
         for number, tree in read_numbered(path, Tree):
@@ -61,8 +60,9 @@ def read_steps(
 
 
 def read_texts(trees: Iterable[Path]) -> Iterator[str]:
-    """Stream prompt and response of all steps, imitated or not: what a tokenizer made
-    from demonstrations must know.
+    """Streams prompt and response of all steps, imitated or not.
+
+    A tokenizer made from demonstrations must know all of them.
     """
     for path in trees:
         for tree in read_records(path, Tree):
@@ -72,8 +72,10 @@ def read_texts(trees: Iterable[Path]) -> Iterator[str]:
 
 
 def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
-    """One sample. Raises DataError for one that is too long and UsageError for a chat
-    template that cannot be learned from.
+    """One step as a sample.
+
+    Raises DataError for one that is too long and UsageError for a chat template that
+    cannot be learned from.
     """
     prompt = prompt_ids(tokenizer, step.prompt)
     conversation = messages(tokenizer, step.prompt, step.response)
@@ -81,22 +83,23 @@ def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
         conversation, tokenize=True, return_dict=False
     )
     response = whole[len(prompt) :]
-    if whole[: len(prompt)] != prompt or tokenizer.eos_token_id not in response:
-        begins = whole[: len(prompt)] == prompt
-        fault = (
-            "end the assistant's turn with the eos token"
-            if begins
-            else "begin the assistant's turn as it prompts for one"
-        )
-        raise UsageError(
-            f"{tokenizer.name_or_path}: its chat template does not {fault}; change "
-            "chat_template.jinja or use another model"
-        )
+    if whole[: len(prompt)] != prompt:
+        raise _unusable(tokenizer, "begin the assistant's turn as it prompts for one")
+    if tokenizer.eos_token_id not in response:
+        raise _unusable(tokenizer, "end the assistant's turn with the eos token")
+    # A template may go on behind the turn, with a line break for instance.
     response = response[: response.index(tokenizer.eos_token_id) + 1]
-    if len(prompt) + len(response) > max_length:
+    length = len(prompt) + len(response)
+    if length > max_length:
         raise DataError(
-            f"{place}: prompt and response are {len(prompt) + len(response)} tokens, "
-            f"sft.max_length is {max_length}; set sft.max_length higher or "
-            "prompt.history lower"
+            f"{place}: prompt and response are {length} tokens, sft.max_length is "
+            f"{max_length}; set sft.max_length higher or prompt.history lower"
         )
     return Sample(prompt, response)
+
+
+def _unusable(tokenizer: Any, lack: str) -> UsageError:
+    return UsageError(
+        f"{tokenizer.name_or_path}: its chat template does not {lack}; change "
+        "chat_template.jinja or use another model"
+    )

@@ -14,6 +14,6 @@ class SftMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Response tokens trained on so far."""
     seconds: float
-    """Spent training so far; what a killed training spent after its last snapshot is
-    not counted.
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
     """

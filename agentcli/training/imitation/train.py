@@ -1,9 +1,9 @@
-"""`sft`: imitation of demonstrations, one sample per step, loss on the response only;
-TRL's SFTTrainer does the training.
+"""`sft`: imitation of demonstrations with TRL's SFTTrainer.
 
-Samples are tokenised before (`demonstrations.py`), and there is no packing. `model:
-tiny` makes a tokenizer from the demonstrations and a small model from settings;
-anything else is a model directory or hub id.
+Each step is one sample, with the loss on its response only. Samples are tokenised
+before (`demonstrations.py`), and there is no packing. `model: tiny` makes a tokenizer
+from the demonstrations and a small model from settings; anything else is a model
+directory or hub id.
 """
 
 import math
@@ -58,11 +58,11 @@ SCHEDULES = (
 def run_sft(
     job: Job[SftSettings], trees: Sequence[Path], entities: list[str]
 ) -> dict[str, Any]:
-    """Fine-tune the job's model on the imitable steps of `trees` and write a checkpoint
-    (or adapter) directory.
+    """Fine-tunes the job's model on the imitable steps of `trees`.
 
+    Writes a checkpoint or adapter directory, and about a hundred metrics lines.
     `entities` are names that a tiny tokenizer holds as whole tokens; other models
-    ignore them. About a hundred metrics lines are written.
+    ignore them.
 
     Returns the statistics of the manifest. Raises DataError when nothing can be
     imitated or a sample is longer than settings.max_length, UsageError for settings
@@ -73,9 +73,8 @@ def run_sft(
     _check(settings, processes)
     tokenizer, model = _model(job, trees, entities)
     samples, counts = _samples(trees, tokenizer, settings)
-    updates = settings.updates or max(
-        1, round(settings.epochs * len(samples) / settings.samples_per_update)
-    )
+    passes_in_updates = len(samples) / settings.samples_per_update
+    updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
     order = sample_order(len(samples), updates * settings.samples_per_update, job.seed)
     facts: Facts = {
         "updates": updates,
@@ -103,11 +102,6 @@ def run_sft(
 
 def _check(settings: SftSettings, processes: Processes) -> None:
     """Raises UsageError for settings that cannot take effect."""
-    for name in ("samples_per_update", "samples_per_microbatch"):
-        if getattr(settings, name) < 1:
-            raise UsageError(
-                f"sft.{name}: {getattr(settings, name)}, must be at least 1"
-            )
     per_pass = settings.samples_per_microbatch * processes.size
     if settings.samples_per_update % per_pass:
         raise UsageError(
@@ -119,8 +113,6 @@ def _check(settings: SftSettings, processes: Processes) -> None:
             f"sft.schedule: no schedule {settings.schedule!r}; use one of "
             f"{', '.join(SCHEDULES)}"
         )
-    if settings.updates is not None and settings.updates < 1:
-        raise UsageError(f"sft.updates: {settings.updates}, must be at least 1")
 
 
 def _model(
@@ -129,31 +121,31 @@ def _model(
     """The tokenizer and the model to train: loaded, or tiny ones made here."""
     settings = job.settings
     if job.model != TINY:
-        return load_tokenizer(job.model), load_trainable(
-            job.model, settings.lora, "cpu"
-        )
+        tokenizer = load_tokenizer(job.model)
+        return tokenizer, load_trainable(job.model, settings.lora, "cpu")
     if settings.lora.rank > 0:
         raise UsageError(
             "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "
             "sft.lora.rank=0"
         )
     tokenizer = make_tokenizer(read_texts(trees), entities)
-    return tokenizer, make_model(
-        settings.tiny, tokenizer, derive_seed("tiny model", job.seed)
-    )
+    seed = derive_seed("tiny model", job.seed)
+    return tokenizer, make_model(settings.tiny, tokenizer, seed)
 
 
 def _samples(
     trees: Sequence[Path], tokenizer: Any, settings: SftSettings
 ) -> tuple[list[Sample], SampleCounts]:
+    """The samples, and what became of all steps. Raises DataError for none."""
     counts = SampleCounts()
     samples = [
         tokenise(tokenizer, step, place, settings.max_length)
         for place, step in read_steps(trees, counts)
     ]
     if not samples:
+        files = ", ".join(map(str, trees))
         raise DataError(
-            f"{', '.join(map(str, trees))}: no step to imitate ({counts.masked} "
+            f"{files}: no step to imitate ({counts.masked} "
             f"masked, {counts.invalid} invalid)"
         )
     return samples, counts
@@ -161,13 +153,13 @@ def _samples(
 
 def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFTConfig:
     settings = job.settings
+    samples_per_pass = settings.samples_per_microbatch * processes.size
     return trainer_arguments(
         SFTConfig,
         job.seed,
         processes,
         per_device_train_batch_size=settings.samples_per_microbatch,
-        gradient_accumulation_steps=settings.samples_per_update
-        // (settings.samples_per_microbatch * processes.size),
+        gradient_accumulation_steps=settings.samples_per_update // samples_per_pass,
         learning_rate=settings.learning_rate,
         lr_scheduler_type=settings.schedule,
         warmup_steps=math.ceil(settings.warmup_ratio * updates),
@@ -179,8 +171,9 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
 
 
 def _trained(trainer: ImitationTrainer, model: Any, updates: int) -> Trained:
-    """Make the Trainer's usual optimiser and schedule. The schedule is over all
-    updates, also those that are done.
+    """Makes the Trainer's usual optimiser and schedule.
+
+    The schedule is over all updates, those that are done included.
     """
     optimizer = trainer.create_optimizer()
     arguments = trainer.args

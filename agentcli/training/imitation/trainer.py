@@ -1,8 +1,8 @@
-"""TRL's SFTTrainer on planned samples: metrics lines, and a cheaper head on the CPU.
+"""TRL's SFTTrainer on planned samples, with metrics lines and a cheaper head.
 
-TRL's fused language-model head scores every position of a row where there is no Triton,
-a quarter of the time of a tiny policy. On the CPU the same loss is therefore computed
-on the response's columns only; a test holds the two equal.
+Where there is no Triton, TRL's fused language-model head scores every position of a
+row. That takes a quarter of a tiny policy's time. On the CPU the same loss is therefore
+computed on the response's columns only; a test holds the two equal.
 """
 
 from collections.abc import Sequence
@@ -15,10 +15,11 @@ from torch import Tensor
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from agentcli.training.imitation.batches import IGNORED, SampleMicrobatches
+from agentcli.training.imitation.batches import IGNORED, collate
 from agentcli.training.imitation.demonstrations import Sample
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, Report
 
@@ -27,9 +28,7 @@ LINES = 100
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):
-    """Runs `parts`, this rank's microbatches of the whole training as indices of
-    `samples`.
-    """
+    """Runs `parts`: this rank's microbatches of the training, as indices of samples."""
 
     recorder: Recorder[SftMetrics]
     remedy = "lower sft.learning_rate"
@@ -45,11 +44,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
     ) -> None:
         self._samples = samples
         self._parts = parts
-        self._pad = (
-            tokenizer.pad_token_id
-            if tokenizer.pad_token_id is not None
-            else tokenizer.eos_token_id
-        )
+        self._pad: int = tokenizer.pad_token_id
         self._tokens = 0
         super().__init__(
             model=model,
@@ -58,10 +53,13 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             processing_class=tokenizer,
         )
 
-    def microbatches(self, done: int) -> SampleMicrobatches:
+    def microbatches(self, done: int) -> Microbatches[Sequence[int]]:
         """This rank's microbatches of all updates but the first `done`."""
         first = done * self.args.gradient_accumulation_steps
-        return SampleMicrobatches(self._samples, self._parts[first:], self._pad)
+        return Microbatches(self._parts[first:], self._batch)
+
+    def _batch(self, part: Sequence[int]) -> dict[str, Tensor]:
+        return collate([self._samples[index] for index in part], self._pad)
 
     def compute_loss(
         self,
@@ -80,12 +78,10 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         logits_NV = target_logits(model, inputs["input_ids"], target_BT)
         targets_N = labels_BT[target_BT]
         correct = (logits_NV.detach().argmax(-1) == targets_N).sum()
-        counts = self.accelerator.reduce(
-            torch.stack([correct, torch.tensor(len(targets_N))]), reduction="sum"
-        )
-        self._metrics["train"]["mean_token_accuracy"].append(
-            (counts[0] / counts[1]).item()
-        )
+        local = torch.stack([correct, torch.tensor(len(targets_N))])
+        all_correct, all_tokens = self.accelerator.reduce(local, reduction="sum")
+        accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
+        accuracies.append((all_correct / all_tokens).item())
         loss: Tensor = -token_logprobs(logits_NV, targets_N).sum()
         if num_items_in_batch is None:
             return loss / targets_N.numel()
@@ -94,15 +90,15 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
     def report(
         self, update: int, gradient_norm: float, learning_rate: float, loss: float
     ) -> Report:
-        """A line about a hundred times in a training, its means over the updates since
-        the line before.
+        """Has a line about a hundred times in a training.
+
+        Its means are over the updates since the line before.
         """
         finite = {"loss": loss, "gradient norm": gradient_norm}
         sums = self._sums(loss)
-        if (
-            update % max(1, self.recorder.total // LINES)
-            and update != self.recorder.total
-        ):
+        total = self.recorder.total
+        due = update == total or update % max(1, total // LINES) == 0
+        if not due:
             return Report(None, finite, {}, sums)
         line = SftMetrics(
             update=update,
@@ -117,9 +113,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return Report(line, finite, figures, {"tokens": sums["tokens"]})
 
     def _sums(self, loss: float) -> dict[str, float]:
-        """The sums since the last line, and the tokens since the first update, with
-        this update in them.
-        """
+        """Sums since the last line, and tokens since the first update, this one included."""
         accuracies = self._metrics["train"].pop("mean_token_accuracy")
         self._metrics["train"].clear()
         tokens = self.accelerator.reduce(
@@ -132,7 +126,5 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             "updates": 1.0,
             "tokens": float(tokens),
         }
-        return {
-            name: self.recorder.counters.get(name, 0.0) + value
-            for name, value in added.items()
-        }
+        before = self.recorder.counters
+        return {name: before.get(name, 0.0) + value for name, value in added.items()}

@@ -1,5 +1,4 @@
-"""The TrainingArguments of every trainer: transformers.Trainer runs the loop, and
-nothing else.
+"""The TrainingArguments of every trainer: transformers.Trainer only runs the loop.
 
 It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
 are float32. A CUDA device computes in bfloat16 under autocast and recomputes
@@ -22,12 +21,10 @@ Arguments = TypeVar("Arguments", bound=TrainingArguments)
 def trainer_arguments(
     kind: type[Arguments], seed: int, processes: Processes, **more: Any
 ) -> Arguments:
-    """Make the arguments of one trainer; `more` holds what only this one needs. Starts
-    the process group, where there is one.
+    """The arguments of one trainer; `more` holds what only this one needs.
 
-    A Trainer makes its output folder if it is missing. The folder for temporary files
-    is there already, so that a training that is killed leaves none behind. Raises
-    UsageError when the launcher started other processes than it announced.
+    Starts the process group, where there is one. Raises UsageError when the launcher
+    started other processes than it announced.
     """
     cuda = torch.cuda.is_available()
     with warnings.catch_warnings():
@@ -35,6 +32,8 @@ def trainer_arguments(
         # only this one.
         warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
+            # A Trainer makes its output folder if it is missing. This one is there, so
+            # that a training that is killed leaves none behind.
             output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
             bf16=cuda,
@@ -58,5 +57,5 @@ def trainer_arguments(
 
 
 def trainer_seed(seed: int) -> int:
-    """Derive a seed of 32 bits, which numpy's global generator takes too."""
+    """A seed of 32 bits, which numpy's global generator takes too."""
     return derive_seed("trainer", seed) % 2**32

@@ -1,5 +1,4 @@
-"""A model as it is trained (policies.load loads it), and saving it as a plain Hugging
-Face directory or a PEFT adapter.
+"""Models as they are trained, and checkpoints: Hugging Face directories or adapters.
 
 Weights are trained in float32 whatever the checkpoint holds: at the papers' learning
 rate of 1e-6 an AdamW update vanishes in bfloat16 rounding. A checkpoint appears under
@@ -19,13 +18,12 @@ from agentcli.training.loop.tensor_files import writing_tensors
 
 
 def load_frozen(model: str, device: str) -> Any:
-    """A float32 model, or model with adapter, that is only asked for log-probabilities."""
+    """A float32 model, or model with adapter, that only gives log-probabilities."""
     return load_model(model, device=device, dtype="float32").requires_grad_(False)
 
 
 def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
-    """A float32 model whose trained parameters require a gradient: all of them, or
-    those of a LoRA adapter.
+    """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
     With lora.rank 0 `model` must be a full checkpoint. With a rank, an adapter
     directory is continued (its shape must be the one asked for) and a full checkpoint
@@ -33,30 +31,26 @@ def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
     it cannot be loaded and UsageError when it does not fit `lora`.
     """
     if is_adapter(model):
-        return continue_adapter(
-            load_model(model, device=device, dtype="float32"), model, lora
-        )
-    local = (
-        str(Path(model).resolve()) if Path(model).is_dir() else model
-    )  # an adapter remembers this as its base
-    loaded = load_model(local, device=device, dtype="float32")
+        adapted = load_model(model, device=device, dtype="float32")
+        return continue_adapter(adapted, model, lora)
+    if Path(model).is_dir():
+        model = str(Path(model).resolve())  # an adapter remembers this as its base
+    loaded = load_model(model, device=device, dtype="float32")
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 
 
 def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write model and tokenizer, or an adapter, to a temporary sibling of `out`, then
-    put it in the place of `out`.
+    """Writes model and tokenizer, or an adapter, beside `out`, then replaces `out`.
 
     One writer at a time: the siblings' names are fixed, so that the next call also
     clears away what a killed one left. Raises WriteError when it cannot be written.
     """
-    temporary, old = (
-        out.with_name(f".{out.name}.{suffix}") for suffix in ("part", "old")
-    )
+    temporary = out.with_name(f".{out.name}.part")
+    old = out.with_name(f".{out.name}.old")
     try:
         with writing_tensors(out):
-            for left in (temporary, old):
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
             temporary.mkdir(parents=True)
             with no_progress_bars():
                 model.save_pretrained(temporary)

@@ -1,6 +1,6 @@
-"""The processes of one training, and the one way several are started: torchrun.
+"""The processes of one training. Several are started in one way only: torchrun.
 
-`accelerate launch` on CPUs says that it starts several processes and starts one; that
+`accelerate launch` on CPUs says that it starts several processes and starts one. That
 must not go unnoticed.
 """
 
@@ -14,7 +14,7 @@ from agentcli.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Which process this is, of how many, as the launcher's environment variables say."""
+    """Which process this is, of how many, by the launcher's environment variables."""
 
     rank: int
     size: int
@@ -26,23 +26,24 @@ class Processes:
 
 
 def announced_processes() -> Processes:
-    """The processes that the launcher announced. Raises UsageError for a launcher that
-    announced more than it started.
+    """The processes that the launcher announced.
+
+    Raises UsageError for a launcher that announced more than it started.
     """
-    size = os.environ.get("WORLD_SIZE")
-    if size is None and "MASTER_ADDR" in os.environ:
+    size = int(os.environ.get("WORLD_SIZE") or 1)
+    if "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ:
         raise UsageError(
             "MASTER_ADDR is set but WORLD_SIZE is not: the launcher started one "
             "process only; use `torchrun --nproc-per-node N -m agentcli ...`, or "
             "unset MASTER_ADDR for one process"
         )
-    if int(size or 1) == 1 and torch.cuda.device_count() > 1:
+    if size == 1 and torch.cuda.device_count() > 1:
         raise UsageError(
             f"{torch.cuda.device_count()} GPUs are visible to one process; use "
             "`torchrun --nproc-per-node N -m agentcli ...`, or make one visible with "
             "CUDA_VISIBLE_DEVICES=0"
         )
-    return Processes(rank=int(os.environ.get("RANK", 0)), size=int(size or 1))
+    return Processes(rank=int(os.environ.get("RANK", 0)), size=size)
 
 
 def check_processes(processes: Processes, started: int) -> None:
@@ -72,8 +73,9 @@ def max_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
 def gather_from_ranks(
     values: torch.Tensor, processes: Processes, device: torch.device
 ) -> torch.Tensor:
-    """Every rank's tensor, all of one shape, stacked in the order of ranks, on every
-    rank, on the CPU.
+    """Every rank's tensor, all of one shape, stacked in the order of ranks.
+
+    The result is on every rank, on the CPU.
     """
     if processes.size == 1:
         return values.cpu()[None]

@@ -1,8 +1,7 @@
-"""One training from its settings to its files: what imitation and every objective of
-`train` share.
+"""One training from its settings to its files, whatever is trained.
 
-A kind of training brings its data, their plan and a trainer. `start`, `adamw` and `run`
-here do the rest.
+Imitation and every objective of `train` bring their data, the plan and a trainer.
+`start`, `adamw`, `run` and `save` here do the rest.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,19 +23,23 @@ from agentcli.training.loop.distributed import (
     wait_for_all,
 )
 from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
+from agentcli.training.loop.optimizer_state import (
+    load_optimizer,
+    save_optimizer,
+    trained_parameters,
+)
 from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
 from agentcli.training.loop.trackers import Tracked, check_trackers, open_trackers
 from agentcli.training.loop.trainer import PlannedTrainer
 
-S = TypeVar("S", bound=Section)
+AnySettings = TypeVar("AnySettings", bound=Section)
 Line = TypeVar("Line", bound=MetricsLine)
 
 
 @dataclass(frozen=True)
-class Job(Generic[S]):
-    """Where a training starts, and where what it writes goes.
+class Job(Generic[AnySettings]):
+    """The start of a training, its settings, and where its files go.
 
     The same job on the same data leaves the same bits on one machine with one thread
     count, stopped and continued or not. Under torchrun every process has the job, and
@@ -47,7 +50,7 @@ class Job(Generic[S]):
     """Directory or hub id that training starts from."""
     out: Path
     """Checkpoint or adapter directory to write."""
-    settings: S
+    settings: AnySettings
     seed: int
     metrics: Path
     """metrics.jsonl."""
@@ -62,8 +65,8 @@ class Job(Generic[S]):
     ready: Callable[[], None] | None = None
     """Called when all is read and checked, before anything is written."""
     snapshot: Path | None = None
-    """Folder of the snapshot: written every settings.save_every_updates updates,
-    resumed from where there is one. The caller deletes it in the end.
+    """Folder of the snapshot, written every settings.save_every_updates updates. Where
+    it holds one, the training resumes from it. The caller deletes it in the end.
     """
     tracking: TrackingSettings | None = None
     run_name: str | None = None
@@ -72,7 +75,7 @@ class Job(Generic[S]):
 
 
 def start(job: Job[Any]) -> Processes:
-    """Check what can be checked before any work, and seed all global generators.
+    """Checks what can be checked before any work, and seeds all global generators.
 
     Raises UsageError for a launcher that started one process of several, MissingError
     for a tracker that is not installed.
@@ -85,8 +88,9 @@ def start(job: Job[Any]) -> Processes:
 
 @contextmanager
 def keeping_cache(model: Any) -> Iterator[None]:
-    """Restore the model's use_cache after the block: Trainer turns it off, and the
-    checkpoint is there to generate.
+    """Restores the model's use_cache after the block.
+
+    Trainer turns it off, and the checkpoint is there to generate.
     """
     use_cache = model.config.use_cache
     yield
@@ -96,41 +100,34 @@ def keeping_cache(model: Any) -> Iterator[None]:
 def adamw(
     job: Job[TrainSettings], trainer: PlannedTrainer, model: torch.nn.Module
 ) -> Trained:
-    """Give the trainer AdamW without decay on norms and biases, its moments restored
-    from job.optimizer_in.
+    """Gives the trainer AdamW without decay on norms and biases.
 
-    The learning rate is constant after a linear warm-up over the first `warmup_updates`
-    updates of the optimiser's life.
+    Its moments are restored from job.optimizer_in. The learning rate is constant after
+    a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
     """
     settings = job.settings
-    decayed = set(trainer.get_decay_parameter_names(model))
-    named = [
-        (name, parameter)
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-    ]
+    decaying_names = set(trainer.get_decay_parameter_names(model))
+    decaying = []
+    others = []
+    for name, parameter in trained_parameters(model).items():
+        group = decaying if name in decaying_names else others
+        group.append(parameter)
     groups = [
-        {
-            "params": [p for name, p in named if name in decayed],
-            "weight_decay": settings.weight_decay,
-        },
-        {
-            "params": [p for name, p in named if name not in decayed],
-            "weight_decay": 0.0,
-        },
+        {"params": decaying, "weight_decay": settings.weight_decay},
+        {"params": others, "weight_decay": 0.0},
     ]
     optimizer = torch.optim.AdamW(
         groups, lr=settings.learning_rate, betas=settings.adam_betas, fused=True
     )
-    before = (
-        load_optimizer(optimizer, model, job.optimizer_in)
-        if job.optimizer_in is not None
-        else 0
-    )
+    before = 0
+    if job.optimizer_in is not None:
+        before = load_optimizer(optimizer, model, job.optimizer_in)
     warmup = max(1, settings.warmup_updates)
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda update: min(1.0, (before + update + 1) / warmup)
-    )
+
+    def rate(update: int) -> float:
+        return min(1.0, (before + update + 1) / warmup)
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
     trainer.optimizer = optimizer
     trainer.lr_scheduler = scheduler
     return Trained(model, optimizer, scheduler, trainer.args.device, before)
@@ -145,8 +142,7 @@ def run(
     updates: int,
     processes: Processes,
 ) -> list[Line]:
-    """Make the updates that are not done, each with its line of `kind`, and give all
-    lines.
+    """Makes the updates that are not done. Returns the metrics lines of all of them.
 
     `facts` must be those of the snapshot that is resumed.
     """
@@ -172,18 +168,22 @@ def run(
 
 
 def _tracked(job: Job[Any]) -> Tracked | None:
-    """What the first process tells trackers, None where none is asked for."""
+    """What trackers are sent besides the figures; None where none is asked for."""
     if job.tracking is None or not job.tracking.to:
         return None
-    folder = job.tracking_dir or job.metrics.with_name("tracking")
     return Tracked(
-        job.tracking, job.run_name, folder, job.stage, msgspec.to_builtins(job.settings)
+        tracking=job.tracking,
+        name=job.run_name,
+        folder=job.tracking_dir or job.metrics.with_name("tracking"),
+        kind=job.stage,
+        settings=msgspec.to_builtins(job.settings),
     )
 
 
 def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) -> None:
-    """Write the checkpoint, and the optimiser state where the job names a file; returns
-    when all processes are here.
+    """Writes the checkpoint, and the optimiser state where the job names a file.
+
+    Returns when all processes are here.
     """
     if processes.main:
         save_checkpoint(trained.model, tokenizer, job.out)

@@ -1,5 +1,6 @@
-"""LoRA adapters through PEFT: every linear layer but the language-model head, which
-both trainers use directly.
+"""LoRA adapters through PEFT, on every linear layer but the language-model head.
+
+The trainers use the head directly.
 """
 
 from typing import Any
@@ -9,8 +10,9 @@ from agentcli.records.settings import LoraSettings
 
 
 def add_adapter(model: Any, settings: LoraSettings) -> Any:
-    """`model` with a new, untrained adapter: same outputs, only the adapter requires a
-    gradient.
+    """The model with a new, untrained adapter, which alone requires a gradient.
+
+    Its outputs are those of the model without it.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -27,22 +29,23 @@ def add_adapter(model: Any, settings: LoraSettings) -> Any:
 
 
 def continue_adapter(model: Any, directory: str, settings: LoraSettings) -> Any:
-    """A loaded PEFT model whose adapter requires a gradient. Raises UsageError when
-    `settings` ask for another shape.
+    """A loaded PEFT model whose adapter requires a gradient.
+
+    Raises UsageError when the settings ask for another shape.
     """
-    found = model.peft_config["default"]
-    if (settings.rank, settings.alpha) != (found.r, found.lora_alpha):
+    config = model.peft_config["default"]
+    if (settings.rank, settings.alpha) != (config.r, config.lora_alpha):
         raise UsageError(
-            f"{directory}: is an adapter of rank {found.r} and alpha "
-            f"{found.lora_alpha}, not {settings.rank} and {settings.alpha}; set "
-            f"lora.rank={found.r} and lora.alpha={found.lora_alpha}, or start from a "
-            "full checkpoint"
+            f"{directory}: is an adapter of rank {config.r} and alpha "
+            f"{config.lora_alpha}, not {settings.rank} and {settings.alpha}; set "
+            f"lora.rank={config.r} and lora.alpha={config.lora_alpha}, or start from "
+            "a full checkpoint"
         )
     model.set_adapter("default", inference_mode=False)
-    _sort_targets(found)
+    _sort_targets(config)
     return model
 
 
 def _sort_targets(config: Any) -> None:
-    """PEFT keeps a set, which it would save in another order each time."""
+    """Sorts the names of the layers: PEFT's set would be saved in any order."""
     config.target_modules = sorted(config.target_modules)

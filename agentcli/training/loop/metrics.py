@@ -1,6 +1,4 @@
-"""A line of metrics.jsonl, whatever is trained. Each kind of training declares its own
-beside its trainer.
-"""
+"""The base of all lines of metrics.jsonl. Each kind of training declares its own."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,6 @@
-"""The random states of this process as tensors, and back: what a resumed training must
-draw from.
+"""The random states of this process as tensors, from which a training resumes.
 
-LoRA's dropout draws from torch's generators; Python's and numpy's are kept because a
+LoRA's dropout draws from torch's generators. Python's and numpy's are kept because a
 model's own code may draw from them.
 """
 
@@ -14,16 +13,16 @@ from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """Python's, numpy's and torch's global generators, and the CUDA device's where
-    there is one. One-dimensional, on the CPU.
+    """States of Python's, numpy's and torch's global generators, one-dimensional.
+
+    On a CUDA device also that device's. All are on the CPU.
     """
     _, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    second_gauss = math.nan if gauss is None else gauss
     states = {
         "python": torch.tensor(words, dtype=torch.int64),
-        "python_gauss": torch.tensor(
-            [math.nan if gauss is None else gauss], dtype=torch.float64
-        ),
+        "python_gauss": torch.tensor([second_gauss], dtype=torch.float64),
         "numpy": torch.tensor([*keys, position, has_gauss], dtype=torch.int64),
         "numpy_gauss": torch.tensor([cached], dtype=torch.float64),
         "torch": torch.get_rng_state(),
@@ -34,23 +33,17 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
-    """The reverse. Raises KeyError for a state that is not there. Clones, because torch
-    reads a slice from its storage's start.
-    """
-    gauss = states["python_gauss"].item()
-    random.setstate(
-        (3, tuple(states["python"].tolist()), None if math.isnan(gauss) else gauss)
-    )
+    """Puts the states in place. Raises KeyError for one that is missing."""
+    second_gauss = states["python_gauss"].item()
+    gauss = None if math.isnan(second_gauss) else second_gauss
+    random.setstate((3, tuple(states["python"].tolist()), gauss))
+
     *keys, position, has_gauss = states["numpy"].tolist()
-    np.random.set_state(
-        (
-            "MT19937",
-            np.array(keys, dtype=np.uint32),
-            position,
-            has_gauss,
-            states["numpy_gauss"].item(),
-        )
-    )
+    words = np.array(keys, dtype=np.uint32)
+    cached = states["numpy_gauss"].item()
+    np.random.set_state(("MT19937", words, position, has_gauss, cached))
+
+    # torch reads a slice from the start of its storage, so a row must be cloned.
     torch.set_rng_state(states["torch"].clone())
     if device.type == "cuda":
         torch.cuda.set_rng_state(states["cuda"].clone(), device)

@@ -1,5 +1,4 @@
-"""The records of a training: after an update a line to metrics.jsonl and to the
-trackers, a snapshot, a word of progress.
+"""The records of a training after each update: metrics line, snapshot, progress.
 
 They come in this order, so that a snapshot never knows of a line that is not on disk. A
 training that resumes cuts metrics.jsonl to the lines that its snapshot knows, and
@@ -16,7 +15,7 @@ from typing import Generic, TypeVar
 from agentcli.errors import DataError
 from agentcli.records.files import RecordWriter, read_records, writing
 from agentcli.training.loop.metrics import MetricsLine
-from agentcli.training.loop.snapshots import AGAIN, Snapshots
+from agentcli.training.loop.snapshots import AGAIN, SnapshotHeader, Snapshots
 
 OnUpdate = Callable[[int, int, dict[str, float]], None]
 """Called with (updates done, updates in all, figures to show): once before the first
@@ -27,11 +26,11 @@ Track = Callable[[Line], None]
 
 
 class Recorder(Generic[Line]):
-    """The lines of one training, in `metrics` (plain .jsonl) and in `lines`; those from
-    before it was killed included.
+    """The metrics lines of one training, with those from before it was killed.
 
-    Every process has one; only the first writes. Enter it when the first line is about
-    to be written. Raises DataError where a snapshot was found but not all of its lines.
+    They lie in the file `metrics` (plain .jsonl) and in `lines`. Every process has a
+    recorder; only the first writes. Enter it when the first line is about to be
+    written. Raises DataError where a snapshot is there but not all of its lines.
     """
 
     def __init__(
@@ -44,25 +43,24 @@ class Recorder(Generic[Line]):
         progress: OnUpdate | None,
     ) -> None:
         self.total = total
-        self.done = snapshots.update
-        self.counters: dict[str, float] = (
-            snapshots.resumed.counters if snapshots.resumed else {}
-        )
-        self.lines: list[Line] = _lines_before(metrics, kind, snapshots)
+        self.done = 0
+        self.counters: dict[str, float] = {}
+        self.lines: list[Line] = []
+        if snapshots.resumed is not None:
+            self.done = snapshots.resumed.update
+            self.counters = snapshots.resumed.counters
+            self.lines = _lines_before(metrics, kind, snapshots.resumed, snapshots.path)
+        seconds_before = self.lines[-1].seconds if self.lines else 0.0
         self.track: Track[Line] | None = None
         self._main = main
         self._metrics = metrics
         self._snapshots = snapshots
         self._progress = progress
         self._writer: RecordWriter | None = None
-        self._started = time.perf_counter() - (
-            self.lines[-1].seconds if self.lines else 0.0
-        )
+        self._started = time.perf_counter() - seconds_before
 
     def begin(self) -> None:
-        """Tell the progress bar where training stands: at 0, or at the snapshot that it
-        goes on from.
-        """
+        """Shows where training begins: at 0, or at the snapshot that it resumes."""
         if self._progress is not None:
             self._progress(self.done, self.total, {})
 
@@ -77,9 +75,10 @@ class Recorder(Generic[Line]):
         figures: dict[str, float],
         counters: dict[str, float],
     ) -> None:
-        """Called by every process after each update. `line` is None when none is due,
-        `figures` are for the progress bar and `counters` are what it finds in
-        `self.counters` at the next update, also after a kill.
+        """Records one update; every process calls it.
+
+        `line` is None when none is due. `figures` are for the progress bar. `counters`
+        stand in `self.counters` at the next update, also after a kill.
         """
         if line is not None:
             self.lines.append(line)
@@ -94,11 +93,10 @@ class Recorder(Generic[Line]):
 
     def __enter__(self) -> "Recorder[Line]":
         if self._main:
-            if self._snapshots.resumed is not None:
+            resumed = self._snapshots.resumed is not None
+            if resumed:
                 _cut(self._metrics, len(self.lines))
-            self._writer = RecordWriter(
-                self._metrics, append=self._snapshots.resumed is not None
-            )
+            self._writer = RecordWriter(self._metrics, append=resumed)
         return self
 
     def __exit__(
@@ -111,20 +109,23 @@ class Recorder(Generic[Line]):
             self._writer.__exit__(kind, error, trace)
 
 
-def _lines_before(metrics: Path, kind: type[Line], snapshots: Snapshots) -> list[Line]:
-    written = snapshots.resumed.lines if snapshots.resumed else 0
-    if written == 0:
+def _lines_before(
+    metrics: Path, kind: type[Line], snapshot: SnapshotHeader, path: Path | None
+) -> list[Line]:
+    """The lines that were there when the snapshot at `path` was written."""
+    if snapshot.lines == 0:
         return []
-    lines = list(islice(read_records(metrics, kind), written))
-    if len(lines) < written:
+    lines = list(islice(read_records(metrics, kind), snapshot.lines))
+    if len(lines) < snapshot.lines:
         raise DataError(
-            f"{metrics}: ends after {len(lines)} lines, {snapshots.path} was written "
-            f"after {written}; {AGAIN}"
+            f"{metrics}: ends after {len(lines)} lines, {path} was written after "
+            f"{snapshot.lines}; {AGAIN}"
         )
     return lines
 
 
 def _cut(metrics: Path, lines: int) -> None:
+    """Ends the file after so many lines."""
     with writing(metrics), open(metrics, "ab+") as file:
         file.seek(0)
         for _ in range(lines):

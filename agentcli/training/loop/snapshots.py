@@ -1,11 +1,9 @@
-"""The snapshot from which a killed training resumes: trained weights, optimiser,
-scheduler, random states and position.
+"""The snapshot from which a killed training resumes.
 
-`snapshot`/state.safetensors holds weights/<parameter> and AdamW's moments by parameter
-name, and random/<generator> with one line per process; its header holds a JSON text
-with everything that is no tensor. One file, replaced at once: a kill at any moment
-leaves the old snapshot or the new one. Trained parameters in float32, three times: 12
-bytes per parameter.
+state.safetensors holds weights/<parameter>, AdamW's moments by parameter name, and
+random/<generator> with one line per process. Its header holds a JSON text with
+everything that is no tensor. It is one file, replaced at once: a kill at any moment
+leaves the old snapshot or the new one. It takes 12 bytes per trained parameter.
 
 What is planned beforehand (order, weights, old and reference log-probabilities) is not
 kept: it is computed again from the starting model, and `facts` say whether it came out
@@ -32,6 +30,7 @@ from agentcli.training.loop.distributed import Processes, gather_from_ranks
 from agentcli.training.loop.optimizer_state import (
     optimizer_tensors,
     put_optimizer_tensors,
+    trained_parameters,
 )
 from agentcli.training.loop.random_state import random_state, restore_random_state
 from agentcli.training.loop.tensor_files import write_tensors
@@ -42,7 +41,7 @@ Facts = dict[str, int | str]
 
 
 class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """All of a snapshot that is no tensor."""
+    """Everything in a snapshot that is no tensor."""
 
     facts: Facts
     update: int
@@ -58,7 +57,7 @@ class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Trained:
-    """What a training changes."""
+    """The model, optimiser and schedule that a training changes."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -69,13 +68,10 @@ class Trained:
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights and moments by their names in the file."""
-        named = self.model.named_parameters()
-        weights = {
-            f"weights/{name}": parameter
-            for name, parameter in named
-            if parameter.requires_grad
-        }
-        return weights | optimizer_tensors(self.optimizer, self.model)
+        tensors = optimizer_tensors(self.optimizer, self.model)
+        for name, parameter in trained_parameters(self.model).items():
+            tensors[f"weights/{name}"] = parameter
+        return tensors
 
 
 def digest(*values: Any) -> str:
@@ -84,8 +80,9 @@ def digest(*values: Any) -> str:
 
 
 def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
-    """A hash of all settings that a result depends on. How often snapshots are written
-    is not among them.
+    """A hash of all settings that a result depends on.
+
+    How often snapshots are written is not among them.
     """
     values: dict[str, Any] = msgspec.to_builtins(settings)
     for name in (*without, "save_every_updates"):
@@ -94,8 +91,9 @@ def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
 
 
 def model_fact(model: torch.nn.Module) -> str:
-    """A hash of every parameter's name, shape and first 64 values: cheap, and another
-    checkpoint has another.
+    """A hash of every parameter's name, shape and first 64 values.
+
+    It is cheap, and differs between checkpoints.
     """
     beginnings = []
     for name, parameter in model.named_parameters():
@@ -105,14 +103,13 @@ def model_fact(model: torch.nn.Module) -> str:
 
 
 class Snapshots(TrainerCallback):
-    """Writes a snapshot to `folder` after every `every`-th update; resumes from the one
-    that is there already.
+    """Writes a snapshot after every `every`-th update; resumes from one that is there.
 
     `facts` (numbers, and hashes of settings, data and starting model) say what the
-    training is: only a snapshot with the same is taken. Creating this puts the
-    snapshot's weights, moments and scheduler in place; add it to the Trainer as a
-    callback, which puts the random states in place when the first update begins. With
-    `folder` None it does nothing.
+    training is: only a snapshot with the same facts is resumed. Creating this puts the
+    snapshot's weights, moments and scheduler in place. As a callback of the Trainer it
+    puts the random states in place when the first update begins. With `folder` None it
+    does nothing.
 
     Raises DataError, saying --overwrite, for a snapshot that is damaged or of another
     training.
@@ -136,33 +133,27 @@ class Snapshots(TrainerCallback):
         if self.path is not None and self.path.exists():
             self._restore(self.path)
 
-    @property
-    def update(self) -> int:
-        """Updates done before this call."""
-        return self.resumed.update if self.resumed else 0
-
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Random states are put in place once, after whatever the Trainer draws while
-        it prepares.
-        """
+        """Restores the random states once, after what the Trainer draws to prepare."""
         if self._random:
             restore_random_state(self._random, self._trained.device)
             self._random = {}
 
     def save(self, update: int, lines: int, counters: dict[str, float]) -> None:
-        """Write a snapshot if one is due. Called by every process, between updates.
-        Raises WriteError.
+        """Writes a snapshot if one is due. Raises WriteError.
+
+        Every process calls it, between updates.
         """
         if self.path is None or update % self._every:
             return
         trained = self._trained
-        random_states: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for name, state in random_state(trained.device).items():
-            random_states[f"random/{name}"] = gather_from_ranks(
-                state, self._processes, trained.device
-            )
+            states = gather_from_ranks(state, self._processes, trained.device)
+            tensors[f"random/{name}"] = states
         if not self._processes.main:
             return
+        tensors.update(trained.tensors())
         header = {
             "facts": self._facts,
             "update": update,
@@ -171,38 +162,34 @@ class Snapshots(TrainerCallback):
             "rates": [float(group["lr"]) for group in trained.optimizer.param_groups],
             "scheduler": trained.scheduler.state_dict(),
         }
-        write_tensors(
-            self.path,
-            {**trained.tensors(), **random_states},
-            {"snapshot": json.dumps(header)},
-        )
+        write_tensors(self.path, tensors, {"snapshot": json.dumps(header)})
 
     def _restore(self, path: Path) -> None:
+        """Puts what the file holds in place, once its facts are known to be the same."""
         with _naming_damage(path), safe_open(path, "pt") as file:
-            header = msgspec.convert(
-                json.loads((file.metadata() or {}).get("snapshot", "")), SnapshotHeader
-            )
+            metadata = file.metadata() or {}
+            values = json.loads(metadata.get("snapshot", ""))
+            header = msgspec.convert(values, SnapshotHeader)
         self._check(path, header)
         with _naming_damage(path), safe_open(path, "pt") as file:
             self._put(file, header)
         self.resumed = header
 
     def _check(self, path: Path, header: SnapshotHeader) -> None:
+        """Raises DataError for a snapshot of another training."""
         for name, now in self._facts.items():
             then = header.facts.get(name)
             if then != now:
-                # A text is a hash, which tells a reader nothing.
-                difference = (
-                    f"other {name}"
-                    if isinstance(now, str)
-                    else f"{name}: {then}, now {now}"
-                )
+                difference = f"{name}: {then}, now {now}"
+                if isinstance(now, str):  # a hash, which tells a reader nothing
+                    difference = f"other {name}"
                 raise DataError(
                     f"{path}: the snapshot is of another training ({difference}); "
                     f"{AGAIN}"
                 )
 
     def _put(self, file: Any, header: SnapshotHeader) -> None:
+        """Puts weights, moments and schedule in place, and keeps the random states."""
         trained = self._trained
         weights: dict[str, Tensor] = {}
         random_states: dict[str, Tensor] = {}
@@ -215,20 +202,18 @@ class Snapshots(TrainerCallback):
                 random_states[name] = file.get_tensor(key)
             else:
                 moments[key] = file.get_tensor(key)
-        parameters = {
-            name: p for name, p in trained.model.named_parameters() if p.requires_grad
-        }
-        shapes = {name: value.shape for name, value in weights.items()}
-        if shapes != {name: parameter.shape for name, parameter in parameters.items()}:
+        parameters = trained_parameters(trained.model)
+        saved_shapes = {name: value.shape for name, value in weights.items()}
+        shapes = {name: parameter.shape for name, parameter in parameters.items()}
+        if saved_shapes != shapes:
             raise DataError("its weights are not the model's")
         put_optimizer_tensors(trained.optimizer, trained.model, moments)
         with torch.no_grad():
             for name, parameter in parameters.items():
                 parameter.copy_(weights[name])
         trained.scheduler.load_state_dict(header.scheduler)
-        for group, rate in zip(
-            trained.optimizer.param_groups, header.rates, strict=True
-        ):
+        groups = trained.optimizer.param_groups
+        for group, rate in zip(groups, header.rates, strict=True):
             group["lr"] = rate
         self._random = {
             name: random_states[name][self._processes.rank]
@@ -238,7 +223,7 @@ class Snapshots(TrainerCallback):
 
 @contextmanager
 def _naming_damage(path: Path) -> Iterator[None]:
-    """Turn what reading a damaged file raises into one DataError that names it."""
+    """Turns what reading a damaged file raises into one DataError that names it."""
     try:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:

@@ -1,6 +1,4 @@
-"""Whole safetensors files or none: what a killed process leaves under a name is always
-complete.
-"""
+"""Whole safetensors files or none: what a killed process leaves is always complete."""
 
 import os
 from collections.abc import Iterator
@@ -30,8 +28,7 @@ def writing_tensors(path: Path) -> Iterator[None]:
 def write_tensors(
     path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
-    """Write `tensors`, from whatever device, to a temporary sibling, sync it, and put
-    it in the place of `path`.
+    """Writes tensors of any device to a temporary sibling, then replaces `path` by it.
 
     One writer at a time: the sibling's name is fixed, so that a later write also
     replaces what a killed one left. Raises WriteError when it cannot be written; `path`
@@ -41,14 +38,11 @@ def write_tensors(
     with writing_tensors(path):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(
-                {
-                    name: value.detach().cpu().contiguous()
-                    for name, value in tensors.items()
-                },
-                temporary,
-                metadata,
-            )
+            local = {
+                name: value.detach().cpu().contiguous()
+                for name, value in tensors.items()
+            }
+            save_file(local, temporary, metadata)
             with open(temporary, "rb+") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, path)

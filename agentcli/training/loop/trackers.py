@@ -1,11 +1,9 @@
-"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio,
-through the clients that these publish.
+"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio.
 
-Only figures and settings are sent. Not transformers' callbacks: they number updates
-from the Trainer's state, which starts at 0 in every call, and upload models, watch
-gradients or publish a Space when an environment variable says so. Nothing is imported
-unless it is asked for. What would keep a tracker from opening is told beforehand where
-that needs no service (`check_trackers`).
+Only figures and settings are sent, through the clients that these publish. The
+callbacks of transformers do not serve: they number updates from the Trainer's state,
+which starts at 0 in every call. They also upload models, watch gradients or publish a
+Space when an environment variable says so. Nothing is imported unless it is asked for.
 
 The step of a figure is the number of updates that the optimiser has seen, so the
 iterations of a loop that share a `folder` are one curve. The folder remembers the run;
@@ -35,17 +33,16 @@ NO_FIGURES = ("schema_version", "update")
 def check_trackers(
     tracking: TrackingSettings | None, folder: Path | None = None
 ) -> None:
-    """Check what can be known of tracking.to before any work. Asks no service and
-    writes nothing. `folder` is where trackers write.
+    """Checks what can be known of tracking.to before any work.
 
-    Raises MissingError for a tracker that is not installed and for W&B without an API
-    key, unless it is offline; UsageError for a place where nothing can be written.
+    Asks no service and writes nothing. `folder` is where trackers write. Raises
+    MissingError for a tracker that is not installed and for W&B without an API key,
+    unless it is offline; UsageError for a place where nothing can be written.
     """
     for name in tracking.to if tracking else ():
         try:
-            metadata.version(
-                name
-            )  # importing would find any folder called wandb, and W&B makes one
+            # Importing would find any folder called wandb, and W&B makes one.
+            metadata.version(name)
         except metadata.PackageNotFoundError as error:
             raise MissingError(
                 f"tracking.to: {name} is not installed; get it with: pip install "
@@ -68,18 +65,17 @@ def check_trackers(
 
 
 def _check_key() -> None:
-    """W&B itself would ask for a key on a terminal, in the middle of the work."""
+    """Raises MissingError where W&B has no key.
+
+    On a terminal it would ask for one, in the middle of the work.
+    """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
     from wandb.sdk import wandb_setup
 
     settings = wandb_setup.singleton().settings
-    if (
-        settings.mode in ("offline", "dryrun", "disabled")
-        or settings.identity_token_file
-    ):
-        return
-    if not wandb.api.api_key:
+    offline = settings.mode in ("offline", "dryrun", "disabled")
+    if not (offline or settings.identity_token_file or wandb.api.api_key):
         raise MissingError(
             "tracking.to: wandb has no API key; type: wandb login, or: export "
             "WANDB_MODE=offline"
@@ -87,27 +83,30 @@ def _check_key() -> None:
 
 
 def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
-    place = next(
-        path
-        for path in (folder.absolute(), *folder.absolute().parents)
-        if os.path.lexists(path)
+    """Raises UsageError unless the folder can be written, or made."""
+    place = folder.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        fault = "is no folder"
+    elif not os.access(place, os.W_OK | os.X_OK):
+        fault = "cannot be written"
+    else:
+        return
+    raise UsageError(
+        f"tracking.to: {tracker} writes to {folder}, but {place} {fault}; {remedy}"
     )
-    if not place.is_dir() or not os.access(place, os.W_OK | os.X_OK):
-        what = "cannot be written" if place.is_dir() else "is no folder"
-        raise UsageError(
-            f"tracking.to: {tracker} writes to {folder}, but {place} {what}; {remedy}"
-        )
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """What trackers are told of a training."""
+    """What trackers are sent besides the figures."""
 
     tracking: TrackingSettings
     name: str | None
-    """Of the run, unless tracking.name is set."""
+    """Name of the run, unless tracking.name is set."""
     folder: Path
-    """For event files; remembers runs."""
+    """Holds event files, and remembers runs."""
     kind: str
     """Prefix of every figure: train or sft."""
     settings: dict[str, Any]
@@ -115,28 +114,25 @@ class Tracked:
 
 @contextmanager
 def open_trackers(
-    what: Tracked | None, before: int, done: int
+    tracked: Tracked | None, before: int, done: int
 ) -> Iterator[Callable[[msgspec.Struct], None] | None]:
-    """A function that sends a metrics line to every tracker of tracking.to, its fields
-    as `kind`/<field>; None without any.
+    """A function that sends a metrics line to every tracker; None where there is none.
 
-    `before` is the number of updates that the optimiser had seen before this training,
-    `done` how many of this one are behind where it goes on. Raises AgentCliError when a
-    tracker does not open.
+    A field is sent as `kind`/<field>. The optimiser had made `before` updates before
+    this training; `done` updates of this one were made before it was killed. Raises
+    AgentCliError when a tracker does not open.
     """
-    if what is None:
+    if tracked is None:
         yield None
         return
+    first = before + done + 1
     with ExitStack() as stack:
-        logs = [
-            _open(stack, tracker, what, before + done + 1)
-            for tracker in what.tracking.to
-        ]
+        logs = [_open(stack, name, tracked, first) for name in tracked.tracking.to]
 
         def send(line: msgspec.Struct) -> None:
             fields = msgspec.structs.asdict(line)
             figures = {
-                f"{what.kind}/{key}": value
+                f"{tracked.kind}/{key}": value
                 for key, value in fields.items()
                 if key not in NO_FIGURES
             }
@@ -146,9 +142,10 @@ def open_trackers(
         yield send
 
 
-def _open(stack: ExitStack, tracker: str, what: Tracked, first: int) -> Log:
+def _open(stack: ExitStack, tracker: str, tracked: Tracked, first: int) -> Log:
+    """Opens a tracker until the stack closes."""
     try:
-        return stack.enter_context(OPENERS[tracker](what, first))
+        return stack.enter_context(OPENERS[tracker](tracked, first))
     except Exception as error:
         # Whatever a client raises that cannot reach its service, or may not use it.
         reason = " ".join(str(error).split())
@@ -159,13 +156,14 @@ def _open(stack: ExitStack, tracker: str, what: Tracked, first: int) -> Log:
 
 
 @contextmanager
-def _tensorboard(what: Tracked, first: int) -> Iterator[Log]:
-    """Event files in the folder; what a killed training wrote beyond the update it goes
-    on from is hidden when read.
+def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
+    """Event files in the folder.
+
+    What a killed training wrote beyond its last snapshot is hidden when read.
     """
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(what.folder), purge_step=first) as writer:
+    with SummaryWriter(str(tracked.folder), purge_step=first) as writer:
 
         def log(figures: dict[str, float], step: int) -> None:
             for key, value in figures.items():
@@ -176,9 +174,11 @@ def _tensorboard(what: Tracked, first: int) -> Iterator[Log]:
 
 
 @contextmanager
-def _wandb(what: Tracked, first: int) -> Iterator[Log]:
-    """One W&B run; steps it has already are dropped by W&B itself. Console, code, git
-    state, packages, the machine's name and load, and crash reports stay here.
+def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
+    """One W&B run. W&B drops the steps that it has already.
+
+    Console, code, git state, packages, the machine's name and load, and crash reports
+    stay here.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
@@ -194,12 +194,12 @@ def _wandb(what: Tracked, first: int) -> Iterator[Log]:
         x_save_requirements=False,
     )
     run = wandb.init(
-        project=what.tracking.project,
-        name=what.tracking.name or what.name,
-        id=_remembered(what.folder / "wandb-run", secrets.token_hex(4)),
+        project=tracked.tracking.project,
+        name=tracked.tracking.name or tracked.name,
+        id=_remembered(tracked.folder / "wandb-run", secrets.token_hex(4)),
         resume="allow",
-        dir=str(what.folder),
-        config=what.settings,
+        dir=str(tracked.folder),
+        config=tracked.settings,
         settings=quiet,
     )
     # As a context manager the run would print the traceback of an error that is
@@ -213,19 +213,18 @@ def _wandb(what: Tracked, first: int) -> Iterator[Log]:
 
 
 @contextmanager
-def _trackio(what: Tracked, first: int) -> Iterator[Log]:
+def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
     """One run in trackio's own store (TRACKIO_DIR). Its notes go to stderr."""
     import trackio
 
-    kept = what.folder / "trackio-run"
+    kept = tracked.folder / "trackio-run"
     known = kept.exists()
+    name = tracked.tracking.name or tracked.name or secrets.token_hex(4)
     with redirect_stdout(sys.stderr):
         trackio.init(
-            project=what.tracking.project,
-            name=_remembered(
-                kept, what.tracking.name or what.name or secrets.token_hex(4)
-            ),
-            config=what.settings,
+            project=tracked.tracking.project,
+            name=_remembered(kept, name),
+            config=tracked.settings,
             resume="allow" if known else "never",
             embed=False,
             auto_log_gpu=False,
@@ -235,14 +234,14 @@ def _trackio(what: Tracked, first: int) -> Iterator[Log]:
         yield lambda figures, step: trackio.log(figures, step=step)
     finally:
         with redirect_stdout(sys.stderr):
-            finish: Callable[[], None] = trackio.finish
-            finish()
+            trackio.finish()
 
 
 OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
 
 
 def _remembered(path: Path, new: str) -> str:
+    """The word in the file; `new`, which is written there, where there is none."""
     if path.exists():
         return path.read_text().strip()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,4 @@
-"""The part that is the same in every trainer: planned microbatches in, one report per
-update out.
+"""What every trainer shares: planned microbatches in, one report per update out.
 
 The Trainers of transformers and TRL compute the loss and make the updates. This mixin
 stands before them in a class's bases.
@@ -22,7 +21,7 @@ from agentcli.training.loop.recorder import Recorder
 
 
 class Report(NamedTuple):
-    """What there is to say after one update."""
+    """The figures of one update."""
 
     line: MetricsLine | None
     """None: no line is due."""
@@ -36,19 +35,18 @@ class Report(NamedTuple):
 
 
 class PlannedTrainer(Trainer, ABC):
-    """A Trainer that runs the microbatches of a plan, all but those that `recorder`
-    says are done.
+    """A Trainer that runs the microbatches of a plan that are not done.
 
     A subclass brings `microbatches` and `report`. `recorder` is set before training
-    begins.
+    begins; it knows which updates are done.
     """
 
     recorder: Recorder[Any]
     remedy: ClassVar[str]
-    """What helps when numbers are no longer finite."""
+    """What to type when numbers are no longer finite."""
     normalised: ClassVar[bool] = True
-    """Whether compute_loss normalises over the whole update by itself, so that Trainer
-    has nothing to divide by.
+    """Whether compute_loss normalises over the whole update by itself. Then Trainer has
+    nothing to divide by.
     """
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -59,37 +57,33 @@ class PlannedTrainer(Trainer, ABC):
 
     @abstractmethod
     def microbatches(self, done: int) -> Dataset[dict[str, Tensor]]:
-        """This rank's microbatches of all updates but the first `done`, in their order."""
+        """Microbatches of this rank, in order, of all updates but the first `done`."""
 
     @abstractmethod
     def report(
         self, update: int, gradient_norm: float, learning_rate: float, loss: float
     ) -> Report:
-        """What the 1-based `update`, just made, has to say; begins the sums of the
-        next. `loss` is the Trainer's own figure.
+        """The report of the update just made (1-based); begins the sums of the next.
+
+        `loss` is the Trainer's own figure.
         """
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
-        """The microbatches as they are: shuffled, padded and dealt to this rank
-        already.
-        """
+        """The microbatches as planned: shuffled, padded and dealt to this rank."""
         return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
 
     def get_batch_samples(self, *given: Any, **named: Any) -> tuple[list[Any], Any]:
-        """The microbatches of one update, and the number that the loss is to be divided
-        by: 1 where it is normalised.
-        """
+        """The microbatches of one update, and what the loss is to be divided by."""
         batches, items = super().get_batch_samples(*given, **named)
         return batches, 1 if self.normalised else items
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Called by Trainer after every update, and once at the end with a summary that
-        is not ours.
+        """Records the update that Trainer has just made.
 
         Raises AgentCliError when a number is no longer finite.
         """
         if "grad_norm" not in logs:
-            return
+            return  # the Trainer's summary at the end
         update = self.recorder.done + self.state.global_step
         report = self.report(
             update,
@@ -102,44 +96,39 @@ class PlannedTrainer(Trainer, ABC):
 
 
 class RunningFigures:
-    """Numbers of an update, put together over its microbatches and then over all ranks,
-    in float64 on the device.
+    """Sums over the microbatches of an update, then over all ranks, in float64.
+
+    With `maximum` the largest value is kept instead; values are then never negative.
     """
 
     def __init__(self, device: torch.device, *, maximum: bool = False) -> None:
-        """With `maximum` the largest value is kept instead of the sum; values are then
-        never negative.
-        """
         self._device = device
         self._maximum = maximum
         self._names: tuple[str, ...] = ()
         self._values = torch.zeros(0, dtype=torch.float64, device=device)
 
     def add(self, **values: Tensor) -> None:
-        """Add one microbatch: a scalar for each name, the same names every time."""
+        """Adds one microbatch: a scalar for each name, the same names every time."""
         stacked = torch.stack(list(values.values()))
         if not self._names:
             self._names = tuple(values)
             self._values = torch.zeros(
                 len(values), dtype=torch.float64, device=self._device
             )
-        self._values = (
-            torch.maximum(self._values, stacked)
-            if self._maximum
-            else self._values + stacked
-        )
+        combine = torch.maximum if self._maximum else torch.add
+        self._values = combine(self._values, stacked)
 
     def take(self, processes: Processes) -> dict[str, float]:
         """The figures of all ranks by name; the next update starts at 0."""
         combine = max_over_ranks if self._maximum else sum_over_ranks
-        figures = dict(
-            zip(self._names, combine(self._values, processes).tolist(), strict=True)
-        )
+        values = combine(self._values, processes).tolist()
+        figures = dict(zip(self._names, values, strict=True))
         self._names = ()
         return figures
 
 
 def _refuse_infinite(update: int, numbers: Mapping[str, float], remedy: str) -> None:
+    """Raises AgentCliError unless all numbers are finite."""
     if all(math.isfinite(value) for value in numbers.values()):
         return
     shown = ", ".join(f"{name} {value}" for name, value in numbers.items())

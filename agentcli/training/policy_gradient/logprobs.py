@@ -1,64 +1,54 @@
-"""The token side of the rows, and the log-probabilities that are computed once, before
-the first update: from the model that training starts from and from the reference. All
-are at the temperature that each row was sampled at.
+"""The token side of the rows, and what is computed once, before the first update.
+
+These are the log-probabilities under the model that training starts from and under the
+reference, at the temperature that each row was sampled at.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from agentcli.errors import DataError
-from agentcli.policies.chat import prompt_ids
 from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
-from agentcli.training.loop.forward import Scoring, response_logprobs
+from agentcli.training.loop.forward import response_logprobs, scoring
+from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
 from agentcli.training.policy_gradient.losses import logprob_gap
 from agentcli.training.policy_gradient.rows import Row
 
 
-def tokenise_rows(
-    rows: Sequence[Row], tokenizer: Any, vocabulary: int, model: str
-) -> Tokens:
-    """Prompts through the chat template; responses and log-probabilities as they were
-    sampled. Raises DataError for a token that `model` does not have.
+def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
+    """Token ids, stored log-probabilities and temperatures of all rows.
+
+    Raises DataError for a token that the model does not have.
     """
-    prompts: dict[str, list[int]] = {}
+    prompts = []
     offsets = [0]
+    logprobs: list[float] = []
     for row in rows:
-        if row.prompt not in prompts:
-            prompts[row.prompt] = prompt_ids(tokenizer, row.prompt)
-        if not 0 <= min(row.token_ids) <= max(row.token_ids) < vocabulary:
-            raise DataError(
-                f"{row.place}.token_ids: {max(row.token_ids)} is no token of {model} "
-                f"({vocabulary} tokens); these trees were sampled from another model"
-            )
-        offsets.append(offsets[-1] + len(row.token_ids))
-    old = torch.tensor(
-        [value for row in rows for value in row.logprobs], dtype=torch.float32
+        prompt, response = tokenise(row.prompt, row.token_ids, row.place)
+        prompts.append(prompt)
+        logprobs.extend(row.logprobs)
+        offsets.append(offsets[-1] + len(response))
+    tokens = Tokens(
+        prompts=prompts,
+        responses=[row.token_ids for row in rows],
+        offsets=offsets,
+        old=torch.tensor(logprobs, dtype=torch.float32),
     )
+    lengths_R = torch.tensor([len(row.token_ids) for row in rows])
     temperatures = [row.temperature for row in rows]
-    stored = [row.logprob_temperature for row in rows]
-    return Tokens(
-        [prompts[row.prompt] for row in rows],
-        [row.token_ids for row in rows],
-        offsets,
-        old,
-        temperature=per_token(rows, temperatures)
-        if any(value != 1 for value in temperatures)
-        else None,
-        sampled_temperature=per_token(rows, stored) if stored != temperatures else None,
-    )
-
-
-def per_token(rows: Sequence[Row], values: Sequence[float]) -> Tensor:
-    """A number of each row, for each of its response tokens."""
-    return torch.tensor(values).repeat_interleave(
-        torch.tensor([len(row.token_ids) for row in rows])
-    )
+    stored_temperatures = [row.logprob_temperature for row in rows]
+    if any(temperature != 1 for temperature in temperatures):
+        tokens.temperature = torch.tensor(temperatures).repeat_interleave(lengths_R)
+    if stored_temperatures != temperatures:
+        stored_R = torch.tensor(stored_temperatures)
+        tokens.sampled_temperature = stored_R.repeat_interleave(lengths_R)
+    return tokens
 
 
 def prepare_logprobs(
@@ -69,63 +59,76 @@ def prepare_logprobs(
     pad: int,
     device: torch.device,
 ) -> dict[str, float]:
-    """Fill in old (if recomputed) and reference log-probabilities; gives the gap
-    between sampler and trainer.
+    """Fills in old (if recomputed) and reference log-probabilities of the plan.
 
-    The gap is measured on the rows of the first update, a random sample, or on all rows
-    where all are computed anyway; where the rollout's log-probabilities are at another
-    temperature, against the trainer's at that one.
+    Returns the gap between sampler and trainer. It is measured on the rows of the first
+    update, a random sample, or on all rows where all are computed anyway. Where the
+    rollout's log-probabilities are at another temperature, the trainer's are taken at
+    that one.
     """
     tokens = plan.tokens
-    everything = range(len(plan.rows))
-    adapter = hasattr(model, "disable_adapter")
-    own_reference = settings.beta != 0 and reference is None and not adapter
-    few = (
-        plan.updates[0].rows if plan.updates else everything[: settings.rows_per_update]
-    )
-    scored = everything if settings.recompute_logprobs or own_reference else few
+    every_row = range(len(plan.rows))
+    is_adapter = hasattr(model, "disable_adapter")
+    penalised = settings.beta != 0
+    start_is_reference = penalised and reference is None and not is_adapter
+    scorer = RowScorer(plan, settings.rows_per_microbatch, pad, device)
 
-    def score(
-        scorer: Any, members: Sequence[int], *temperatures: Tensor | None
-    ) -> list[Tensor]:
-        """These rows' log-probabilities at each of these temperatures, flat, 0 in all
-        other rows.
-        """
-        flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
-        chunks = tokens.chunks(members, settings.rows_per_microbatch)[
-            plan.processes.rank :: plan.processes.size
-        ]
-        batches = (
-            Scoring(*tokens.pad(chunk, pad), tokens.gathered(temperatures, chunk))
-            for chunk in chunks
-        )
-        for chunk, scores in zip(
-            chunks, response_logprobs(scorer, batches, device), strict=True
-        ):
-            for flat, values_N in zip(flats, scores, strict=True):
-                tokens.scatter(flat, chunk, values_N)
-        return [sum_over_ranks(flat.to(device), plan.processes).cpu() for flat in flats]
-
-    if tokens.sampled_temperature is None:
-        (current,) = score(model, scored, tokens.temperature)
-        as_sampled = current
-    else:
-        current, as_sampled = score(
-            model, scored, tokens.temperature, tokens.sampled_temperature
-        )
+    scored: Sequence[int] = every_row[: settings.rows_per_update]
+    if settings.recompute_logprobs or start_is_reference:
+        scored = every_row
+    elif plan.updates:
+        scored = plan.updates[0].rows
+    temperatures = [tokens.temperature]
+    if tokens.sampled_temperature is not None:
+        temperatures.append(tokens.sampled_temperature)
+    scores = scorer.score(model, scored, temperatures)
+    current = scores[0]
+    as_sampled = scores[-1]
     gap = logprob_gap(
         tokens.gather(as_sampled, scored), tokens.gather(tokens.old, scored)
     )
+
     if settings.recompute_logprobs:
-        tokens.sampled, tokens.old = tokens.old, current
-    if settings.beta != 0:
-        if own_reference:
-            tokens.reference = current
-        elif reference is None:
-            with model.disable_adapter():
-                (tokens.reference,) = score(model, everything, tokens.temperature)
-        else:
-            (tokens.reference,) = score(
-                load_frozen(reference, str(device)), everything, tokens.temperature
-            )
+        tokens.sampled = tokens.old
+        tokens.old = current
+    if start_is_reference:
+        tokens.reference = current
+    elif penalised and reference is None:
+        with model.disable_adapter():
+            (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
+    elif penalised:
+        frozen = load_frozen(str(reference), str(device))
+        (tokens.reference,) = scorer.score(frozen, every_row, [tokens.temperature])
     return gap
+
+
+@dataclass(frozen=True)
+class RowScorer:
+    """Computes log-probabilities of rows, each rank those of its share."""
+
+    plan: UpdatePlan
+    rows_at_once: int
+    pad: int
+    device: torch.device
+
+    def score(
+        self, model: Any, rows: Sequence[int], temperatures: Sequence[Tensor | None]
+    ) -> list[Tensor]:
+        """These rows' log-probabilities at each temperature, flat; 0 in other rows."""
+        tokens = self.plan.tokens
+        processes = self.plan.processes
+        flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
+        chunks = tokens.chunks(rows, self.rows_at_once)
+        with scoring(model):
+            for chunk in chunks[processes.rank :: processes.size]:
+                ids_BT, response_BT = tokens.pad(chunk, self.pad)
+                chunk_temperatures = [
+                    None if flat is None else tokens.gather(flat, chunk)
+                    for flat in temperatures
+                ]
+                scores = response_logprobs(
+                    model, ids_BT, response_BT, chunk_temperatures, self.device
+                )
+                for flat, scores_N in zip(flats, scores, strict=True):
+                    tokens.scatter(flat, chunk, scores_N)
+        return [sum_over_ranks(flat.to(self.device), processes).cpu() for flat in flats]

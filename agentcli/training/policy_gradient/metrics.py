@@ -4,8 +4,9 @@ from agentcli.training.loop.metrics import MetricsLine
 
 
 class TrainMetrics(MetricsLine, kw_only=True):
-    """One update of the policy gradient. Means are over the tokens that were trained
-    on, unless said otherwise.
+    """One update of the policy gradient.
+
+    Means are over the tokens that were trained on, unless said otherwise.
     """
 
     epoch: int
@@ -23,10 +24,9 @@ class TrainMetrics(MetricsLine, kw_only=True):
     ratio_mean: float
     ratio_max: float
     gap_mean: float
-    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, the
-    trainer's from this update's own forward pass, both at the temperature of the
-    sampler's: before the first update it is what sampler and trainer disagree by, later
-    it also holds what was learned.
+    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, both at the
+    temperature of the sampler's. The trainer's are from this update's forward pass, so
+    that after the first update the gap also holds what was learned.
     """
     gap_max: float
     gap_k3: float
@@ -40,15 +40,15 @@ class TrainMetrics(MetricsLine, kw_only=True):
     weight 0).
     """
     skipped_share: float
-    """rows_skipped of all rows of the update."""
+    """rows_skipped, as a share of all rows of the update."""
     tokens: int
     """Response tokens trained on."""
     advantage_mean: float
-    """This and the next three: over all rows of the update, skipped ones included."""
+    """The four figures of advantages are over all rows, skipped ones included."""
     advantage_std: float
     advantage_min: float
     advantage_max: float
     seconds: float
-    """Spent training so far; what a killed training spent after its last snapshot is
-    not counted.
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
     """

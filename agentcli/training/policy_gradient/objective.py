@@ -1,6 +1,4 @@
-"""The objective `policy-gradient`: the clipped surrogate of every credited step, with a
-KL penalty.
-"""
+"""The objective `policy-gradient`: a clipped surrogate per step, with a KL penalty."""
 
 from __future__ import annotations
 

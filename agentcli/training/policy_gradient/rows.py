@@ -1,5 +1,4 @@
-"""From trees and credit to training rows: what was sampled, with one number that says
-how good it was.
+"""From trees and credit to training rows: sampled steps, each with its advantage.
 
 Both files are streamed side by side, tree n with credit n. This module knows no
 tokenizer and no model: a row still holds its prompt as text, and exactly the token ids
@@ -13,10 +12,6 @@ trajectories, and a step that lies only on errored ones has share 0. A step that
 k times in the credit (prefix: duplicate) splits its share in k equal parts. Shares sum
 to the number of trajectories; dividing by their sum (`losses.token_weights`) gives the
 mean.
-
-CARL's selective update (003 eq. 13) is a choice of rows, whatever assigned the credit:
-`update: critical` keeps steps whose state was left by another step too, errored
-trajectories aside.
 
 A row keeps the temperature it was sampled at: every probability of the loss is one of
 softmax(logits / T). A greedy response has no such distribution. Stored
@@ -36,7 +31,7 @@ import msgspec
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered
-from agentcli.records.trees import leaves, path, validate_credit, validate_tree
+from agentcli.records.trees import paths, read_trees, validate_credit
 from agentcli.records.types import (
     INHERITED,
     Credit,
@@ -67,7 +62,7 @@ class Row:
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
-    """What became of the credit's entries."""
+    """Numbers of the credit's entries, by what became of them."""
 
     trees: int = 0
     trajectories: int = 0
@@ -76,7 +71,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
     unassigned: int = 0
     """Left out: advantage None."""
     inherited: int = 0
-    """Of the rows: only children with the advantage of the step before."""
+    """Rows of only children, with the advantage of the step before."""
     not_critical: int = 0
     """Left out: no sibling."""
     without_tokens: int = 0
@@ -86,8 +81,7 @@ class RowCounts(msgspec.Struct, kw_only=True):
 def read_rows(
     trees: Path, credit: Path, update: str = "assigned", recompute: bool = False
 ) -> tuple[list[Row], RowCounts]:
-    """All rows that `update` (TrainSettings.update) chooses and that have sampled
-    tokens, in file order, and the count of what was left out.
+    """The rows that `update` (TrainSettings.update) chooses, in file order, and counts.
 
     Raises DataError with file and line when the two files do not belong together, when
     the credit is not all of one method, when an advantage or weight is not finite, when
@@ -98,38 +92,41 @@ def read_rows(
     rows: list[Row] = []
     method: str | None = None
     counts = RowCounts()
-    for (line, tree), (credit_line, given) in _aligned(trees, credit):
+    for (line, tree), (credit_line, tree_credit) in _aligned(trees, credit):
         place = f"{trees}:{line}"
-        validate_tree(tree, place)
-        validate_credit(given, tree, f"{credit}:{credit_line}")
-        _check_sampled(tree, place)
-        method = method or given.method
-        if given.method != method:
+        credit_place = f"{credit}:{credit_line}"
+        validate_credit(tree_credit, tree, credit_place)
+        trajectories = [
+            steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED
+        ]
+        _check_sampled(tree, trajectories, place)
+        method = method or tree_credit.method
+        if tree_credit.method != method:
             raise DataError(
-                f"{credit}:{credit_line}: method: is {shown(given.method)}, of the "
-                f"lines before {shown(method)}; run assign-credit again"
+                f"{credit_place}: method: is {shown(tree_credit.method)}, of the lines "
+                f"before {shown(method)}; run assign-credit again"
             )
-        entries = _trained_entries(
-            tree, given, f"{credit}:{credit_line}", counts, update
-        )
-        shares = _shares(tree, {entry.step for entry in entries})
-        repeats = Counter(entry.step for entry in entries)
+        entries = _trained_entries(tree, tree_credit, credit_place, update, counts)
+        if update == "critical":
+            critical = _critical_steps(trajectories)
+            counts.not_critical += sum(entry.step not in critical for entry in entries)
+            entries = [entry for entry in entries if entry.step in critical]
+        shares = _shares(trajectories, entries)
         counts.trees += 1
-        counts.trajectories += sum(
-            leaf.outcome != Outcome.ERRORED for leaf in leaves(tree)
-        )
+        counts.trajectories += len(trajectories)
         for entry in entries:
             step = tree.steps[entry.step]
-            _check_distribution(step, f"{place}: steps[{step.id}]", recompute)
+            step_place = f"{place}: steps[{step.id}]"
+            _check_distribution(step, step_place, recompute)
             rows.append(
                 Row(
-                    place=f"{place}: steps[{step.id}]",
+                    place=step_place,
                     prompt=step.prompt,
                     token_ids=step.token_ids,
                     logprobs=step.logprobs,
                     advantage=float(entry.advantage or 0.0),
                     weight=entry.weight,
-                    share=shares.get(step.id, 0.0) / repeats[step.id],
+                    share=shares[step.id],
                     temperature=step.temperature,
                     logprob_temperature=step.logprob_temperature,
                 )
@@ -142,23 +139,24 @@ def _aligned(
     trees: Path, credit: Path
 ) -> Iterator[tuple[tuple[int, Tree], tuple[int, Credit]]]:
     """Every tree with its credit, each with its line."""
-    pairs = zip_longest(read_numbered(trees, Tree), read_numbered(credit, Credit))
-    for number, (tree, given) in enumerate(pairs):
-        if tree is None or given is None:
-            short, long = (trees, credit) if tree is None else (credit, trees)
+    pairs = zip_longest(read_trees(trees), read_numbered(credit, Credit))
+    for number, (numbered_tree, numbered_credit) in enumerate(pairs):
+        if numbered_tree is None or numbered_credit is None:
+            short, long = (trees, credit) if numbered_tree is None else (credit, trees)
             raise DataError(
                 f"{short}: ends after {number} records, {long} goes on; run "
                 "assign-credit again"
             )
-        yield tree, given
+        yield numbered_tree, numbered_credit
 
 
-def _check_sampled(tree: Tree, place: str) -> None:
-    ends = [leaf for leaf in leaves(tree) if leaf.outcome != Outcome.ERRORED]
+def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> None:
+    """Raises DataError for a tree that no model answered with tokens."""
     # Where the very first prompt was too long, the policy was never asked: nothing is
     # missing.
     answered = any(
-        leaf.parent is not None or leaf.stop is not StopReason.OVERLONG for leaf in ends
+        len(steps) > 1 or steps[-1].stop is not StopReason.OVERLONG
+        for steps in trajectories
     )
     if answered and not any(step.token_ids for step in tree.steps):
         raise DataError(
@@ -171,6 +169,7 @@ def _check_sampled(tree: Tree, place: str) -> None:
 
 
 def _check_distribution(step: Step, place: str, recompute: bool) -> None:
+    """Raises DataError for a response that the ratio cannot be taken of."""
     if step.temperature == 0:
         raise DataError(
             f"{place}.temperature: 0: a greedy response has no behaviour policy to "
@@ -186,56 +185,51 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
         )
 
 
+def _check_numbers(entry: StepCredit, place: str) -> None:
+    """Raises DataError for an advantage or weight that cannot be one."""
+    if not (math.isfinite(entry.weight) and entry.weight >= 0):
+        raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
+    if entry.advantage is not None and not math.isfinite(entry.advantage):
+        raise DataError(f"{place}.advantage: {entry.advantage} is not finite")
+
+
 def _trained_entries(
-    tree: Tree, given: Credit, place: str, counts: RowCounts, update: str
+    tree: Tree, credit: Credit, place: str, update: str, counts: RowCounts
 ) -> list[StepCredit]:
-    critical = _critical(tree) if update == "critical" else None
+    """The entries with an advantage and sampled tokens; the others are counted."""
     entries = []
-    for position, entry in enumerate(given.steps):
-        where = f"{place}: steps[{position}]"
-        if not (math.isfinite(entry.weight) and entry.weight >= 0):
-            raise DataError(
-                f"{where}.weight: {entry.weight} is not a finite number >= 0"
-            )
-        inherits = (
-            update == "all" and entry.advantage is None and INHERITED in entry.parts
-        )
+    for position, entry in enumerate(credit.steps):
+        inherited = entry.parts.get(INHERITED) if update == "all" else None
+        inherits = entry.advantage is None and inherited is not None
         if inherits:
-            entry = msgspec.structs.replace(entry, advantage=entry.parts[INHERITED])
+            # An only child takes the advantage of the step before it (003 eq. 16).
+            entry = msgspec.structs.replace(entry, advantage=inherited)
+        _check_numbers(entry, f"{place}: steps[{position}]")
         if entry.advantage is None:
             counts.unassigned += 1
-        elif not math.isfinite(entry.advantage):
-            raise DataError(f"{where}.advantage: {entry.advantage} is not finite")
         elif not tree.steps[entry.step].token_ids:
             counts.without_tokens += 1
-        elif critical is not None and entry.step not in critical:
-            counts.not_critical += 1
         else:
             counts.inherited += inherits
             entries.append(entry)
     return entries
 
 
-def _critical(tree: Tree) -> set[int]:
-    """Steps with a sibling (003 eq. 13), of those that lead to a leaf that is not
-    errored.
-    """
-    alive = {
-        step.id
-        for leaf in leaves(tree)
-        if leaf.outcome != Outcome.ERRORED
-        for step in path(tree, leaf)
-    }
-    children = Counter(tree.steps[step].parent for step in alive)
-    return {step for step in alive if children[tree.steps[step].parent] > 1}
+def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
+    """Steps with a sibling on these trajectories (003 eq. 13)."""
+    parents = {step.id: step.parent for steps in trajectories for step in steps}
+    children = Counter(parents.values())
+    return {step for step, parent in parents.items() if children[parent] > 1}
 
 
-def _shares(tree: Tree, trained: set[int]) -> dict[int, float]:
-    shares: dict[int, float] = {}
-    for leaf in leaves(tree):
-        if leaf.outcome == Outcome.ERRORED:
-            continue
-        steps = [step.id for step in path(tree, leaf) if step.id in trained]
-        for step in steps:
-            shares[step] = shares.get(step, 0.0) + 1 / len(steps)
-    return shares
+def _shares(
+    trajectories: list[list[Step]], entries: list[StepCredit]
+) -> dict[int, float]:
+    """The share of each entry of a step, by the step's id (002 eq. 11)."""
+    repeats = Counter(entry.step for entry in entries)
+    shares = dict.fromkeys(repeats, 0.0)
+    for steps in trajectories:
+        trained = [step.id for step in steps if step.id in repeats]
+        for step in trained:
+            shares[step] += 1 / len(trained)
+    return {step: share / repeats[step] for step, share in shares.items()}

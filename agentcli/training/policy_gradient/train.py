@@ -1,4 +1,4 @@
-"""`train`: one clipped policy-gradient pass over the rows of a rollout.
+"""`train` with objective policy-gradient: one clipped pass over a rollout's rows.
 
 The trainer knows no method: rows and their advantages come from files (`rows.py`),
 which of them are run when and with which weight is planned beforehand (`batches.py`),
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import TrainingArguments
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_arguments
@@ -21,6 +21,7 @@ from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
+from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
 from agentcli.training.policy_gradient.metrics import TrainMetrics
@@ -34,7 +35,7 @@ objective.
 
 
 def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
-    """Train on the credited rows of `trees`.
+    """Trains on the credited rows of `trees`.
 
     The job's `reference` is only loaded if settings.beta is not 0. None means the model
     that training starts from, for LoRA the base model without its adapter.
@@ -48,9 +49,8 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     rows, counts = _rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
-    tokens = tokenise_rows(
-        rows, tokenizer, model.get_input_embeddings().num_embeddings, job.model
-    )
+    vocabulary = model.get_input_embeddings().num_embeddings
+    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, vocabulary, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     facts = _facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
@@ -76,25 +76,14 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
 def _rows(
     trees: Path, credit: Path, settings: TrainSettings
 ) -> tuple[list[Row], RowCounts]:
-    for name in ("epochs", "rows_per_update", "rows_per_microbatch"):
-        if getattr(settings, name) < 1:
-            raise UsageError(
-                f"train.{name}: {getattr(settings, name)}, must be at least 1"
-            )
-    for name in ("clip", "beta", "learning_rate", "warmup_updates"):
-        if not getattr(settings, name) >= 0:
-            raise UsageError(
-                f"train.{name}: {getattr(settings, name)}, must not be negative"
-            )
+    """The rows to train on, and the counts. Raises DataError for none."""
     rows, counts = read_rows(
         trees, credit, settings.update, settings.recompute_logprobs
     )
     if not rows:
-        left = (
-            f"{counts.unassigned} unassigned, {counts.not_critical} without a sibling"
-        )
         raise DataError(
-            f"{credit}: no step has both an advantage and sampled tokens ({left})"
+            f"{credit}: no step has both an advantage and sampled tokens "
+            f"({counts.unassigned} unassigned, {counts.not_critical} without a sibling)"
         )
     return rows, counts
 
@@ -113,6 +102,7 @@ def _arguments(
 
 
 def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
+    """The plan in figures and hashes, which a snapshot must share to be resumed."""
     tokens = plan.tokens
     numbers = [
         (row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature)
@@ -132,6 +122,7 @@ def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) ->
 def _statistics(
     plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]
 ) -> dict[str, Any]:
+    """The statistics of the manifest, without those of the optimiser."""
     averaged = (
         "loss",
         "surrogate",
@@ -142,6 +133,11 @@ def _statistics(
         "grad_norm",
     )
     run_rows = {row for update in plan.updates for row in update.weights}
+    means = {}
+    if lines:
+        means = {
+            name: fmean(getattr(line, name) for line in lines) for name in averaged
+        }
     return {
         "trees": counts.trees,
         "trajectories": counts.trajectories,
@@ -155,10 +151,6 @@ def _statistics(
         "updates_skipped": plan.skipped,
         "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "means": {
-            name: fmean(getattr(line, name) for line in lines) for name in averaged
-        }
-        if lines
-        else {},
+        "means": means,
         "ratio_max": max((line.ratio_max for line in lines), default=1.0),
     }

@@ -9,9 +9,10 @@ from transformers import TrainingArguments
 
 from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, Report, RunningFigures
-from agentcli.training.policy_gradient.batches import Microbatches, UpdatePlan
+from agentcli.training.policy_gradient.batches import Part, UpdatePlan, microbatches
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
     k3,
@@ -22,8 +23,9 @@ from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 
 class PolicyTrainer(PlannedTrainer):
-    """Runs a plan. Its weights already hold every normalisation, so nothing here
-    divides by a count.
+    """Runs a plan.
+
+    Its weights already hold every normalisation, so nothing here divides by a count.
     """
 
     recorder: Recorder[TrainMetrics]
@@ -40,16 +42,16 @@ class PolicyTrainer(PlannedTrainer):
         pad: int,
         settings: TrainSettings,
     ) -> None:
-        super().__init__(model=model, args=args, train_dataset=Microbatches(plan, pad))
+        super().__init__(model=model, args=args, train_dataset=microbatches(plan, pad))
         self._plan = plan
         self._pad = pad
         self._settings = settings
         self._sums = RunningFigures(args.device)
         self._maxima = RunningFigures(args.device, maximum=True)
 
-    def microbatches(self, done: int) -> Microbatches:
+    def microbatches(self, done: int) -> Microbatches[Part]:
         """The planned microbatches of this rank that are not done."""
-        return Microbatches(self._plan, self._pad, done)
+        return microbatches(self._plan, self._pad, done)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Not counted."""
@@ -62,23 +64,20 @@ class PolicyTrainer(PlannedTrainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        """This microbatch's part of the update's loss, times the number of processes
-        because DDP averages gradients.
-        """
+        """This microbatch's part of the update's loss."""
         ids_BT = inputs["ids_BT"]
         response_BT = inputs["response_BT"]
         targets_N = ids_BT[response_BT]
         temperatures_N = inputs.get("temperature_N")
         logits_NV = target_logits(model, ids_BT, response_BT)
         logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
-        settings = self._settings
         losses = token_losses(
-            logprobs_N,
-            inputs["old_N"],
-            inputs["advantages_N"],
-            settings.clip,
-            inputs.get("reference_N"),
-            settings.beta,
+            logprobs_N=logprobs_N,
+            old_N=inputs["old_N"],
+            advantages_N=inputs["advantages_N"],
+            clip=self._settings.clip,
+            reference_N=inputs.get("reference_N"),
+            beta=self._settings.beta,
         )
         loss = (inputs["weights_N"] * losses.loss_N).sum()
         detached_NV = logits_NV.detach()
@@ -87,10 +86,9 @@ class PolicyTrainer(PlannedTrainer):
             as_sampled_N = token_logprobs(
                 detached_NV, targets_N, inputs["sampled_temperature_N"]
             )
-        self._record(
-            losses, as_sampled_N, token_entropies(detached_NV, temperatures_N), inputs
-        )
-        scaled = loss * self._plan.processes.size
+        entropies_N = token_entropies(detached_NV, temperatures_N)
+        self._record(losses, as_sampled_N, entropies_N, inputs)
+        scaled = loss * self._plan.processes.size  # DDP averages gradients
         return (scaled, {"logits": logits_NV}) if return_outputs else scaled
 
     @torch.no_grad()
@@ -101,8 +99,9 @@ class PolicyTrainer(PlannedTrainer):
         entropies_N: Tensor,
         inputs: dict[str, Tensor],
     ) -> None:
-        """Add a microbatch to the figures. `as_sampled_N`: log-probabilities of the
-        distribution that the sampler's are of.
+        """Adds a microbatch to the figures.
+
+        `as_sampled_N` are log-probabilities at the temperature of the sampler's.
         """
         weights_N = inputs["weights_N"].double()
         counted_N = inputs["counted_N"].double()

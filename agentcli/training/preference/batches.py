@@ -1,14 +1,14 @@
-"""A pair of trajectories as one batch for DPO, and which pairs make up which update on
-which rank.
+"""A pair of trajectories as one batch for DPO, and the pairs of each update and rank.
 
-A trajectory is one row: its steps one behind the other, each the prompt it was really
-sampled on and the response that was really sampled. Position ids start again at every
-step and no step sees another, so a response's log-probability is the policy's own in
-that step, and their sum is log pi(trajectory). Only response tokens are scored;
-prompts, and with them every observation, are masked. (ETO's agents answer in one
-growing conversation. Ours are asked anew in every step, with the history inside the
-prompt: a conversation made of their steps would be a text that no policy here is ever
-asked to continue.)
+A trajectory is one row: its steps one behind the other, each with the prompt and the
+response that were really sampled. Position ids start again at every step and no step
+sees another, so a response's log-probability is the policy's own in that step, and
+their sum is log pi(trajectory). Only response tokens are scored; prompts, and with them
+every observation, are masked.
+
+ETO's agents answer in one growing conversation. Ours are asked anew in every step, with
+the history inside the prompt: a conversation made of their steps would be a text that
+no policy here is ever asked to continue.
 
 Shape suffixes: T padded length. The two rows of a batch are chosen, rejected.
 """
@@ -16,19 +16,16 @@ Shape suffixes: T padded length. The two rows of a batch are chosen, rejected.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
-from agentcli.errors import DataError
-from agentcli.policies.chat import prompt_ids
-from agentcli.records.files import derive_seed
 from agentcli.records.settings import TrainSettings
-from agentcli.records.types import Step
 from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.microbatches import Microbatches, shuffled
+from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference.pairs import Pair
 
 Trajectory = list[tuple[list[int], list[int]]]
@@ -44,61 +41,51 @@ class TokenPair(NamedTuple):
     @property
     def length(self) -> int:
         """Tokens of the longer trajectory, prompts included."""
-        return max(
-            sum(len(prompt) + len(response) for prompt, response in steps)
-            for steps in self
-        )
+        lengths = []
+        for steps in self:
+            lengths.append(sum(len(prompt) + len(answer) for prompt, answer in steps))
+        return max(lengths)
 
 
-def tokenise_pairs(
-    pairs: Iterable[Pair], tokenizer: Any, vocabulary: int, model: str
-) -> list[TokenPair]:
-    """Prompts through the chat template, each once; responses as they were sampled.
-    Raises DataError for a token that `model` does not have.
-    """
-    prompts: dict[str, list[int]] = {}
-
-    def tokens(pair: Pair, steps: list[Step]) -> Trajectory:
-        for step in steps:
-            if step.prompt not in prompts:
-                prompts[step.prompt] = prompt_ids(tokenizer, step.prompt)
-            if not 0 <= min(step.token_ids) <= max(step.token_ids) < vocabulary:
-                raise DataError(
-                    f"{pair.place}: steps[{step.id}].token_ids: {max(step.token_ids)} "
-                    f"is no token of {model} ({vocabulary} tokens); these trees were "
-                    "sampled from another model"
-                )
-        return [(prompts[step.prompt], step.token_ids) for step in steps]
-
-    return [
-        TokenPair(tokens(pair, pair.chosen), tokens(pair, pair.rejected))
-        for pair in pairs
-    ]
+def tokenise_pairs(pairs: Iterable[Pair], tokenise: StepTokeniser) -> list[TokenPair]:
+    """The pairs as token ids. Raises DataError for a token that the model lacks."""
+    token_pairs = []
+    for pair in pairs:
+        token_pair = TokenPair([], [])
+        for steps, tokens in zip((pair.chosen, pair.rejected), token_pair, strict=True):
+            for step in steps:
+                place = f"{pair.place}: steps[{step.id}]"
+                tokens.append(tokenise(step.prompt, step.token_ids, place))
+        token_pairs.append(token_pair)
+    return token_pairs
 
 
 def batch_of(pair: TokenPair, pad: int) -> dict[str, Tensor]:
-    """input_ids, position_ids, completion_mask and attention_mask, all (2, T), padded
-    on the right.
+    """input_ids, position_ids, completion_mask, attention_mask: all (2, T), int64.
 
-    completion_mask marks the response tokens. Padding has position 0 everywhere: each
-    of it is a step of its own.
+    They are padded on the right. completion_mask marks the response tokens. Padding has
+    position 0 everywhere: each token of it is a step of its own.
     """
-    batch = {
-        "input_ids": torch.full((2, pair.length), pad),
-        **{
-            name: torch.zeros((2, pair.length), dtype=torch.long)
-            for name in ("position_ids", "completion_mask", "attention_mask")
-        },
-    }
+    ids_2T = torch.full((2, pair.length), pad)
+    positions_2T = torch.zeros_like(ids_2T)
+    response_2T = torch.zeros_like(ids_2T)
+    mask_2T = torch.zeros_like(ids_2T)
     for row, steps in enumerate(pair):
-        end = 0
+        start = 0
         for prompt, response in steps:
-            start, end = end, end + len(prompt) + len(response)
-            batch["input_ids"][row, start:end] = torch.tensor([*prompt, *response])
-            batch["position_ids"][row, start:end] = torch.arange(end - start)
-            batch["completion_mask"][row, end - len(response) : end] = 1
-        batch["attention_mask"][row, :end] = 1
-    return batch
+            middle = start + len(prompt)
+            end = middle + len(response)
+            ids_2T[row, start:end] = torch.tensor([*prompt, *response])
+            positions_2T[row, start:end] = torch.arange(end - start)
+            response_2T[row, middle:end] = 1
+            mask_2T[row, start:end] = 1
+            start = end
+    return {
+        "input_ids": ids_2T,
+        "position_ids": positions_2T,
+        "completion_mask": response_2T,
+        "attention_mask": mask_2T,
+    }
 
 
 class PairUpdate(NamedTuple):
@@ -110,15 +97,16 @@ class PairUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class PairPlan:
-    """Everything that will be run, in order. Microbatch m of rank r is the (m * ranks +
-    r)-th pair of the update.
+    """Everything that will be run, in order.
+
+    Microbatch m of rank r is the (m * ranks + r)-th pair of the update.
     """
 
     pairs: list[TokenPair]
     updates: list[PairUpdate]
     processes: Processes
     microbatches_per_update: int
-    """On each rank, the same for every update."""
+    """Microbatches of each rank, the same number for every update."""
     reference: Tensor = field(default_factory=lambda: torch.zeros(0, 2))
     """Log-probabilities (pairs, 2) of chosen and rejected under the reference."""
 
@@ -126,66 +114,56 @@ class PairPlan:
 def plan_pairs(
     pairs: list[TokenPair], settings: TrainSettings, seed: int, processes: Processes
 ) -> PairPlan:
-    """All updates of all epochs: every epoch shuffles all pairs with a seed of its own
-    and cuts them into updates of `rows_per_update`; the last may be smaller.
+    """All updates of all epochs.
+
+    Every epoch shuffles all pairs with a seed of its own and cuts them into updates of
+    `rows_per_update`; the last may be smaller.
     """
     size = settings.rows_per_update
     updates = []
     for epoch in range(settings.epochs):
-        order = (
-            np.random.default_rng(derive_seed("train pairs", seed, epoch))
-            .permutation(len(pairs))
-            .tolist()
-        )
-        updates += [
-            PairUpdate(epoch, order[start : start + size])
-            for start in range(0, len(order), size)
-        ]
-    return PairPlan(
-        pairs, updates, processes, math.ceil(min(size, len(pairs)) / processes.size)
-    )
+        order = shuffled(len(pairs), "train pairs", seed, epoch)
+        for start in range(0, len(order), size):
+            updates.append(PairUpdate(epoch, order[start : start + size]))
+    microbatches_per_update = math.ceil(min(size, len(pairs)) / processes.size)
+    return PairPlan(pairs, updates, processes, microbatches_per_update)
 
 
-class PairMicrobatches(Dataset[dict[str, Tensor]]):
-    """This rank's pairs of all updates but the first `done`, one a microbatch, made
-    when asked for.
+Part = tuple[PairUpdate, int]
+"""An update, and the place of one of its pairs."""
 
-    An item is `batch_of` the pair with ref_chosen_logps and ref_rejected_logps (1,),
-    and share_1: 1 / pairs of the update. Where an update has fewer pairs than
-    microbatches an item is a filler of two tokens a side, with share 0.
+
+def microbatches(plan: PairPlan, pad: int, done: int = 0) -> Microbatches[Part]:
+    """This rank's pairs of all updates but the first `done`, one a microbatch."""
+    processes = plan.processes
+    places = range(plan.microbatches_per_update * processes.size)
+    parts = [
+        (update, place)
+        for update in plan.updates[done:]
+        for place in places[processes.rank :: processes.size]
+    ]
+    return Microbatches(parts, partial(collate, plan, pad))
+
+
+def collate(plan: PairPlan, pad: int, part: Part) -> dict[str, Tensor]:
+    """The tensors of `batch_of` one pair, and what the loss needs besides.
+
+    ref_chosen_logps and ref_rejected_logps are (1,), and share_1 is 1 / pairs of the
+    update.
     """
-
-    def __init__(self, plan: PairPlan, pad: int, done: int = 0) -> None:
-        self._plan, self._pad = plan, pad
-        processes, slots = (
-            plan.processes,
-            plan.microbatches_per_update * plan.processes.size,
-        )
-        self._items = [
-            (
-                update.pairs[slot] if slot < len(update.pairs) else None,
-                1 / len(update.pairs),
-            )
-            for update in plan.updates[done:]
-            for slot in range(processes.rank, slots, processes.size)
-        ]
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        pair, share = self._items[index]
-        if pair is None:
-            nothing = [([self._pad], [self._pad])]
-            batch, reference, share = (
-                batch_of(TokenPair(nothing, nothing), self._pad),
-                torch.zeros(2),
-                0.0,
-            )
-        else:
-            batch, reference = (
-                batch_of(self._plan.pairs[pair], self._pad),
-                self._plan.reference[pair],
-            )
-        named = {"ref_chosen_logps": reference[:1], "ref_rejected_logps": reference[1:]}
-        return {**batch, **named, "share_1": torch.tensor([share])}
+    update, place = part
+    if place < len(update.pairs):
+        pair = update.pairs[place]
+        batch = batch_of(plan.pairs[pair], pad)
+        reference_2 = plan.reference[pair]
+        share = 1 / len(update.pairs)
+    else:
+        # Every rank needs a forward pass: two tokens a side, which count for nothing.
+        filler = [([pad], [pad])]
+        batch = batch_of(TokenPair(filler, filler), pad)
+        reference_2 = torch.zeros(2)
+        share = 0.0
+    batch["ref_chosen_logps"] = reference_2[:1]
+    batch["ref_rejected_logps"] = reference_2[1:]
+    batch["share_1"] = torch.tensor([share])
+    return batch

@@ -4,7 +4,10 @@ from agentcli.training.loop.metrics import MetricsLine
 
 
 class DpoMetrics(MetricsLine, kw_only=True):
-    """One update of dpo. Means are over the pairs of the update, before it was made."""
+    """One update of dpo.
+
+    Means are over the pairs of the update, before it was made.
+    """
 
     epoch: int
     """0-based."""
@@ -20,7 +23,7 @@ class DpoMetrics(MetricsLine, kw_only=True):
     that both begin with.
     """
     rejected_reward: float
-    """The same of the one that did not."""
+    """The same of the trajectory that did not."""
     grad_norm: float
     """Before clipping."""
     learning_rate: float
@@ -28,6 +31,6 @@ class DpoMetrics(MetricsLine, kw_only=True):
     tokens: int
     """Response tokens trained on, both sides."""
     seconds: float
-    """Spent training so far; what a killed training spent after its last snapshot is
-    not counted.
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
     """

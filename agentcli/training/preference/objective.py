@@ -1,6 +1,4 @@
-"""The objective `dpo`: pairs of a success and a failure of one task (ETO, Song et al.
-2024).
-"""
+"""The objective `dpo`: pairs of a success and a failure (ETO, Song et al. 2024)."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DirectPreference(Objective):
-    """Learns from outcomes alone. Its reference is the model that training starts from."""
+    """Learns from outcomes alone, with the start of training as its reference."""
 
     name = "dpo"
     metrics = DpoMetrics

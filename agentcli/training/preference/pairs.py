@@ -1,8 +1,8 @@
-"""From trees to preference pairs: a trajectory that succeeded and one of the same tree
-that did not (ETO, Song et al. 2024).
+"""From trees to preference pairs: a success and a failure of one tree.
 
-A failed and a truncated trajectory are failures alike; an errored one is neither. This
-module knows no tokenizer and no model: a pair holds the steps as they were sampled.
+These are the pairs of ETO (Song et al. 2024). A failed and a truncated trajectory are
+failures alike; an errored one is neither. This module knows no tokenizer and no model:
+a pair holds the steps as they were sampled.
 
 Steps that both trajectories begin with (the shared prefix of a tree, or the same
 response to the same prompt in separate samples) are left out of a pair: they add the
@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from agentcli.errors import DataError
-from agentcli.records.files import derive_seed, read_numbered
-from agentcli.records.trees import path, validate_tree
-from agentcli.records.types import Outcome, Step, StopReason, Tree
+from agentcli.records.files import derive_seed
+from agentcli.records.trees import path, read_trees
+from agentcli.records.types import Outcome, Step, StopReason
 
 FAILED = (Outcome.FAILURE, Outcome.TRUNCATED)
 
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 
 
 class PairCounts(msgspec.Struct, kw_only=True):
-    """What became of the trees."""
+    """Numbers of trees, trajectories and pairs, by what became of them."""
 
     trees: int = 0
     successes: int = 0
@@ -58,19 +58,16 @@ class PairCounts(msgspec.Struct, kw_only=True):
 def read_pairs(
     trees: Path, pairs_per_task: int, seed: int, counts: PairCounts | None = None
 ) -> Iterator[Pair]:
-    """Stream the pairs of all trees in file order, at most `pairs_per_task` of each,
-    counting what is left out.
+    """Streams the pairs of all trees in file order, at most `pairs_per_task` of each.
 
-    Which pairs of a tree are taken depends on `seed`, its task and its line, and on
-    nothing else in the file; all trajectories of a tree occur in them as evenly as
-    their numbers allow. Raises DataError with file and line for a file that is no trees
-    file, and for a step without token ids (no model was asked, or its server does not
-    say them).
+    What is left out is counted. The choice among a tree's pairs depends on `seed`, its
+    task and its line, and on nothing else in the file. All trajectories of a tree occur
+    as evenly as their numbers allow. Raises DataError with file and line for a file
+    that is no trees file, and for a step without token ids.
     """
     counts = counts if counts is not None else PairCounts()
-    for number, tree in read_numbered(trees, Tree):
-        place = f"{trees}:{number}"
-        validate_tree(tree, place)
+    for line, tree in read_trees(trees):
+        place = f"{trees}:{line}"
         won = [step for step in tree.steps if step.outcome == Outcome.SUCCESS]
         lost = [step for step in tree.steps if step.outcome in FAILED]
         counts.trees += 1
@@ -78,14 +75,19 @@ def read_pairs(
         counts.failures += len(lost)
         counts.trees_without_pair += not (won and lost)
         counts.pairs_beyond_limit += max(0, len(won) * len(lost) - pairs_per_task)
-        chooser = np.random.default_rng(
-            derive_seed("pairs", seed, tree.task.id, number)
-        )
+        chooser = np.random.default_rng(derive_seed("pairs", seed, tree.task.id, line))
         for success, failure in _evenly(chooser, won, lost)[:pairs_per_task]:
-            chosen, rejected = path(tree, success), _answered(path(tree, failure))
+            chosen = path(tree, success)
+            # Where a prompt was too long to be answered, the policy said nothing.
+            rejected = [
+                step
+                for step in path(tree, failure)
+                if step.stop is not StopReason.OVERLONG
+            ]
             _check_sampled([*chosen, *rejected], place)
             shared = _shared(chosen, rejected)
             if shared in (len(chosen), len(rejected)):
+                # One trajectory is the other, or its beginning.
                 counts.pairs_alike += 1
                 continue
             counts.pairs += 1
@@ -97,45 +99,34 @@ def read_pairs(
 def _evenly(
     chooser: np.random.Generator, won: list[Step], lost: list[Step]
 ) -> list[tuple[Step, Step]]:
-    """All combinations, both sides shuffled, ordered so that any first few use every
-    trajectory about equally often.
-    """
+    """All combinations, ordered so that the first use every trajectory equally often."""
     if not (won and lost):
         return []
-    wins, losses = (
-        [side[index] for index in chooser.permutation(len(side))]
-        for side in (won, lost)
-    )
-    period = math.lcm(
-        len(wins), len(losses)
-    )  # after it the two sides meet again: shift one against the other
-    return [
-        (wins[index % len(wins)], losses[(index + index // period) % len(losses)])
-        for index in range(len(wins) * len(losses))
-    ]
+    wins = [won[index] for index in chooser.permutation(len(won))]
+    losses = [lost[index] for index in chooser.permutation(len(lost))]
+    # After so many pairs the two sides meet again: shift one against the other.
+    period = math.lcm(len(wins), len(losses))
+    combinations = []
+    for index in range(len(wins) * len(losses)):
+        success = wins[index % len(wins)]
+        failure = losses[(index + index // period) % len(losses)]
+        combinations.append((success, failure))
+    return combinations
 
 
 def _shared(one: list[Step], other: list[Step]) -> int:
-    """How many steps the two trajectories have in common from the start: same prompt,
-    same tokens.
-    """
-    for index, (first, second) in enumerate(zip(one, other, strict=False)):
-        if first.id != second.id and (first.prompt, first.token_ids) != (
-            second.prompt,
-            second.token_ids,
-        ):
-            return index
-    return min(len(one), len(other))
-
-
-def _answered(steps: list[Step]) -> list[Step]:
-    """Without a last step whose prompt was too long to be answered: the policy said
-    nothing there.
-    """
-    return [step for step in steps if step.stop is not StopReason.OVERLONG]
+    """Steps that both trajectories begin with: same prompt, same tokens."""
+    shared = 0
+    for first, second in zip(one, other, strict=False):
+        same_prompt = first.prompt == second.prompt
+        if not (same_prompt and first.token_ids == second.token_ids):
+            break
+        shared += 1
+    return shared
 
 
 def _check_sampled(steps: list[Step], place: str) -> None:
+    """Raises DataError for a step without token ids."""
     for step in steps:
         if not step.token_ids:
             raise DataError(

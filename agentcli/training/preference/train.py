@@ -1,12 +1,12 @@
-"""`train` with objective dpo: preference pairs of a rollout through TRL's DPOTrainer
-(ETO, Song et al. 2024).
+"""`train` with objective dpo: preference pairs through TRL's DPOTrainer (ETO).
 
-Loss: mean over pairs of -log sigmoid(beta * ((log pi - log ref)(success) - (log pi -
-log ref)(failure))), where the log-probability of a trajectory is the sum over its
-response tokens, at temperature 1 whatever it was sampled at: DPO takes no ratio to the
-policy that sampled, and ETO has no temperature in its loss. No credit is needed:
-outcomes decide. Pairs come from `pairs.py`, batches and their order from `batches.py`,
-the loop from `trainer.py`. The checkpoint and the optimiser state are written last.
+Loss (Song et al. 2024): mean over pairs of
+-log sigmoid(beta * ((log pi - log ref)(success) - (log pi - log ref)(failure))).
+The log-probability of a trajectory is the sum over its response tokens, at temperature
+1 whatever it was sampled at: DPO takes no ratio to the policy that sampled, and ETO has
+no temperature in its loss. No credit is needed: outcomes decide. Pairs come from
+`pairs.py`, batches and their order from `batches.py`, the loop from `trainer.py`. The
+checkpoint and the optimiser state are written last.
 """
 
 from pathlib import Path
@@ -25,6 +25,7 @@ from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
+from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference.batches import (
     PairPlan,
     TokenPair,
@@ -45,12 +46,11 @@ gradient's.
 
 
 def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
-    """Train on the preference pairs of `trees`.
+    """Trains on the preference pairs of `trees`.
 
-    settings.rows_per_update is the number of pairs of an update; they are run one at a
-    time. `reference` None means the model that training starts from, its adapter
-    included. A pair with a trajectory beyond settings.dpo.max_length is left out and
-    counted.
+    An update has settings.rows_per_update pairs, which are run one at a time. The job's
+    `reference` None means the model that training starts from, its adapter included. A
+    pair with a trajectory beyond settings.dpo.max_length is left out and counted.
 
     Returns the statistics of the manifest. Raises DataError for a file that is no trees
     file or gives no pair, MissingError for a tracker that is not installed,
@@ -80,13 +80,15 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
 def _pairs(
     job: Job[TrainSettings], trees: Path, tokenizer: Any, model: Any
 ) -> tuple[list[TokenPair], dict[str, int]]:
-    """The pairs that are short enough, and what became of all trees and pairs."""
+    """The pairs that are short enough, and what became of all trees and pairs.
+
+    Raises DataError where there is none.
+    """
     settings = job.settings.dpo
     counts = PairCounts()
     chosen = read_pairs(trees, settings.pairs_per_task, job.seed, counts)
-    pairs = tokenise_pairs(
-        chosen, tokenizer, model.get_input_embeddings().num_embeddings, job.model
-    )
+    vocabulary = model.get_input_embeddings().num_embeddings
+    pairs = tokenise_pairs(chosen, StepTokeniser(tokenizer, vocabulary, job.model))
     if not pairs:
         raise DataError(
             f"{trees}: no preference pair: no task has both a success and a failure "
@@ -96,17 +98,16 @@ def _pairs(
         )
     short = [pair for pair in pairs if pair.length <= settings.max_length]
     if not short:
+        shortest = min(pair.length for pair in pairs)
         raise DataError(
             f"{trees}: all {len(pairs)} pairs have a trajectory of more than "
             f"train.dpo.max_length ({settings.max_length}) tokens, the shortest "
-            f"{min(pair.length for pair in pairs)}; set train.dpo.max_length higher "
+            f"{shortest}; set train.dpo.max_length higher "
             "or prompt.history lower"
         )
     counts.pairs = len(short)
-    return short, {
-        **msgspec.structs.asdict(counts),
-        "pairs_too_long": len(pairs) - len(short),
-    }
+    too_long = len(pairs) - len(short)
+    return short, {**msgspec.structs.asdict(counts), "pairs_too_long": too_long}
 
 
 def _reference(directory: str | None) -> Any | None:
@@ -135,6 +136,7 @@ def _arguments(
 
 
 def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
+    """The plan in figures and hashes, which a snapshot must share to be resumed."""
     return {
         "updates": len(plan.updates),
         "settings": settings_fact(settings, NOT_READ),
@@ -144,6 +146,7 @@ def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> F
 
 
 def _statistics(lines: list[DpoMetrics]) -> dict[str, Any]:
+    """The statistics of the manifest that come from the metrics lines."""
     averaged = (
         "loss",
         "accuracy",
@@ -152,12 +155,11 @@ def _statistics(lines: list[DpoMetrics]) -> dict[str, Any]:
         "rejected_reward",
         "grad_norm",
     )
+    means = {name: fmean(getattr(line, name) for line in lines) for name in averaged}
     return {
         "updates": len(lines),
         "tokens": sum(line.tokens for line in lines),
-        "means": {
-            name: fmean(getattr(line, name) for line in lines) for name in averaged
-        },
+        "means": means,
         "final_margin": lines[-1].margin,
         "final_accuracy": lines[-1].accuracy,
     }

@@ -1,5 +1,4 @@
-"""TRL's DPOTrainer on planned pairs: the loss is TRL's, the batches, the metrics lines
-and the snapshots are ours.
+"""TRL's DPOTrainer on planned pairs: the loss is TRL's, batches and metrics are ours.
 
 DPOTrainer would score every token behind the first prompt, the observations of later
 turns included, and let each step see the ones before it. Here the batch says what is
@@ -16,9 +15,16 @@ from trl.trainer.dpo_config import DPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentcli.training.loop.distributed import sum_over_ranks
+from agentcli.training.loop.forward import scoring
+from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, Report, RunningFigures
-from agentcli.training.preference.batches import PairMicrobatches, PairPlan, batch_of
+from agentcli.training.preference.batches import (
+    PairPlan,
+    Part,
+    batch_of,
+    microbatches,
+)
 from agentcli.training.preference.metrics import DpoMetrics
 
 IGNORED = -100
@@ -32,9 +38,8 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
     recorder: Recorder[DpoMetrics]
     remedy = "lower train.learning_rate"
-    loss_is_scaled_for_ga = (
-        True  # how transformers says it from 5.19; before, model_accepts_loss_kwargs
-    )
+    # The name from transformers 5.19 on of what was model_accepts_loss_kwargs.
+    loss_is_scaled_for_ga = True
 
     def __init__(
         self,
@@ -45,11 +50,7 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         plan: PairPlan,
     ) -> None:
         self._plan = plan
-        self._pad = (
-            tokenizer.pad_token_id
-            if tokenizer.pad_token_id is not None
-            else tokenizer.eos_token_id
-        )
+        self._pad: int = tokenizer.pad_token_id
         self._sums = RunningFigures(args.device)
         super().__init__(
             model=model,
@@ -59,65 +60,59 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             processing_class=tokenizer,
         )
         if "ref" in getattr(model, "peft_config", {}):
-            model.delete_adapter(
-                "ref"
-            )  # DPOTrainer's copy of the adapter; its log-probabilities are known already
+            # DPOTrainer's copy of the adapter. Its log-probabilities are known by now.
+            model.delete_adapter("ref")
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
         """Nothing to tokenise."""
         return dataset
 
-    @torch.no_grad()
     def _precompute_ref_logps(self, dataset: Dataset, *_: Any) -> Dataset:
-        """Called once, at the end of DPOTrainer's own preparation: the reference's
-        log-probabilities of all pairs, dropout off.
+        """Fills in the reference's log-probabilities of all pairs, with dropout off.
+
+        DPOTrainer calls it once, at the end of its own preparation.
         """
         plan = self._plan
         device = self.args.device
-        scorer: Any = self.ref_model if self.ref_model is not None else self.model
-        training = scorer.training
-        scorer.eval()
+        model: Any = self.ref_model if self.ref_model is not None else self.model
+        reference = _StepsApart(model)
         logps = torch.zeros(len(plan.pairs), 2, device=device)
-        for index in range(plan.processes.rank, len(plan.pairs), plan.processes.size):
-            batch = {
-                name: value.to(device)
-                for name, value in batch_of(plan.pairs[index], self._pad).items()
-            }
-            labels = batch["input_ids"].masked_fill(
-                batch.pop("completion_mask") == 0, IGNORED
-            )
-            with self.accelerator.autocast():
-                outputs = _StepsApart(scorer)(
-                    **batch, labels=labels, use_cache=False, fused_lm_head=True
+        processes = plan.processes
+        of_this_rank = range(processes.rank, len(plan.pairs), processes.size)
+        with scoring(model), self.accelerator.autocast():
+            for index in of_this_rank:
+                batch = batch_of(plan.pairs[index], self._pad)
+                batch = {name: value.to(device) for name, value in batch.items()}
+                ignored_2T = batch.pop("completion_mask") == 0
+                labels_2T = batch["input_ids"].masked_fill(ignored_2T, IGNORED)
+                reference(
+                    **batch, labels=labels_2T, use_cache=False, fused_lm_head=True
                 )
-            logps[index] = outputs.log_probs.sum(1)
-        plan.reference = sum_over_ranks(logps, plan.processes).cpu()
-        scorer.train(training)
+                logps[index] = reference.logps_2
+        plan.reference = sum_over_ranks(logps, processes).cpu()
         self.ref_model = None
         return dataset
 
-    def microbatches(self, done: int) -> PairMicrobatches:
+    def microbatches(self, done: int) -> Microbatches[Part]:
         """The planned pairs of this rank that are not done."""
-        return PairMicrobatches(self._plan, self._pad, done)
+        return microbatches(self._plan, self._pad, done)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This pair's part of the update's loss, times the number of processes because
-        DDP averages gradients.
-        """
+        """This pair's part of the update's loss."""
         share = inputs.pop("share_1")[0]
         apart = _StepsApart(model)
         trl: Any = super()
         loss: Tensor = trl.compute_loss(apart, inputs)
         self._record(loss.detach(), apart.logps_2, inputs, share)
-        return loss * share * self._plan.processes.size
+        return loss * share * self._plan.processes.size  # DDP averages gradients
 
     @torch.no_grad()
     def _record(
         self, loss: Tensor, logps_2: Tensor, inputs: dict[str, Tensor], share: Tensor
     ) -> None:
-        """Add a pair to the figures; a filler has share 0."""
+        """Adds a pair to the figures; a filler has share 0."""
         reference_2 = torch.cat(
             [inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]]
         )
@@ -162,15 +157,16 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
 
 class _StepsApart:
-    """A model that is called without the attention mask, and remembers the
-    log-probabilities (2,) of its rows.
+    """A model called without the attention mask, so that no step sees another.
+
+    It keeps the log-probabilities (2,) of the rows that it was called on last.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self.logps_2 = torch.zeros(2)
 
-    def __call__(self, attention_mask: Tensor, **given: Any) -> Any:
-        outputs = self._model(**given)
+    def __call__(self, attention_mask: Tensor, **inputs: Any) -> Any:
+        outputs = self._model(**inputs)
         self.logps_2 = outputs.log_probs.detach().sum(1)
         return outputs

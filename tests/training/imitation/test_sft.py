@@ -3,6 +3,7 @@
 import copy
 import json
 
+import msgspec
 import pytest
 import torch
 from agentcli.errors import DataError, UsageError
@@ -174,8 +175,8 @@ def test_refuses_what_cannot_take_effect(rollout, sft, tmp_path):
         sft("odd", samples_per_update=10, samples_per_microbatch=4)
     with pytest.raises(UsageError, match=r"sft\.schedule: no schedule 'sine'; use one of linear, cosine"):
         sft("sine", schedule="sine")
-    with pytest.raises(UsageError, match=r"sft\.samples_per_microbatch: 0"):
-        sft("zero", samples_per_microbatch=0)
+    with pytest.raises(msgspec.ValidationError, match=r"samples_per_microbatch"):
+        msgspec.convert({"samples_per_microbatch": 0}, SftSettings)
     with pytest.raises(UsageError, match=r"sft\.lora\.rank"):
         sft("tiny-lora", lora=LoraSettings(rank=2))
     trees = copy.deepcopy(rollout.tree_list)

@@ -11,6 +11,7 @@ from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.settings import LoraSettings, TrainSettings
+from agentcli.training.loop.forward import pad_rows, response_logprobs, scoring
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
 from agentcli.training.policy_gradient.metrics import TrainMetrics
@@ -389,10 +390,9 @@ def test_refuses_a_model_without_tokenizer_or_template(rollout, train, tmp_path)
 
 
 def test_padding_and_company_do_not_change_a_rows_logprobs(rollout):
-    from agentcli.training.loop.forward import Scoring, pad_rows, response_logprobs
-
     model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
     steps = [step for tree in rollout.tree_list for step in tree.steps][:9]
     batch = pad_rows([(prompt_ids(rollout.tokenizer, step.prompt), step.token_ids) for step in steps], pad=0)
-    ((together,),) = response_logprobs(model, [Scoring(*batch)], torch.device("cpu"))
+    with scoring(model):
+        (together,) = response_logprobs(model, *batch, [None], torch.device("cpu"))
     np.testing.assert_allclose(together, [value for step in steps for value in step.logprobs], atol=1e-5)

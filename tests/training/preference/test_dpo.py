@@ -11,6 +11,7 @@ from agentcli.records.files import read_records
 from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.job import Job
+from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference import batches as dpo_batches
 from agentcli.training.preference.batches import batch_of, tokenise_pairs
 from agentcli.training.preference.metrics import DpoMetrics
@@ -137,7 +138,9 @@ def test_the_gradient_is_the_closed_forms(rollout, sampled, train, tmp_path):
 
 def test_a_batch_scores_exactly_what_was_sampled(rollout, sampled):
     pairs = list(read_pairs(sampled[0], 8, 0))
-    for pair, tokens in zip(pairs, tokenise_pairs(pairs, rollout.tokenizer, 10**6, "model"), strict=True):
+    for pair, tokens in zip(
+        pairs, tokenise_pairs(pairs, StepTokeniser(rollout.tokenizer, 10**6, "model")), strict=True
+    ):
         batch = batch_of(tokens, 0)
         for row, steps in enumerate((pair.chosen, pair.rejected)):
             scored = batch["input_ids"][row][batch["completion_mask"][row].bool()].tolist()
@@ -249,7 +252,7 @@ def test_the_optimiser_is_carried_and_warms_up_once(train, tmp_path):
 
 
 def test_longer_trajectories_are_left_out_and_counted(rollout, sampled, train):
-    pairs = tokenise_pairs(read_pairs(sampled[0], 8, 0), rollout.tokenizer, 10**6, "model")
+    pairs = tokenise_pairs(read_pairs(sampled[0], 8, 0), StepTokeniser(rollout.tokenizer, 10**6, "model"))
     lengths = sorted(pair.length for pair in pairs)
     statistics, _, lines = train("short", max_length=lengths[2], rows_per_update=100)
     fitting = sum(length <= lengths[2] for length in lengths)

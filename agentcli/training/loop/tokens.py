@@ -1,0 +1,32 @@
+"""Sampled steps as token ids: prompts through the chat template, responses as sampled.
+
+What was sampled is what is trained on: a response is never tokenised again.
+"""
+
+from functools import cache, partial
+from typing import Any
+
+from agentcli.errors import DataError
+from agentcli.policies.chat import prompt_ids
+
+
+class StepTokeniser:
+    """Token ids of the steps that a model learns from. Each prompt is tokenised once."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, model: str) -> None:
+        """`vocabulary` is the model's number of tokens, `model` its name."""
+        self._prompt_ids = cache(partial(prompt_ids, tokenizer))
+        self._vocabulary = vocabulary
+        self._model = model
+
+    def __call__(
+        self, prompt: str, response: list[int], place: str
+    ) -> tuple[list[int], list[int]]:
+        """Token ids of prompt and response. Raises DataError for an unknown token."""
+        if min(response) < 0 or max(response) >= self._vocabulary:
+            raise DataError(
+                f"{place}.token_ids: {max(response)} is no token of {self._model} "
+                f"({self._vocabulary} tokens); these trees were sampled from another "
+                "model"
+            )
+        return self._prompt_ids(prompt), response
