@@ -1,10 +1,10 @@
-"""Requests that wait together are computed together, in a thread, while the event loop
-goes on serving environments.
+"""Computes requests that wait together in one batch, in a thread.
 
-Only items with equal keys share a batch. Trees ask irregularly and in prompts of all
-lengths, so what waits is spread over classes: the fullest one goes next, and the others
-gather more meanwhile. The batcher knows nothing of models; that a result does not
-depend on who else was in the batch is the work function's promise.
+Meanwhile the event loop goes on serving environments. Only items with equal keys share
+a batch. Trees ask irregularly and in prompts of all lengths, so what waits is spread
+over classes: the fullest one goes next, and the others gather more meanwhile. The
+batcher knows nothing of models. The work function promises that a result does not
+depend on who else was in the batch.
 """
 
 import asyncio
@@ -32,8 +32,7 @@ class Waiter(NamedTuple, Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items and hands lists of at most `rows` of them to `work`, one list at a
-    time.
+    """Collects items and hands lists of at most `rows` of them to `work`.
 
     `work` runs in one worker thread and returns one result per item, in order; what it
     raises reaches every waiter of its batch. While no class fills a batch, it waits
@@ -48,14 +47,13 @@ class Batcher(Generic[Item, Result]):
         rows: int,
         linger_seconds: float,
     ) -> None:
-        self.batches = self.items = 0
-        """Worked on so far."""
-        self._work, self._key, self._rows, self._linger_seconds = (
-            work,
-            key,
-            rows,
-            linger_seconds,
-        )
+        self.batches = 0
+        self.items = 0
+        """Both: worked on so far."""
+        self._work = work
+        self._key = key
+        self._rows = rows
+        self._linger_seconds = linger_seconds
         self._classes: dict[Hashable, deque[Waiter[Item, Result]]] = {}
         self._arrived = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "policy")
@@ -64,43 +62,47 @@ class Batcher(Generic[Item, Result]):
     async def submit(self, item: Item) -> Result:
         """The item's result, once its batch is done."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        self._classes.setdefault(self._key(item), deque()).append(
-            Waiter(item, future, self.batches)
-        )
+        queue = self._classes.setdefault(self._key(item), deque())
+        queue.append(Waiter(item, future, self.batches))
         self._arrived.set()
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
         return await future
 
     def close(self) -> None:
-        """End the thread once its batch is done; nothing may be submitted afterwards."""
+        """Ends the thread once its batch is done; nothing may be submitted afterwards."""
         self._thread.shutdown(wait=True)
 
     async def _run(self) -> None:
+        """Works until nobody waits."""
         while self._classes:
             await self._linger()
             batch = self._take()
             if not batch:
                 continue
             try:
-                items = [waiter.item for waiter in batch]
-                self.batches, self.items = self.batches + 1, self.items + len(items)
-                results = await asyncio.get_running_loop().run_in_executor(
-                    self._thread, self._work, items
-                )
-                answered = list(zip(batch, results, strict=True))
+                await self._answer(batch)
             except BaseException as error:
                 for waiter in batch:
                     if not waiter.result.done():
                         waiter.result.set_exception(error)
                 if not isinstance(error, Exception):
                     raise
-            else:
-                for waiter, result in answered:
-                    if not waiter.result.done():
-                        waiter.result.set_result(result)
+
+    async def _answer(self, batch: list[Waiter[Item, Result]]) -> None:
+        """Computes the batch in the thread."""
+        items = [waiter.item for waiter in batch]
+        self.batches += 1
+        self.items += len(items)
+        loop = asyncio.get_running_loop()
+        results = await loop.run_in_executor(self._thread, self._work, items)
+        answered = list(zip(batch, results, strict=True))
+        for waiter, result in answered:
+            if not waiter.result.done():  # its request may have been cancelled
+                waiter.result.set_result(result)
 
     async def _linger(self) -> None:
+        """Waits until some class fills a batch, or nothing comes for a while."""
         while max(map(len, self._classes.values())) < self._rows:
             self._arrived = asyncio.Event()
             try:
@@ -109,14 +111,12 @@ class Batcher(Generic[Item, Result]):
                 return
 
     def _take(self) -> list[Waiter[Item, Result]]:
-        """Remove and return the next batch, the oldest of its class; requests whose
-        waiter is gone are dropped.
-        """
-        alive = {
-            key: deque(w for w in queue if not w.result.done())
-            for key, queue in self._classes.items()
-        }
-        self._classes = {key: queue for key, queue in alive.items() if queue}
+        """Removes the next batch: the oldest of its class, without cancelled requests."""
+        for key, queue in list(self._classes.items()):
+            alive = deque(waiter for waiter in queue if not waiter.result.done())
+            self._classes[key] = alive
+            if not alive:
+                del self._classes[key]
         if not self._classes:
             return []
         key = self._next_class()
@@ -127,17 +127,18 @@ class Batcher(Generic[Item, Result]):
         return batch
 
     def _next_class(self) -> Hashable:
-        """The one with most to fill a batch with, of several the one that waits
-        longest; before it the one that waits longest of all, where that is too long.
+        """The class whose first request was passed over too often, else the fullest.
+
+        Of several that fill a batch it is the one that waits longest.
         """
 
-        def came(key: Hashable) -> int:
-            return self._classes[key][0].since
+        def passed_over(key: Hashable) -> int:
+            return self.batches - self._classes[key][0].since
 
-        longest = min(self._classes, key=came)
-        if self.batches - came(longest) >= PATIENCE * len(self._classes):
+        def urgency(key: Hashable) -> tuple[int, int]:
+            return min(self._rows, len(self._classes[key])), passed_over(key)
+
+        longest = max(self._classes, key=passed_over)
+        if passed_over(longest) >= PATIENCE * len(self._classes):
             return longest
-        return max(
-            self._classes,
-            key=lambda key: (min(self._rows, len(self._classes[key])), -came(key)),
-        )
+        return max(self._classes, key=urgency)

@@ -1,13 +1,11 @@
-"""Turns a user message into the tokens a chat model expects, for sampling, sft and
-train alike.
+"""Turns a user message into the tokens that a chat model expects.
 
-What was sampled on must be what is trained on, so nothing else applies a chat template.
-Text from an environment cannot speak for the model: strings that the tokenizer would
-read as control tokens are broken up first.
+Sampling, sft and train use it alike. What was sampled on must be what is trained on, so
+nothing else applies a chat template. Text from an environment cannot speak for the
+model: strings that the tokenizer would read as control tokens are broken up first.
 """
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -17,9 +15,7 @@ from agentcli.errors import UsageError
 def messages(
     tokenizer: Any, prompt: str, response: str | None = None
 ) -> list[dict[str, str]]:
-    """The conversation of one step: the prompt, and the response where there is one,
-    with control tokens broken up.
-    """
+    """The conversation of one step, with control tokens broken up."""
     turns = [{"role": "user", "content": plain(tokenizer, prompt)}]
     if response is not None:
         turns.append({"role": "assistant", "content": plain(tokenizer, response)})
@@ -47,22 +43,23 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def plain(tokenizer: Any, text: str) -> str:
-    """Put a space after the first character of whatever the tokenizer would read as a
-    control token.
-    """
+    """Puts a space into whatever the tokenizer would read as a control token."""
     return _control(tokenizer).sub(_broken_up, text)
 
 
 def _broken_up(token: re.Match[str]) -> str:
+    """The text of the token with a space after its first character."""
     return f"{token[0][0]} {token[0][1:]}"
 
 
 @lru_cache(maxsize=8)
 def _control(tokenizer: Any) -> re.Pattern[str]:
-    tokens: Sequence[str] = [
-        str(token) for token in tokenizer.added_tokens_decoder.values() if token.special
-    ]
-    longest_first = sorted(
-        {*tokens, *tokenizer.all_special_tokens} - {""}, key=len, reverse=True
-    )
-    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
+    """Matches every control token of the tokenizer."""
+    tokens: set[str] = set(tokenizer.all_special_tokens)
+    for token in tokenizer.added_tokens_decoder.values():
+        if token.special:
+            tokens.add(str(token))
+    tokens.discard("")
+    longest_first = sorted(tokens, key=len, reverse=True)
+    alternatives = "|".join(map(re.escape, longest_first))
+    return re.compile(alternatives or r"(?!)")

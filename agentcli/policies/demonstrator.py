@@ -1,5 +1,4 @@
-"""A demonstrator that is imperfect on purpose: bad habits by episode, noise and stray
-moves by step.
+"""A demonstrator that is imperfect on purpose: bad habits, noise and stray moves.
 
 It wraps another policy. Habits (forget, overlook) shape what a searching expert does
 and are imitated: they are the headroom that reinforcement learning has to close. Noise
@@ -9,6 +8,7 @@ from the request's seeds.
 """
 
 import random
+from itertools import pairwise
 
 import msgspec
 
@@ -28,7 +28,7 @@ HABITS = ("forget", "overlook", "wander")
 
 
 class Demonstrator:
-    """`inner` with the faults of `settings`; `world` names the things of other rooms.
+    """The policy `inner` with the faults of `settings`.
 
     Raises UsageError for habits that `inner` cannot have.
     """
@@ -44,15 +44,16 @@ class Demonstrator:
         self.seconds = 0.0
         self._inner = inner
         self._settings = settings
-        self._vocabulary = (
-            tutor_of(world, "demos.stray", str(settings.stray)).vocabulary()
-            if settings.stray
-            else []
-        )
+        self._vocabulary: list[str] = []
+        """Names of things, also of other rooms."""
+        if settings.stray:
+            tutor = tutor_of(world, "demos.stray", str(settings.stray))
+            self._vocabulary = tutor.vocabulary()
 
     async def respond(self, request: Request) -> Reply:
-        """One step's reply; in several copies a fault happens in one of those that
-        would act. What the wrapped policy raises is passed on.
+        """One step's reply. In several copies, one of those that would act is at fault.
+
+        What the wrapped policy raises is passed on.
         """
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
         fault = self._drawn_fault(rng.random())
@@ -71,12 +72,11 @@ class Demonstrator:
             return sound or await self._sound(request)
         tag, sentence = FAULTS[fault]
         actions[copy] = action
-        return Reply(
-            text=request.form.write(Answer(tag, sentence, actions)), mask=fault
-        )
+        text = request.form.write(Answer(tag, sentence, actions))
+        return Reply(text=text, mask=fault)
 
     async def close(self) -> None:
-        """Close the wrapped policy."""
+        """Closes the wrapped policy."""
         await self._inner.close()
 
     def _drawn_fault(self, chance: float) -> str | None:
@@ -89,9 +89,11 @@ class Demonstrator:
 
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
         """The action to take instead of the sound one; None where there is none."""
+        if not context.admissible:
+            return None
         if fault == "stray":
             return stray_action(context, self._vocabulary, rng)
-        return rng.choice(context.admissible) if context.admissible else None
+        return rng.choice(context.admissible)
 
     async def _sound(self, request: Request) -> Reply:
         """The wrapped policy's reply, with the habits of this episode."""
@@ -104,20 +106,22 @@ class Demonstrator:
 
 
 def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
-    """The tutor's habits as `demos` sets them. Raises UsageError for one that is set
-    and that this tutor cannot have.
+    """The tutor's habits as `demos` sets them.
+
+    Raises UsageError for one that is set and that this tutor cannot have.
     """
-    known = tutor.habits.__struct_fields__
-    usual = DemosSettings()
+    defaults = DemosSettings()
+    habits = {}
     for name in HABITS:
-        if name not in known and getattr(settings, name) != getattr(usual, name):
+        value = getattr(settings, name)
+        if name in tutor.habits.__struct_fields__:
+            habits[name] = value
+        elif value != getattr(defaults, name):
             raise UsageError(
                 f"demos.{name}: the searching expert of this world has no such habit; "
                 "leave it out"
             )
-    return tutor.habits(
-        **{name: getattr(settings, name) for name in HABITS if name in known}
-    )
+    return tutor.habits(**habits)
 
 
 def stray_action(
@@ -128,30 +132,23 @@ def stray_action(
     It is the last one again, an earlier one whose time is over (going to where it is),
     or one with a thing of another room. Kinds that exist are equally likely.
     """
-    if not context.admissible:
-        return None
-    past = [
-        action
-        for action in dict.fromkeys(context.actions)
-        if action and action not in context.admissible
-    ]
+    tried = dict.fromkeys(context.actions)  # each once, in order
+    past = [action for action in tried if action and action not in context.admissible]
     kinds = [past[-1:], past, _foreign(context, vocabulary, rng)]
     possible = [kind for kind in kinds if kind]
     return rng.choice(rng.choice(possible)) if possible else None
 
 
 def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> list[str]:
-    """At most one action: an admissible one with its thing replaced by one that this
-    episode has never named.
-    """
+    """At most one action: an admissible one, with a thing that was never named here."""
     known = set(vocabulary)
-    named = [
-        (action, thing)
-        for action in context.admissible
-        for thing in _things(action, known)
-    ]
-    met = "\n".join((context.instruction, *context.observations, *context.admissible))
-    strange = [thing for thing in vocabulary if thing not in met]
+    named = []
+    for action in context.admissible:
+        for thing in _things(action, known):
+            named.append((action, thing))
+    texts = (context.instruction, *context.observations, *context.admissible)
+    episode = "\n".join(texts)
+    strange = [thing for thing in vocabulary if thing not in episode]
     if not named or not strange:
         return []
     action, thing = rng.choice(named)
@@ -162,5 +159,5 @@ def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> lis
 def _things(action: str, known: set[str]) -> list[str]:
     """Entities of one or two words in an action, in order."""
     words = action.split()
-    pairs = [" ".join(words[index : index + 2]) for index in range(len(words) - 1)]
+    pairs = [f"{first} {second}" for first, second in pairwise(words)]
     return [thing for thing in (*pairs, *words) if thing in known]

@@ -1,5 +1,4 @@
-"""An HTTP endpoint asked with patience: a deadline, retries after growing pauses, a
-rate limit, bounded answers.
+"""An HTTP endpoint asked with patience: deadlines, retries, a rate limit.
 
 It knows neither prompts nor the protocol spoken over it. Nothing that the server sends
 is trusted. Bodies are bounded, and so are the waits it asks for. Redirects are not
@@ -30,7 +29,8 @@ MAY_PASS = frozenset({408, 409, 429})
 """Refusals worth another attempt, beside 5xx. OpenAI's own client retries the same
 ones.
 """
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
 """Seconds. The pause doubles from one attempt to the next."""
 LONGEST_WAIT = 600.0
 """A server that asks for a longer wait (Retry-After, seconds) has refused."""
@@ -46,14 +46,16 @@ T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """Raised by a `read` function: the answer is not what was asked for. Asking again
-    may help.
+    """An answer that is not what was asked for; asking again may help.
+
+    The `read` functions raise it.
     """
 
 
 class RequestFailed(PolicyError):
-    """A request that failed for good. `status` and `text` are the server's; None and ''
-    when it did not answer.
+    """A request that failed for good.
+
+    `status` and `text` are the server's; None and '' when it did not answer.
     """
 
     def __init__(self, message: str, status: int | None = None, text: str = "") -> None:
@@ -122,22 +124,21 @@ class Endpoint:
         self._not_before = -math.inf
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         await self._client.aclose()
 
     async def get(self, path: str, read: Callable[[bytes], T]) -> T:
-        """Ask as `post` does, without a body."""
+        """Asks as `post` does, without a body."""
         return await self._ask("GET", path, read, None, 0)
 
     async def post(
         self, path: str, read: Callable[[bytes], T], body: bytes, seed: int
     ) -> T:
-        """Send `body`; what `read` makes of the answer's body. `seed` decides the
-        jitter of pauses.
+        """Sends `body` and reads the body of the answer.
 
-        Raises RequestFailed after the last attempt, and at the first refusal that will
-        not pass. Where nothing listens and the server has never been reached, it is
-        raised at once.
+        `seed` decides the jitter of pauses. Raises RequestFailed after the last
+        attempt, and at the first refusal that will not pass. Where nothing listens and
+        the server has never been reached, it is raised at once.
         """
         return await self._ask("POST", path, read, body, seed)
 
@@ -161,17 +162,17 @@ class Endpoint:
             nobody_there = isinstance(failed, _Unreachable) and not self._reached
             if attempt == attempts or nobody_there:
                 break
-            jitter = random.Random(derive_seed(seed, "pause", attempt)).uniform(
-                0.5, 1.0
-            )
-            pause = jitter * min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (attempt - 1))
+            rng = random.Random(derive_seed(seed, "pause", attempt))
+            doubled = FIRST_PAUSE * 2.0 ** (attempt - 1)
+            pause = rng.uniform(0.5, 1.0) * min(LONGEST_PAUSE, doubled)
             await self._sleep(max(pause, failed.after))
         tried = f" ({attempt} attempts)" if attempt > 1 else ""
         raise RequestFailed(f"{url}: {failed}{tried}", failed.status, failed.text)
 
     async def _attempt(self, method: str, url: str, body: bytes | None) -> bytes:
-        """The body of one successful answer. Raises _Passing, or RequestFailed for what
-        will not pass.
+        """The body of one successful answer.
+
+        Raises _Passing, or RequestFailed for what will not pass.
         """
         headers = {"Content-Type": "application/json"} if body is not None else {}
         seconds = self._settings.request_seconds
@@ -203,8 +204,9 @@ class Endpoint:
         raise self._refusal(url, response, data)
 
     async def _turn(self) -> None:
-        """Wait until this attempt may start. requests_per_minute spaces starts evenly;
-        Retry-After holds up everyone.
+        """Waits until this attempt may start.
+
+        requests_per_minute spaces starts evenly; Retry-After holds up everyone.
         """
         rate = self._settings.requests_per_minute
         async with self._gate:
@@ -214,6 +216,7 @@ class Endpoint:
                 self._not_before = self._clock() + 60.0 / rate
 
     def _refusal(self, url: str, response: httpx.Response, data: bytes) -> Exception:
+        """The exception for an answer that is none: one that may pass, or not."""
         status = response.status_code
         text = data.decode("utf-8", "replace")
         explanation = self._clean(_error_message(data, text))
@@ -234,13 +237,14 @@ class Endpoint:
         return _Passing(reason, status, text, after)
 
     def _clean(self, text: str) -> str:
-        """Make one printable line of the text, without the key."""
+        """Makes one printable line of the text, without the key."""
         hidden = text.replace(self._key, "***") if self._key else text
         line = "".join(char if char.isprintable() else " " for char in hidden)
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
 async def _bounded(response: httpx.Response) -> bytes:
+    """The body. Raises _Passing for one that is too large."""
     parts = []
     size = 0
     async for part in response.aiter_bytes():
@@ -252,7 +256,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def _checked_url(url: str | None) -> str:
-    """Check a base URL, and take the slash off its end. Raises UsageError."""
+    """The base URL without a slash at its end. Raises UsageError for one that is none."""
     if not url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
@@ -260,12 +264,9 @@ def _checked_url(url: str | None) -> str:
         )
     try:
         parts = urlsplit(url)
-        valid = (
-            parts.scheme in ("http", "https")
-            and bool(parts.hostname)
-            and parts.port != 0
-        )
         httpx.URL(url)
+        is_server = parts.hostname and parts.port != 0
+        valid = parts.scheme in ("http", "https") and is_server
     except (ValueError, httpx.InvalidURL):
         valid = False
     if not valid or parts.query or parts.fragment:
@@ -283,9 +284,7 @@ def _checked_url(url: str | None) -> str:
 
 
 def _error_message(data: bytes, text: str) -> str:
-    """Take the message out of one of the usual JSON shapes of errors, else the whole
-    text.
-    """
+    """The message in one of the usual JSON shapes of errors, else the whole text."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -297,9 +296,7 @@ def _error_message(data: bytes, text: str) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds to wait, from a number of seconds or an HTTP date; 0 where there is
-    neither.
-    """
+    """Seconds to wait, from a number or an HTTP date; 0 where there is neither."""
     try:
         seconds = float(value)
     except ValueError:

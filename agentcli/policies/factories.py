@@ -1,8 +1,7 @@
-"""How each built-in policy is made. Heavy modules are imported by the function that
-needs them.
+"""How each built-in policy is made.
 
-`pool` is the engine pool, `model_dir` a model directory or hub id, None for policies
-without a model.
+Heavy modules are imported by the function that needs them. `pool` is the engine pool,
+`model_dir` a model directory or hub id, None for policies without a model.
 """
 
 from typing import Any

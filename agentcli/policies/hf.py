@@ -1,18 +1,23 @@
-"""The transformers policy: any causal language model answers, batched across everything
-that is waiting.
+"""The transformers policy: a causal language model answers all that is waiting.
 
 A reply depends on its request and the model alone. On a CPU in float32 with one thread
-it is bit-identical whoever shares the batch, because prompts are padded on the left to
-a length that depends on their own length only, always by a token at least (transformers
-attends by another kernel where a batch needs no mask), only equal lengths are batched,
-rows come in multiples of eight, and the noise of a draw is a function of the request's
-seed. Several threads and GPUs split their sums by batch size: there, log-probabilities
-differ in the last bits, and a near tie may fall otherwise.
+it is bit-identical whoever shares the batch:
+
+- Prompts are padded on the left to a length that depends on their own length only.
+  There is always a token of padding, because transformers attends by another kernel
+  where a batch needs no mask.
+- Only equal lengths are batched, and rows come in multiples of eight.
+- The noise of a draw is a function of the request's seed.
+
+Several threads and GPUs split their sums by batch size. There, log-probabilities differ
+in the last bits, and a near tie may fall otherwise.
 """
 
 import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from itertools import takewhile
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -48,61 +53,53 @@ class _Item(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[int, int, bool]:
-        """Requests with equal keys may share a batch."""
-        return (
-            (len(self.prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET,
-            self.max_tokens,
-            self.temperature == 0,
-        )
+        """Padded length, limit, greedy or not: equal keys may share a batch."""
+        width = (len(self.prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
+        return width, self.max_tokens, self.temperature == 0
 
 
 class TransformersPolicy:
-    """Samples responses from a causal LM with a chat template. `settings` gives the
-    limits and the batch shape.
+    """Samples responses from a causal language model with a chat template.
+
+    `settings` gives the limits and the batch shape. Raises UsageError when neither the
+    model nor the tokenizer names an end-of-turn token.
     """
 
     def __init__(self, model: Any, tokenizer: Any, settings: PolicySettings) -> None:
-        """Raises UsageError when neither the model nor the tokenizer names an
-        end-of-turn token.
-        """
         self.seconds = 0.0
         self._settings = settings
         self._model: Any = None
         self._take(model, tokenizer)
         self._batcher: Batcher[_Item, Reply] = Batcher(
-            self._generate,
-            lambda item: item.key,
-            settings.batch_rows,
-            settings.linger_ms / 1000,
+            work=self._generate,
+            key=attrgetter("key"),
+            rows=settings.batch_rows,
+            linger_seconds=settings.linger_ms / 1000,
         )
 
     def load(self, checkpoint: str) -> None:
-        """Take the weights of another directory in the place of the present ones.
+        """Takes the weights of another directory in the place of the present ones.
 
         A model of another shape (the first adapter of a loop) replaces the present one.
         Raises what `load_model` and `load_tokenizer` raise.
         """
         device = self._model.device
+        dtype = resolve_dtype(self._settings.dtype, device.type)
         tokenizer = load_tokenizer(checkpoint)
-        loaded = load_model(
-            checkpoint,
-            device="cpu",
-            dtype=resolve_dtype(self._settings.dtype, device.type),
-        )
+        loaded = load_model(checkpoint, device="cpu", dtype=dtype)
         self._take(loaded, tokenizer)
         self._model.to(device)
 
     def _take(self, model: Any, tokenizer: Any) -> None:
-        """Answer with this model: its weights are copied into the present one where
-        both have the same shape.
+        """Answers with this model from now on.
+
+        Its weights are copied into the present one where both have the same shape.
         """
         self._tokenizer = tokenizer
         self._ends = _end_tokens(model, tokenizer)
-        self._pad = (
-            tokenizer.pad_token_id
-            if tokenizer.pad_token_id is not None
-            else self._ends[0]
-        )
+        self._pad: int = tokenizer.pad_token_id
+        if self._pad is None:
+            self._pad = self._ends[0]
         self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
         if self._model is not None and _shape(model) == _shape(self._model):
             self._model.load_state_dict(model.state_dict())
@@ -119,9 +116,8 @@ class TransformersPolicy:
                 f"{self._settings.max_prompt_tokens}; raise it, or shorten prompts "
                 "with --history"
             )
-        reply = await self._batcher.submit(
-            _Item(prompt, request.seed, request.temperature, request.max_tokens)
-        )
+        item = _Item(prompt, request.seed, request.temperature, request.max_tokens)
+        reply = await self._batcher.submit(item)
         if not request.parent_prompt:
             return reply
         shared = common_prefix(prompt, self._prompt_ids(request.parent_prompt))
@@ -133,38 +129,38 @@ class TransformersPolicy:
         return self._batcher.items / max(1, self._batcher.batches)
 
     async def close(self) -> None:
-        """Let go of the worker thread and the model."""
+        """Lets go of the worker thread and the model."""
         self._batcher.close()
         self._model = None
 
     def _generate(self, items: list[_Item]) -> list[Reply]:
-        """One batch of equal keys, in the worker thread."""
+        """Replies to one batch of equal keys, in the worker thread."""
         started = time.perf_counter()
         width, max_tokens, _ = items[0].key
         device = self._model.device
         sampler = Sampler(
-            [item.seed for item in items],
-            [item.temperature for item in items],
-            self._ends[0],
-            device,
+            seeds=[item.seed for item in items],
+            temperatures=[item.temperature for item in items],
+            end=self._ends[0],
+            device=device,
+        )
+        configuration = GenerationConfig(
+            max_new_tokens=max_tokens,
+            do_sample=False,
+            eos_token_id=self._ends,
+            pad_token_id=self._pad,
         )
         ids_BT, mask_BT = self._padded([item.prompt for item in items], width)
         with torch.inference_mode():
             sequences = self._model.generate(
                 input_ids=ids_BT.to(device),
                 attention_mask=mask_BT.to(device),
-                generation_config=GenerationConfig(
-                    max_new_tokens=max_tokens,
-                    do_sample=False,
-                    eos_token_id=self._ends,
-                    pad_token_id=self._pad,
-                ),
+                generation_config=configuration,
                 logits_processor=LogitsProcessorList([sampler]),
             )
             logprobs = sampler.logprobs(sequences)
-        responses = [
-            self._until_end(row) for row in sequences[: len(items), width:].tolist()
-        ]
+        generated = sequences[: len(items), width:].tolist()
+        responses = [self._until_end(tokens) for tokens in generated]
         replies = self._replies(items, responses, logprobs)
         self.seconds += time.perf_counter() - started
         return replies
@@ -172,12 +168,14 @@ class TransformersPolicy:
     def _padded(
         self, prompts: list[list[int]], width: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """ids and mask [B, width], B a multiple of ROWS: prompts at the right end, then
-        copies of the first one.
-        """
-        rows = prompts + prompts[:1] * (-len(prompts) % ROWS)
-        ids = [[self._pad] * (width - len(row)) + row for row in rows]
-        mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
+        """Ids and mask (B, width), the prompts at the right end, B a multiple of ROWS."""
+        filler = prompts[:1] * (-len(prompts) % ROWS)
+        ids = []
+        mask = []
+        for row in prompts + filler:
+            padding = width - len(row)
+            ids.append([self._pad] * padding + row)
+            mask.append([0] * padding + [1] * len(row))
         return torch.tensor(ids), torch.tensor(mask)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
@@ -193,61 +191,55 @@ class TransformersPolicy:
         responses: list[list[int]],
         logprobs: list[list[float]],
     ) -> list[Reply]:
-        stopped = [response[-1] in self._ends for response in responses]
-        bare = [
-            response[:-1] if stop else response
-            for response, stop in zip(responses, stopped, strict=True)
-        ]
+        """The replies of a batch. Their text is without the end-of-turn token."""
+        bare = []
+        for response in responses:
+            ended = response[-1] in self._ends
+            bare.append(response[:-1] if ended else response)
         texts = self._tokenizer.batch_decode(bare, skip_special_tokens=True)
-        return [
-            Reply(
+        replies = []
+        for item, response, text, logprobs_row in zip(
+            items, responses, texts, logprobs, strict=True
+        ):
+            ended = response[-1] in self._ends
+            reply = Reply(
                 text=text,
                 token_ids=tuple(response),
-                logprobs=tuple(logprob[: len(response)]),
+                logprobs=tuple(logprobs_row[: len(response)]),
                 temperature=item.temperature,
                 logprob_temperature=item.temperature or 1.0,
                 prompt_tokens=len(item.prompt),
-                stop=StopReason.STOP if stop else StopReason.LENGTH,
+                stop=StopReason.STOP if ended else StopReason.LENGTH,
             )
-            for item, text, response, logprob, stop in zip(
-                items, texts, responses, logprobs, stopped, strict=True
-            )
-        ]
+            replies.append(reply)
+        return replies
 
 
 def _shape(model: Any) -> tuple[Any, ...]:
-    """All that two models must have in common so that one can take the other's weights."""
-    config = model.config.to_dict()
-    adapters = {
-        name: adapter.to_dict()
-        for name, adapter in getattr(model, "peft_config", {}).items()
-    }
+    """Everything two models must share for one to take the other's weights."""
+    config = {**model.config.to_dict(), "_name_or_path": ""}
+    peft_configs = getattr(model, "peft_config", {})
+    adapters = {name: adapter.to_dict() for name, adapter in peft_configs.items()}
     tensors = {
         name: (tensor.shape, tensor.dtype)
         for name, tensor in model.state_dict().items()
     }
-    return type(model), {**config, "_name_or_path": ""}, adapters, tensors
+    return type(model), config, adapters, tensors
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens both begin with."""
-    unlike = (
-        place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b
-    )
-    return next(unlike, min(len(one), len(other)))
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """End-of-turn ids of the generation config and the tokenizer, the tokenizer's
-    first.
-    """
+    """End-of-turn ids of the tokenizer, then of the generation config."""
     configured = model.generation_config.eos_token_id
-    several = configured if isinstance(configured, list) else [configured]
-    ends = [
-        token
-        for token in dict.fromkeys([tokenizer.eos_token_id, *several])
-        if token is not None
-    ]
+    if not isinstance(configured, list):
+        configured = [configured]
+    tokens = dict.fromkeys([tokenizer.eos_token_id, *configured])
+    ends = [token for token in tokens if token is not None]
     if not ends:
         raise UsageError(
             "policy.model: neither generation_config.json nor the tokenizer names an "
@@ -257,9 +249,10 @@ def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
 
 
 def _forget_sampling_settings(model: Any) -> None:
-    """`generate` fills what a call leaves open from settings stored with the model
-    (top_k, a repetition penalty), and an adapter keeps its own copy of them: with any
-    of these, the tokens would not be drawn from the model's softmax.
+    """Removes top_k, a repetition penalty and the like that are stored with the model.
+
+    `generate` fills what a call leaves open from them, and an adapter keeps its own
+    copy. With any of these, tokens would not be drawn from the model's softmax.
     """
     for part in model.modules():
         if hasattr(part, "generation_config"):

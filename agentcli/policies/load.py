@@ -1,11 +1,9 @@
-"""Model directories and hub ids to a model and a tokenizer: the one loader of sampling,
-sft and train.
+"""Loads models and tokenizers of directories and hub ids, for sampling and training.
 
-A directory may hold a whole model or only a PEFT adapter (its base is then loaded
-first). Adapters stay unmerged, so that sampling computes what training computes. What a
-damaged directory makes the libraries raise becomes one line that names it; a weight
-that is not there is an error, where transformers would draw a random one. Nothing here
-decides how a model is used.
+A directory may hold a whole model or only a PEFT adapter, whose base is then loaded
+first. Adapters stay unmerged, so that sampling computes what training computes. What a
+damaged directory makes the libraries raise becomes one line that names it. A weight
+that is not there is an error, where transformers would draw a random one.
 """
 
 import contextlib
@@ -18,20 +16,24 @@ from typing import Any
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 
 DTYPES = ("float32", "bfloat16", "float16")
-TOKENIZER, ADAPTER = "tokenizer_config.json", "adapter_config.json"
+CONFIG = "config.json"
+TOKENIZER = "tokenizer_config.json"
+ADAPTER = "adapter_config.json"
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer of a directory or hub id, padding on the left; an adapter without
-    one uses its base's.
+    """The tokenizer of a directory or hub id, padding on the left.
 
-    Raises MissingError when there is nothing to load, DataError for a model directory
-    without one or with a damaged one, UsageError when it has no chat template.
+    An adapter without one uses its base's. Raises MissingError when there is nothing to
+    load, DataError for a model directory without one or with a damaged one, UsageError
+    when it has no chat template.
     """
     from transformers import AutoTokenizer
 
+    source = model
     base = _adapter_base(model)
-    source = base if base and not (Path(model) / TOKENIZER).is_file() else model
+    if base and not (Path(model) / TOKENIZER).is_file():
+        source = base
     if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
         raise DataError(
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
@@ -59,16 +61,16 @@ def load_tokenizer(model: str) -> Any:
 def load_model(
     model: str, adapter: str | None = None, device: str = "auto", dtype: str = "auto"
 ) -> Any:
-    """The causal language model in evaluation mode on its device, with `adapter`
-    attached when one is given.
+    """The causal language model on its device, in evaluation mode.
 
-    Raises UsageError for an impossible device or dtype, MissingError when there is
-    nothing to load, DataError for a directory that holds no whole model.
+    `adapter` is attached when one is given. Raises UsageError for an impossible device
+    or dtype, MissingError when there is nothing to load, DataError for a directory that
+    holds no whole model.
     """
     import torch
 
     place = resolve_device(device)
-    number = getattr(torch, resolve_dtype(dtype, place))
+    torch_dtype = getattr(torch, resolve_dtype(dtype, place))
     base = _adapter_base(model)
     if base and adapter:
         raise UsageError(
@@ -76,15 +78,16 @@ def load_model(
             f"{base} as the model"
         )
     attached = model if base else adapter
-    network = _whole(base or model, number)
+    network = _whole(base or model, torch_dtype)
     if attached:
         network = _attach(network, attached)
     return network.to(place).eval()
 
 
 def resolve_device(device: str) -> str:
-    """auto: cuda where there is one, else cpu. Raises UsageError for a device that is
-    not there.
+    """The device; auto is cuda where there is one, else cpu.
+
+    Raises UsageError for a device that is not there.
     """
     import torch
 
@@ -103,7 +106,10 @@ def resolve_device(device: str) -> str:
 
 
 def resolve_dtype(dtype: str, device: str) -> str:
-    """auto: bfloat16 on a GPU, else float32. Raises UsageError for an unknown name."""
+    """The dtype's name; auto is bfloat16 on a GPU, else float32.
+
+    Raises UsageError for an unknown name.
+    """
     if dtype == "auto":
         return "bfloat16" if device.startswith("cuda") else "float32"
     if dtype not in DTYPES:
@@ -115,7 +121,7 @@ def resolve_dtype(dtype: str, device: str) -> str:
 
 @contextlib.contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """transformers loads and saves without writing bars to stderr."""
+    """Keeps transformers from writing bars to stderr while it loads or saves."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -128,10 +134,9 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def check_weights(model: str) -> None:
-    """Raises DataError for a file of weights in the directory `model` that is not
-    whole; reads only the files' headers.
+    """Raises DataError for a file of weights in the directory that is not whole.
 
-    Nothing is checked of a hub id.
+    Reads only the files' headers. Nothing is checked of a hub id.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -146,16 +151,12 @@ def check_weights(model: str) -> None:
 
 
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
-    """Raises DataError for a directory whose tokenizer has tokens that its model does
-    not know.
-    """
-    config = Path(model) / "config.json"
+    """Raises DataError for a directory whose tokenizer has more tokens than its model."""
+    config = Path(model) / CONFIG
+    if not config.is_file():
+        return
     try:
-        known = (
-            json.loads(config.read_bytes())["vocab_size"]
-            if config.is_file()
-            else tokens
-        )
+        known = json.loads(config.read_bytes())["vocab_size"]
     except (ValueError, KeyError, TypeError):
         return  # load_model tells what is wrong with it, or it is said elsewhere in it
     if isinstance(known, int) and known < tokens:
@@ -167,17 +168,17 @@ def _refuse_other_vocabulary(model: str, tokens: int) -> None:
 
 
 def _whole(model: str, dtype: Any) -> Any:
-    """A network all of whose weights come from `model`."""
+    """The network of `model`. Raises DataError unless all its weights are there."""
     from transformers import AutoModelForCausalLM
 
     check_weights(_existing(model))
     load: Any = AutoModelForCausalLM.from_pretrained
     with _loading("policy.model", model, "causal LM"), _only_errors_logged():
-        network, found = load(
+        network, report = load(
             model, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
         )
-    faults = sorted(f"{name} is missing" for name in found["missing_keys"])
-    for name, there, wanted in sorted(found["mismatched_keys"]):
+    faults = sorted(f"{name} is missing" for name in report["missing_keys"])
+    for name, there, wanted in sorted(report["mismatched_keys"]):
         faults.append(f"{name} is {list(there)}, should be {list(wanted)}")
     if faults:
         raise DataError(
@@ -188,6 +189,7 @@ def _whole(model: str, dtype: Any) -> Any:
 
 
 def _attach(network: Any, adapter: str) -> Any:
+    """The network with the adapter of this directory or hub id."""
     from peft import PeftModel
 
     check_weights(_existing(adapter, "policy.adapter"))
@@ -197,9 +199,10 @@ def _attach(network: Any, adapter: str) -> Any:
 
 
 @contextlib.contextmanager
-def _loading(setting: str, name: str, what: str) -> Iterator[None]:
-    """Whatever the libraries make of files that are not as they should be: DataError
-    for a directory, MissingError for a hub id.
+def _loading(setting: str, name: str, part: str) -> Iterator[None]:
+    """Turns what the libraries raise for unsound files into one line.
+
+    It is a DataError for a directory, a MissingError for a hub id.
     """
     try:
         yield
@@ -207,22 +210,18 @@ def _loading(setting: str, name: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         kind = DataError if Path(name).is_dir() else MissingError
-        reason = (
-            _first_line(error)
-            if isinstance(error, OSError | ValueError | Warning)
-            else repr(error)
-        )
+        reason = repr(error)
+        if isinstance(error, OSError | ValueError | Warning):
+            reason = _first_line(error)
         raise kind(
-            f"{setting} {name}: no {what} could be loaded ({reason}); name another "
+            f"{setting} {name}: no {part} could be loaded ({reason}); name another "
             f"with {_option(setting)}"
         ) from error
 
 
 @contextlib.contextmanager
 def _only_errors_logged() -> Iterator[None]:
-    """transformers loads without bars, and without the report of what it found, which
-    is looked at here.
-    """
+    """Keeps transformers from writing bars, and the report that `_whole` looks at."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -236,22 +235,17 @@ def _only_errors_logged() -> Iterator[None]:
 
 def is_adapter(model: str) -> bool:
     """Whether this is a directory that holds a PEFT adapter and no whole model."""
-    return (Path(model) / ADAPTER).is_file() and not (
-        Path(model) / "config.json"
-    ).is_file()
+    folder = Path(model)
+    return (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
 
 
 def _adapter_base(model: str) -> str | None:
-    """The base model that an adapter directory names; None when `model` is no adapter
-    directory.
-    """
+    """The base model that an adapter directory names; None for anything else."""
     if not is_adapter(model):
         return None
     config = Path(model) / ADAPTER
     try:
-        return str(
-            json.loads(config.read_text(encoding="utf-8"))["base_model_name_or_path"]
-        )
+        return str(json.loads(config.read_bytes())["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{config}: base_model_name_or_path: cannot be read; save the adapter again"
@@ -259,18 +253,41 @@ def _adapter_base(model: str) -> str | None:
 
 
 def _existing(name: str, setting: str = "policy.model") -> str:
-    """`name`, refused when it can only be a path and there is no directory (a hub id
-    has at most one slash).
+    """The name itself, where it is a directory or a model of the hub.
+
+    Raises UsageError for a file, and MissingError at once where there is neither.
     """
     if Path(name).is_file():
         raise UsageError(f"{setting}: {name} is a file; name its directory")
+    if Path(name).is_dir():
+        return name
+    # A hub id has at most one slash.
     looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1
-    if looks_like_path and not Path(name).is_dir():
+    reason = None if looks_like_path else _absence_from_hub(name)
+    if looks_like_path or reason:
+        hub = f", nor such a model on the hub ({reason})" if reason else ""
         raise MissingError(
-            f"{setting}: no directory {name}; make one with agentcli sft, or name "
+            f"{setting}: no directory {name}{hub}; make one with agentcli sft, or name "
             f"another with {_option(setting)}"
         )
     return name
+
+
+def _absence_from_hub(name: str) -> str | None:
+    """Why the hub gives no such model; None where it has one, or had once.
+
+    transformers would ask a hub that cannot be reached for three quarters of a minute.
+    """
+    from huggingface_hub import HfApi, try_to_load_from_cache
+
+    try:
+        for file in (CONFIG, ADAPTER, TOKENIZER):
+            if try_to_load_from_cache(name, file):
+                return None
+        HfApi().model_info(name)
+    except Exception as error:
+        return _first_line(error)
+    return None
 
 
 def _option(setting: str) -> str:

@@ -1,5 +1,4 @@
-"""Policies that know no more than the engine tells: a plan from the true state, and a
-uniform draw.
+"""Policies without a model: a plan from the true state, and a uniform draw.
 
 They act in every copy that may act, and answer in the form that the request names, so
 that stages treat them like a model. Token ids stay empty.
@@ -28,9 +27,7 @@ class PlanSource(Protocol):
 
 
 class Expert:
-    """Follows a plan computed from the true state; wins wherever the world has a
-    planner.
-    """
+    """Follows a plan computed from the true state; wins where the world has a planner."""
 
     def __init__(self, pool: PlanSource) -> None:
         self.seconds = 0.0
@@ -79,14 +76,15 @@ class Uniform:
 async def act_everywhere(
     request: Request, tag: str, sentence: str, choose: Choose
 ) -> Reply:
-    """Asks `choose` once for every copy that may act, each of several with its own
-    seed.
+    """The reply that acts in every copy that may act, as `choose` says.
+
+    Each of several copies has its own seed.
     """
     moment = request.moment
     actions = {}
     for number in moment.open:
+        context = moment.copies[number - 1]
+        state = request.states[number - 1]
         seed = derive_seed(request.seed, number) if moment.numbered else request.seed
-        actions[number] = await choose(
-            moment.copies[number - 1], request.states[number - 1], seed
-        )
+        actions[number] = await choose(context, state, seed)
     return Reply(text=request.form.write(Answer(tag, sentence, actions)))

@@ -1,5 +1,4 @@
-"""The openai policy: a served model that speaks /chat/completions, whoever serves it
-(vLLM, SGLang, llama.cpp, a company).
+"""The openai policy: a served model that speaks /chat/completions, whoever serves it.
 
 The prompt is sent as text, and the server applies its chat template. Sampling is asked
 for from the plain softmax (top_p 1, top_k -1, ...), because servers otherwise apply
@@ -38,7 +37,8 @@ from agentcli.policies.protocol import Reply, Request
 from agentcli.records.settings import PolicySettings
 
 FAILURES_IN_A_ROW = 16
-CHAT, MODELS = "/chat/completions", "/models"
+CHAT = "/chat/completions"
+MODELS = "/models"
 
 THEIR_DEFAULT = (
     "the server's own default applies, so responses may not be drawn from the plain "
@@ -55,7 +55,8 @@ OPTIONAL = {
     "seed": (None, "equal seeds may give different responses"),
 }
 """By field: its value (seed's is the request's), and what is lost without it."""
-LENGTH, NEW_LENGTH = "max_tokens", "max_completion_tokens"
+LENGTH = "max_tokens"
+NEW_LENGTH = "max_completion_tokens"
 NAMING = frozenset({400, 403, 422})
 """Statuses with which servers refuse a field."""
 
@@ -74,11 +75,10 @@ log = logging.getLogger(__name__)
 
 
 class OpenAIPolicy:
-    """Asks `settings.model` at `settings.endpoint`; without a model name the endpoint's
-    only one. `key` may be None.
+    """Asks `settings.model` at `settings.endpoint`, or the endpoint's only model.
 
-    `clock` and `sleep` are for tests. Raises UsageError for a base URL or key that
-    cannot be one.
+    `key` may be None. `clock` and `sleep` are for tests. Raises UsageError for a base
+    URL or key that cannot be one.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class OpenAIPolicy:
         server knows.
         """
         self._answered = False
-        self._said: set[str] = set()
+        self._reports: set[str] = set()
         self._failures = 0
         """Failed requests in a row."""
         self._stopped = ""
@@ -111,7 +111,7 @@ class OpenAIPolicy:
         """When `seconds` was last brought up to date."""
 
     async def respond(self, request: Request) -> Reply:
-        """Sample one response.
+        """Samples one response.
 
         Raises PolicyError and MissingError as the module says, and PolicyError for a
         response that a content filter withheld. PromptTooLongError also for a prompt
@@ -127,12 +127,13 @@ class OpenAIPolicy:
             return self._accepted(await self._go_on(request), request)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Closes all connections."""
         await self._endpoint.close()
 
     async def _begin(self, request: Request) -> ServedReply:
-        """Ask for the first answer, alone: it settles the model's name and the fields
-        that the server knows.
+        """Asks for the first answer, alone.
+
+        It settles the model's name and the fields that the server knows.
         """
         self._check_stopped()
         try:
@@ -151,6 +152,7 @@ class OpenAIPolicy:
         return answer
 
     async def _go_on(self, request: Request) -> ServedReply:
+        """Asks for a later answer, and stops the policy after too many failures."""
         self._check_stopped()
         try:
             answer = await self._ask(request)
@@ -189,8 +191,9 @@ class OpenAIPolicy:
         }
 
     def _accepted(self, answer: ServedReply, request: Request) -> Reply:
-        """The reply, unless the settings or a filter forbid it. What the server does
-        not give is reported once.
+        """The reply, unless the settings or a filter forbid it.
+
+        What the server does not give is reported once.
         """
         reply = answer.reply
         limit = self._settings.max_prompt_tokens
@@ -205,11 +208,11 @@ class OpenAIPolicy:
                 f"{self._endpoint.url}: a content filter withheld the response"
             )
         if reply.text and not answer.token_ids:
-            self._say(f"gives no token ids: {NOT_TRAINABLE}")
+            self._report_once(f"gives no token ids: {NOT_TRAINABLE}")
         if reply.text and not answer.logprobs:
-            self._say(f"gives no log-probabilities: {NOT_TRAINABLE}")
+            self._report_once(f"gives no log-probabilities: {NOT_TRAINABLE}")
         if answer.split:
-            self._say(
+            self._report_once(
                 "takes reasoning out of the text, <think> included; start it without "
                 "a reasoning parser, or responses will be malformed"
             )
@@ -225,6 +228,7 @@ class OpenAIPolicy:
         )
 
     async def _only_model(self) -> str:
+        """The name of the only model that is served. Raises UsageError for several."""
         url = f"{self._endpoint.url}{MODELS}"
         try:
             names = await self._endpoint.get(MODELS, read_models)
@@ -246,7 +250,7 @@ class OpenAIPolicy:
         return names[0]
 
     def _without_refused_field(self, failure: RequestFailed) -> bool:
-        """Drop the first optional field that a refusal names. False when it names none."""
+        """Drops the first optional field that a refusal names; False if it names none."""
         if failure.status not in NAMING:
             return False
         # OpenAI's newer models refuse the old name of the length and tell the new one.
@@ -256,18 +260,17 @@ class OpenAIPolicy:
         for name in self._extras:
             if re.search(rf"\b{name}\b", failure.text):
                 del self._extras[name]
-                self._say(f"does not take {name}: {OPTIONAL[name][1]}")
+                self._report_once(f"does not take {name}: {OPTIONAL[name][1]}")
                 return True
         return False
 
     def _hint(self, failure: RequestFailed) -> str:
+        """What to do about a failure before the first answer."""
         variable = self._settings.endpoint.api_key_variable
+        if failure.status in (401, 403) and self._has_key:
+            return f"the key in {variable} is refused"
         if failure.status in (401, 403):
-            return (
-                f"the key in {variable} is refused"
-                if self._has_key
-                else f"put a key into the variable {variable}"
-            )
+            return f"put a key into the variable {variable}"
         if failure.status == 404:
             return "check --base-url (it often ends in /v1) and --model"
         if failure.status is None:
@@ -285,14 +288,14 @@ class OpenAIPolicy:
         if self._stopped:
             raise MissingError(self._stopped)
 
-    def _say(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+    def _report_once(self, text: str) -> None:
+        if text not in self._reports:
+            self._reports.add(text)
             log.warning("%s %s", self._endpoint.url, text)
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Add the time during which any request waits to `seconds`."""
+        """Adds the time during which any request waits to `seconds`."""
         self._count()
         self._waiting += 1
         try:
@@ -314,7 +317,8 @@ def key_from_environment(variable: str) -> str | None:
 
 
 def plain(text: str) -> str:
-    """Break up control tokens such as <|im_end|>, as `chat.plain` does: text from an
-    environment cannot speak for the model.
+    """Breaks up control tokens such as <|im_end|>, as `chat.plain` does.
+
+    Text from an environment cannot speak for the model.
     """
     return CONTROL.sub("< |", text)

@@ -1,5 +1,4 @@
-"""Reads what a chat completions server sends back: checked field by field, and made
-into a Reply.
+"""Reads the answers of a chat completions server, checked field by field.
 
 Token ids and log-probabilities are kept only together, one of each for every token: a
 training row needs both. Fields that are not named here are ignored.
@@ -81,7 +80,7 @@ class ServedReply(msgspec.Struct, frozen=True):
 
 
 def read_reply(data: bytes) -> ServedReply:
-    """Read the first choice of a chat completion.
+    """Reads the first choice of a chat completion.
 
     Raises Malformed for another schema, for numbers that no token id, log-probability
     or count can be, for lists of unequal length, and for an end that is neither the
@@ -90,38 +89,41 @@ def read_reply(data: bytes) -> ServedReply:
     completion = _decode(data, _Completion)
     choice = completion.choices[0]
     usage = completion.usage or _Usage()
-    if choice.finish_reason != WITHHELD and choice.finish_reason not in STOPS:
+    withheld = choice.finish_reason == WITHHELD
+    if not withheld and choice.finish_reason not in STOPS:
         raise Malformed(f"finish_reason is {choice.finish_reason!r}"[:100])
     ids = choice.token_ids or []
     logprobs = []
     if choice.logprobs is not None:
-        logprobs = [token.logprob for token in choice.logprobs.content or []]
+        logprobs = [round(token.logprob, 6) for token in choice.logprobs.content or []]
     if ids and logprobs and len(ids) != len(logprobs):
         raise Malformed(f"{len(logprobs)} logprobs for {len(ids)} token_ids")
     paired = bool(ids and logprobs)
+    message = choice.message
     reply = Reply(
-        text=choice.message.content or "",
+        text=message.content or "",
         token_ids=tuple(ids) if paired else (),
-        logprobs=tuple(round(value, 6) for value in logprobs) if paired else (),
+        logprobs=tuple(logprobs) if paired else (),
         prompt_tokens=usage.prompt_tokens or 0,
         generated_tokens=len(ids) or usage.completion_tokens or 0,
         stop=STOPS.get(choice.finish_reason or "", StopReason.STOP),
     )
     return ServedReply(
         reply=reply,
-        withheld=choice.finish_reason == WITHHELD,
-        split=bool(choice.message.reasoning or choice.message.reasoning_content),
+        withheld=withheld,
+        split=bool(message.reasoning or message.reasoning_content),
         token_ids=bool(ids),
         logprobs=bool(logprobs),
     )
 
 
 def read_models(data: bytes) -> list[str]:
-    """Read the names of the served models. Raises Malformed."""
+    """Reads the names of the served models. Raises Malformed."""
     return [model.id for model in _decode(data, _Models).data]
 
 
 def _decode(data: bytes, kind: type[T]) -> T:
+    """The JSON text as this type. Raises Malformed."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

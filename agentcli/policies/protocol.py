@@ -1,5 +1,6 @@
-"""The one protocol every policy speaks: a request in, a reply out, awaited; batching is
-the policy's own business.
+"""The one protocol of policies: a request in, a reply out, awaited.
+
+Batching is the policy's own business.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -39,8 +40,9 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def prompt(self) -> str:
-        """The message, for a policy that reads text only. Raises UsageError where it
-        holds pictures.
+        """The message, for a policy that reads text only.
+
+        Raises UsageError where it holds pictures.
         """
         if self.message.pictures:
             raise UsageError(
@@ -51,12 +53,12 @@ class Request(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Reply(msgspec.Struct, kw_only=True, frozen=True):
-    """One sampled response. `token_ids` includes the end-of-turn token when `stop` is
-    STOP; `text` does not.
-    """
+    """One sampled response."""
 
     text: str
+    """Without the end-of-turn token."""
     token_ids: tuple[int, ...] = ()
+    """With the end-of-turn token when `stop` is STOP."""
     logprobs: tuple[float, ...] = ()
     """Natural log of softmax(logits / logprob_temperature) at the sampled ids, rounded
     to 6 decimals.
@@ -84,11 +86,10 @@ class Reply(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Policy(Protocol):
-    """Answers prompts. `seconds` is the time spent computing replies so far (wall clock
-    of this process).
-    """
+    """Answers prompts."""
 
     seconds: float
+    """Time spent computing replies so far (wall clock of this process)."""
 
     async def respond(self, request: Request) -> Reply: ...
 
@@ -97,14 +98,14 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Reloadable(Policy, Protocol):
-    """A policy that can take other weights, so that it need not be started anew for
-    every iteration of a loop.
+    """A policy that can take other weights.
+
+    It need not be started anew for every iteration of a loop.
     """
 
     def load(self, checkpoint: str) -> None:
-        """Answer with the model of this directory from now on. Called while no request
-        is open.
+        """Answers with the model of this directory from now on.
 
-        The replies are those of a policy started from the same directory. Raises what
-        loading a model raises.
+        Called while no request is open. The replies are those of a policy started from
+        the same directory. Raises what loading a model raises.
         """

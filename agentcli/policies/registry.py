@@ -1,5 +1,4 @@
-"""All policies by name. Nothing heavy is imported before a policy that needs it is
-made.
+"""All policies by name, each imported when it is made.
 
 An installed package adds its own under the entry-point group `agentcli.policies`: a
 function with the signature of `make_policy`.

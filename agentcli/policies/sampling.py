@@ -11,25 +11,28 @@ from collections.abc import Sequence
 import torch
 from transformers import LogitsProcessor
 
-SMALLEST = 1e-30
-"""A temperature below it is taken as it: logits stay finite, and either leaves nothing
-but the largest.
+SMALLEST_TEMPERATURE = 1e-30
+"""Taken for any smaller one. The quotients stay finite, and only the largest logit is
+ever drawn at either.
 """
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
+POSITION_STRIDE = 0xD1342543DE82EF95
+"""Odd 64-bit constants, which keep token ids and positions apart."""
 
 
 def gumbel(seeds_B: torch.Tensor, position: int, vocabulary: int) -> torch.Tensor:
-    """Standard Gumbel noise, float32 [B, vocabulary], for int64 seeds [B] at one
-    position of the response.
+    """Standard Gumbel noise, float32 (B, V), at one position of the response.
 
-    Each 64-bit hash gives two columns of 31 bits; small uniforms, which make the large
-    values, keep full precision.
+    `seeds_B` are int64. Each 64-bit hash gives two columns of 31 bits; small uniforms,
+    which make the large values, keep full precision.
     """
-    state_B = _mix(seeds_B + _signed((position + 1) * 0xD1342543DE82EF95))
-    pair_P = torch.arange(
-        (vocabulary + 1) // 2, dtype=torch.int64, device=seeds_B.device
-    ) * _signed(0x9E3779B97F4A7C15)
-    bits_BV = _mix(state_B[:, None] + pair_P).view(torch.int32).bitwise_and_(2**31 - 1)
+    state_B = _mix(seeds_B + _signed((position + 1) * POSITION_STRIDE))
+    pairs = (vocabulary + 1) // 2
+    pair_P = torch.arange(pairs, device=seeds_B.device) * _signed(GOLDEN_RATIO)
+    hash_BP = _mix(state_B[:, None] + pair_P)
+    bits_BV = hash_BP.view(torch.int32).bitwise_and_(2**31 - 1)
     uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
+    # -log(-log(1 - u)), in place.
     noise_BV = uniform_BV.neg_().log1p_().neg_().log_().neg_()
     return noise_BV[:, :vocabulary]
 
@@ -53,10 +56,10 @@ def _signed(value: int) -> int:
 
 
 class Sampler(LogitsProcessor):
-    """Chooses the tokens of one batch and keeps their log-probabilities under the
-    distribution they are drawn from.
+    """Chooses the tokens of one batch, and keeps their log-probabilities.
 
-    `seeds` and `temperatures` have one entry per real row. Temperature 0 is greedy; its
+    These are of the distribution that the tokens are drawn from. `seeds` and
+    `temperatures` have one entry per real row. Temperature 0 is greedy; its
     log-probabilities are those at 1. Rows beyond them are padding and end at once with
     `end`.
     """
@@ -68,56 +71,49 @@ class Sampler(LogitsProcessor):
         end: int,
         device: torch.device,
     ) -> None:
-        self._rows, self._end = len(seeds), end
-        self._seeds_B = torch.tensor(
-            [_signed(seed) for seed in seeds], dtype=torch.int64, device=device
-        )
-        self._drawn_B1 = torch.tensor(
-            [value > 0 for value in temperatures], device=device
-        )[:, None]
-        self._greedy = not any(temperatures)
-        self._divisors_B1: torch.Tensor | None = None
-        """None where every row's is 1: dividing would give the same bits."""
+        self._rows = len(seeds)
+        self._end = end
+        signed_seeds = [_signed(seed) for seed in seeds]
+        self._seeds_B = torch.tensor(signed_seeds, device=device)
+        drawn = [temperature > 0 for temperature in temperatures]
+        self._drawn_B1 = torch.tensor(drawn, device=device)[:, None]
+        self._greedy = not any(drawn)
         divisors = [
-            max(value, SMALLEST) if value > 0 else 1.0 for value in temperatures
+            max(t, SMALLEST_TEMPERATURE) if t > 0 else 1.0 for t in temperatures
         ]
-        if any(value != 1 for value in divisors):
-            self._divisors_B1 = torch.tensor(
-                divisors, dtype=torch.float32, device=device
-            )[:, None]
+        self._divisors_B1 = torch.tensor(divisors, device=device)[:, None]
+        self._divides = any(divisor != 1 for divisor in divisors)
         self._logprobs: list[torch.Tensor] = []
         self._pending_BV: torch.Tensor | None = None
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """scores [B, V]: raw float32 logits in, the same or perturbed logits out;
-        `generate` takes the argmax.
-        """
+        """Scores (B, V) of which `generate` takes the argmax, from raw float32 logits."""
         self._settle(input_ids)
         logits_BV = scores[: self._rows]
-        tempered_BV = (
-            logits_BV if self._divisors_B1 is None else logits_BV / self._divisors_B1
-        )
+        tempered_BV = logits_BV
+        if self._divides:  # at 1 the quotients would have the same bits
+            tempered_BV = logits_BV / self._divisors_B1
         self._pending_BV = torch.log_softmax(tempered_BV, dim=-1)
         if not self._greedy:
             noise_BV = gumbel(self._seeds_B, len(self._logprobs), scores.shape[-1])
-            scores[: self._rows] = torch.where(
-                self._drawn_B1, tempered_BV + noise_BV, logits_BV
-            )
+            noisy_BV = tempered_BV + noise_BV
+            scores[: self._rows] = torch.where(self._drawn_B1, noisy_BV, logits_BV)
         scores[self._rows :] = 0.0
         scores[self._rows :, self._end] = 1.0
         return scores
 
     def logprobs(self, sequences: torch.Tensor) -> list[list[float]]:
-        """Per real row, the log-probability of every generated token, rounded to 6
-        decimals; `sequences` is what `generate` returned. Values after the end-of-turn
-        token mean nothing.
+        """Log-probabilities of the generated tokens by real row, rounded to 6 decimals.
+
+        `sequences` is what `generate` returned. Values after the end-of-turn token mean
+        nothing.
         """
         self._settle(sequences)
         stacked = torch.stack(self._logprobs, dim=1).double().cpu().tolist()
         return [[round(value, 6) for value in row] for row in stacked]
 
     def _settle(self, ids: torch.Tensor) -> None:
-        """Look up the token that was chosen from the last distribution."""
+        """Looks up the token that was chosen from the last distribution."""
         if self._pending_BV is not None:
             chosen_B1 = ids[: self._rows, -1:]
             self._logprobs.append(self._pending_BV.gather(-1, chosen_B1)[:, 0])

@@ -20,8 +20,9 @@ Advise = Callable[[Context], Advice]
 
 
 class Searcher:
-    """The searching expert without bad habits; a pure function of the request. Raises
-    UsageError for a world without one.
+    """The searching expert without bad habits, a pure function of the request.
+
+    Raises UsageError for a world without one.
     """
 
     def __init__(self, world: World) -> None:
@@ -30,67 +31,62 @@ class Searcher:
         self._sound = self._tutor.habits()
 
     async def respond(self, request: Request) -> Reply:
-        """The next moves."""
         return self.respond_with(request, self._sound)
 
     def respond_with(self, request: Request, habits: msgspec.Struct) -> Reply:
-        """The same with `habits`."""
+        """The next moves of an expert with these habits."""
         started = time.perf_counter()
-        moment = request.moment
+        copies = request.moment.copies
 
         def search(known: Context) -> Advice:
             return self._tutor.next(known, request.episode_seed, habits)
 
-        moves = next_moves(moment, search)
+        moves = next_moves(request.moment, search)
         self.seconds += time.perf_counter() - started
         first = next(iter(moves.values()))
         actions = {number: move.action for number, move in moves.items()}
-        repeats = all(
-            action in moment.copies[number - 1].actions[-1:]
-            for number, action in actions.items()
-        )
         text = request.form.write(Answer(first.tag, first.sentence, actions))
-        return Reply(
-            text=text,
-            mask="finished" if first.sentence == FINISHED and repeats else None,
-        )
+        mask = None
+        if first.sentence == FINISHED:
+            # That it rests is imitated; that it goes on resting is not.
+            last_actions = {number: copies[number - 1].actions[-1:] for number in moves}
+            if all(actions[number] in last_actions[number] for number in moves):
+                mask = "finished"
+        return Reply(text=text, mask=mask)
 
     async def close(self) -> None:
         """There is nothing to let go of."""
 
 
 def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:
-    """The moves of the copies that act: a search of different places, or what the
-    leader does alone.
-    """
+    """The moves of the copies: each searches another place, or the leader acts alone."""
     leader = _leader(moment, search)
     if leader is None:
         moves = _spread(moment, search)
         if moves:
             return moves
         leader = moment.open[0]
-    return {leader: search(_pooled(moment, leader, _at_work(moment, leader, search)))}
+    busy = _at_work(moment, leader, search)
+    return {leader: search(_pooled(moment, leader, busy))}
 
 
 def _leader(moment: Moment, search: Advise) -> int | None:
-    """The copy that goes on alone: the one that already does (it has acted more often
-    than any other), or the first that has found something by itself.
-    """
+    """The copy that goes on alone, if there is one."""
     lengths = {number: len(moment.copies[number - 1].actions) for number in moment.open}
     longest = max(lengths.values())
-    ahead = [number for number in moment.open if lengths[number] == longest]
+    ahead = [number for number, length in lengths.items() if length == longest]
     if len(ahead) == 1:
+        # It already goes on alone: it has acted more often than any other.
         return ahead[0]
     for number in moment.open:
+        # It has found something by itself.
         if search(moment.copies[number - 1]).tag != "explore":
             return number
     return None
 
 
 def _spread(moment: Moment, search: Advise) -> dict[int, Advice]:
-    """For every copy a search that no copy has made; a copy for which none is left
-    rests.
-    """
+    """A search that no copy has made for each copy; those without one left rest."""
     tried = {action for copy in moment.copies for action in copy.actions}
     moves: dict[int, Advice] = {}
     for number in moment.open:
@@ -104,33 +100,32 @@ def _spread(moment: Moment, search: Advise) -> dict[int, Advice]:
 
 
 def _at_work(moment: Moment, leader: int, search: Advise) -> set[int]:
-    """The other copies that have something left to do where they stand: their next move
-    is not possible where the leader is.
-    """
+    """The other copies that have something left to do where they stand."""
     possible = moment.copies[leader - 1].admissible
     busy = set()
     for number in moment.open:
-        if (
-            number != leader
-            and search(moment.copies[number - 1]).action not in possible
-        ):
+        if number == leader:
+            continue
+        move = search(moment.copies[number - 1])
+        # What is possible where the leader is does not tie the copy to its place.
+        if move.action not in possible:
             busy.add(number)
     return busy
 
 
 def _pooled(moment: Moment, number: int, at_work: Collection[int] = ()) -> Context:
-    """What is known in one copy, and before it what was seen in the others: places do
-    not differ until somebody acts there.
+    """The context of one copy, with what was seen in the others before its own past.
 
-    The last thing a copy `at_work` saw is left out: a box that was reached and not
-    opened is still a new one.
+    Places do not differ until somebody acts there.
     """
     context = moment.copies[number - 1]
-    elsewhere: list[str] = []
-    for place, copy in enumerate(moment.copies, 1):
-        if place != number:
-            shown = len(copy.observations) - (place in at_work)
-            elsewhere += copy.observations[:shown]
-    return msgspec.structs.replace(
-        context, observations=(*elsewhere, *context.observations)
-    )
+    observations: list[str] = []
+    for other, copy in enumerate(moment.copies, 1):
+        if other == number:
+            continue
+        observations += copy.observations
+        if other in at_work:
+            # A box that was reached and not opened is still a new one.
+            observations.pop()
+    observations += context.observations
+    return msgspec.structs.replace(context, observations=tuple(observations))

@@ -1,8 +1,8 @@
-"""A policy from scratch: a word-level tokenizer made from demonstrations and a small
-Qwen2 made from settings.
+"""A policy from scratch: a word-level tokenizer and a small Qwen2.
 
-Whole entities ("fridge 1") are single tokens, because a model of 0.4 M parameters
-learns to name them far sooner that way. Both are saved with `save_pretrained` as a
+The tokenizer is made from demonstrations, the model from settings. Whole entities
+("fridge 1") are single tokens, because a model of 0.4 M parameters learns to name them
+far sooner that way. Both are saved with `save_pretrained` as a
 plain Hugging Face directory. Nothing here trains.
 """
 
@@ -47,8 +47,7 @@ MAX_POSITIONS = 32768
 def make_tokenizer(
     texts: Iterable[str], entities: list[str]
 ) -> "PreTrainedTokenizerFast":
-    """A word-level tokenizer that knows every word of `texts`, every `word number` pair
-    in them and all `entities`.
+    """A word-level tokenizer of the words and `word number` pairs in texts and entities.
 
     Unknown words become one unknown token each; nothing is ever truncated. Decoding
     puts one space between words and none before closing or after opening punctuation.
@@ -60,18 +59,13 @@ def make_tokenizer(
     splitter = pre_tokenizers.Split(
         Regex(_pattern(entities)), behavior="removed", invert=True
     )
-    words = {
-        *TAGS,
-        *PUNCTUATION,
-        *entities,
-        *(word for entity in entities for word in entity.split()),
-    }
+    words = {*TAGS, *PUNCTUATION, *entities}
+    for entity in entities:
+        words.update(entity.split())
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(text))
-    vocabulary = {
-        word: index
-        for index, word in enumerate((PAD, UNKNOWN, ASSISTANT, END, *sorted(words)))
-    }
+    tokens = (PAD, UNKNOWN, ASSISTANT, END, *sorted(words))
+    vocabulary = {word: index for index, word in enumerate(tokens)}
 
     core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     core.pre_tokenizer = splitter
@@ -101,38 +95,32 @@ def make_tokenizer(
 
 
 def _pattern(entities: list[str]) -> str:
-    """What one token is: a given entity of several words, a word with its number, a
-    word, a tag, or one mark.
-    """
+    """Matches one token."""
     numbered = re.compile(r"[^\W\d_]\w* \d+")
-    several = [
-        entity
-        for entity in entities
-        if " " in entity and not numbered.fullmatch(entity)
+    several_words = []
+    for entity in entities:
+        if " " in entity and not numbered.fullmatch(entity):
+            several_words.append(entity)
+    patterns = [
+        r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",  # a word with its number
+        r"\w(?:[^\s<>]*\w)?",  # a word
+        r"</?[a-z]+(?:_\d+)?>",  # a tag
+        r"\S",  # a mark
     ]
-    named = [
-        re.escape(entity)
-        for entity in sorted(several, key=lambda entity: (-len(entity), entity))
-    ]
-    whole = [rf"(?:{'|'.join(named)})(?!\w)"] if named else []
-    return "|".join(
-        [
-            *whole,
-            r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",
-            r"\w(?:[^\s<>]*\w)?",
-            r"</?[a-z]+(?:_\d+)?>",
-            r"\S",
-        ]
-    )
+    if several_words:
+        longest_first = sorted(several_words, key=lambda entity: (-len(entity), entity))
+        alternatives = "|".join(map(re.escape, longest_first))
+        patterns.insert(0, rf"(?:{alternatives})(?!\w)")
+    return "|".join(patterns)
 
 
 def make_model(
     settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", seed: int
 ) -> "Qwen2ForCausalLM":
-    """A float32 Qwen2 with tied embeddings, drawn from `seed` without touching the
-    global random state.
+    """A float32 Qwen2 with tied embeddings, drawn from `seed`.
 
-    Raises UsageError for a shape that does not divide.
+    The global random state stays as it is. Raises UsageError for a shape that does not
+    divide.
     """
     import torch
     from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
@@ -165,6 +153,7 @@ def make_model(
 
 
 def _check_shape(settings: TinySettings) -> None:
+    """Raises UsageError for a shape that does not divide."""
     if settings.hidden % (2 * settings.heads):
         raise UsageError(
             f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x "

@@ -1,5 +1,6 @@
 """Loading directories, adapters and what is not there."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from agentcli.errors import DataError, MissingError, UsageError
 from agentcli.policies.load import load_model, load_tokenizer, resolve_device, resolve_dtype
 from peft import LoraConfig, get_peft_model
+from refusal import refused
 
 IDS = torch.tensor([[4, 5, 6]])
 
@@ -85,3 +87,12 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert resolve_device("auto") == "cpu"
     with pytest.raises(UsageError, match="torch sees no GPU"):
         resolve_device("cuda:1")
+
+
+def test_a_model_that_is_nowhere_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub's own loader would ask a hub that cannot be reached for most of a minute."""
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    begun = time.monotonic()
+    for load in (load_tokenizer, load_model):
+        refused(lambda load=load: load("nowhere"), code=4, names="nowhere", remedy="--model")
+    assert time.monotonic() - begun < 10

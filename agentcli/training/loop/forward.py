@@ -15,8 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SMALLEST_TEMPERATURE = 1e-30
-"""The sampler's too. A smaller one would make the quotient infinite."""
+from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 
 TokenRow = tuple[Sequence[int], Sequence[int]]
 """Token ids of one prompt and of its response."""

@@ -107,8 +107,8 @@ def adamw(
     """
     settings = job.settings
     decaying_names = set(trainer.get_decay_parameter_names(model))
-    decaying = []
-    others = []
+    decaying: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
     for name, parameter in trained_parameters(model).items():
         group = decaying if name in decaying_names else others
         group.append(parameter)
