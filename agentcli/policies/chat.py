@@ -13,7 +13,9 @@ from agentcli.errors import UsageError
 
 
 def messages(
-    tokenizer: Any, prompt: str, response: str | None = None
+    tokenizer: Any,
+    prompt: str,
+    response: str | None = None,
 ) -> list[dict[str, str]]:
     """The conversation of one step, with control tokens broken up."""
     turns = [{"role": "user", "content": plain(tokenizer, prompt)}]

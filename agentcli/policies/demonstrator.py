@@ -125,7 +125,9 @@ def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
 
 
 def stray_action(
-    context: Context, vocabulary: list[str], rng: random.Random
+    context: Context,
+    vocabulary: list[str],
+    rng: random.Random,
 ) -> str | None:
     """An inadmissible action such as a confused agent tries; None when there is none.
 

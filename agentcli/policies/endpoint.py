@@ -68,7 +68,11 @@ class _Passing(Exception):
     """An attempt that failed in a way that may pass."""
 
     def __init__(
-        self, reason: str, status: int | None = None, text: str = "", after: float = 0.0
+        self,
+        reason: str,
+        status: int | None = None,
+        text: str = "",
+        after: float = 0.0,
     ) -> None:
         super().__init__(reason)
         self.status = status
@@ -132,7 +136,11 @@ class Endpoint:
         return await self._ask("GET", path, read, None, 0)
 
     async def post(
-        self, path: str, read: Callable[[bytes], T], body: bytes, seed: int
+        self,
+        path: str,
+        read: Callable[[bytes], T],
+        body: bytes,
+        seed: int,
     ) -> T:
         """Sends `body` and reads the body of the answer.
 

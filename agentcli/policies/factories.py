@@ -15,7 +15,10 @@ from agentcli.records.settings import Settings
 
 
 def transformers(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """A causal language model of transformers, loaded here."""
     if model_dir is None:
@@ -32,7 +35,10 @@ def transformers(
 
 
 def openai(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """A served model that speaks the OpenAI protocol."""
     from agentcli.policies.openai import OpenAIPolicy, key_from_environment
@@ -44,7 +50,10 @@ def openai(
 
 
 def expert(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """Plans from the true state."""
     from agentcli.policies.model_free import Expert
@@ -53,7 +62,10 @@ def expert(
 
 
 def search(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """The world's expert without knowledge of places."""
     from agentcli.policies.searcher import Searcher
@@ -62,7 +74,10 @@ def search(
 
 
 def random(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """Any admissible action."""
     from agentcli.policies.model_free import Uniform
@@ -71,7 +86,10 @@ def random(
 
 
 def demonstrator(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """The policy of settings.demos, with its faults."""
     from agentcli.policies.demonstrator import Demonstrator

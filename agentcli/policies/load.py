@@ -59,7 +59,10 @@ def load_tokenizer(model: str) -> Any:
 
 
 def load_model(
-    model: str, adapter: str | None = None, device: str = "auto", dtype: str = "auto"
+    model: str,
+    adapter: str | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
 ) -> Any:
     """The causal language model on its device, in evaluation mode.
 

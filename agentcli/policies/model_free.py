@@ -74,7 +74,10 @@ class Uniform:
 
 
 async def act_everywhere(
-    request: Request, tag: str, sentence: str, choose: Choose
+    request: Request,
+    tag: str,
+    sentence: str,
+    choose: Choose,
 ) -> Reply:
     """The reply that acts in every copy that may act, as `choose` says.
 

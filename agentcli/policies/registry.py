@@ -35,7 +35,10 @@ def policy_names() -> list[str]:
 
 
 def make_policy(
-    settings: Settings, world: World, pool: Any, model_dir: str | None
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
 ) -> Policy:
     """The policy that settings.policy.kind names.
 

@@ -115,7 +115,9 @@ def _pattern(entities: list[str]) -> str:
 
 
 def make_model(
-    settings: TinySettings, tokenizer: "PreTrainedTokenizerFast", seed: int
+    settings: TinySettings,
+    tokenizer: "PreTrainedTokenizerFast",
+    seed: int,
 ) -> "Qwen2ForCausalLM":
     """A float32 Qwen2 with tied embeddings, drawn from `seed`.
 

@@ -56,7 +56,10 @@ class Objective(ABC):
 
     @abstractmethod
     def train(
-        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+        self,
+        job: Job[TrainSettings],
+        trees: Path,
+        credit: Path | None,
     ) -> dict[str, Any]:
         """Train as the job says and give the statistics of the manifest. `credit` is
         None unless the objective reads it.

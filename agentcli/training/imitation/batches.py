@@ -30,7 +30,9 @@ def sample_order(samples: int, places: int, seed: int) -> list[int]:
 
 
 def microbatches(
-    order: Sequence[int], size: int, processes: Processes
+    order: Sequence[int],
+    size: int,
+    processes: Processes,
 ) -> list[list[int]]:
     """The microbatches of this rank: every `processes.size`-th slice of `order`."""
     starts = range(processes.rank * size, len(order), size * processes.size)

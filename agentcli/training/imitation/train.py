@@ -56,7 +56,9 @@ SCHEDULES = (
 
 
 def run_sft(
-    job: Job[SftSettings], trees: Sequence[Path], entities: list[str]
+    job: Job[SftSettings],
+    trees: Sequence[Path],
+    entities: list[str],
 ) -> dict[str, Any]:
     """Fine-tunes the job's model on the imitable steps of `trees`.
 
@@ -116,7 +118,9 @@ def _check(settings: SftSettings, processes: Processes) -> None:
 
 
 def _model(
-    job: Job[SftSettings], trees: Sequence[Path], entities: list[str]
+    job: Job[SftSettings],
+    trees: Sequence[Path],
+    entities: list[str],
 ) -> tuple[Any, Any]:
     """The tokenizer and the model to train: loaded, or tiny ones made here."""
     settings = job.settings
@@ -134,7 +138,9 @@ def _model(
 
 
 def _samples(
-    trees: Sequence[Path], tokenizer: Any, settings: SftSettings
+    trees: Sequence[Path],
+    tokenizer: Any,
+    settings: SftSettings,
 ) -> tuple[list[Sample], SampleCounts]:
     """The samples, and what became of all steps. Raises DataError for none."""
     counts = SampleCounts()

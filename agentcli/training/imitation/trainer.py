@@ -21,7 +21,7 @@ from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, Report
+from agentcli.training.loop.trainer import PlannedTrainer
 
 LINES = 100
 """Metrics lines of one training, about."""
@@ -32,6 +32,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
 
     recorder: Recorder[SftMetrics]
     remedy = "lower sft.learning_rate"
+    shown = ("loss", "token_accuracy")
     normalised = False
 
     def __init__(
@@ -87,30 +88,33 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             return loss / targets_N.numel()
         return loss / num_items_in_batch * self.accelerator.num_processes
 
-    def report(
-        self, update: int, gradient_norm: float, learning_rate: float, loss: float
-    ) -> Report:
-        """Has a line about a hundred times in a training.
+    def line(
+        self,
+        update: int,
+        grad_norm: float,
+        learning_rate: float,
+        loss: float,
+    ) -> SftMetrics | None:
+        """A line about a hundred times in a training.
 
         Its means are over the updates since the line before.
         """
-        finite = {"loss": loss, "gradient norm": gradient_norm}
         sums = self._sums(loss)
+        self.recorder.counters = sums
         total = self.recorder.total
         due = update == total or update % max(1, total // LINES) == 0
         if not due:
-            return Report(None, finite, {}, sums)
-        line = SftMetrics(
+            return None
+        self.recorder.counters = {"tokens": sums["tokens"]}
+        return SftMetrics(
             update=update,
             loss=sums["loss"] / sums["updates"],
             token_accuracy=sums["token_accuracy"] / sums["updates"],
-            grad_norm=gradient_norm,
+            grad_norm=grad_norm,
             learning_rate=learning_rate,
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),
         )
-        figures = {"loss": line.loss, "token_accuracy": line.token_accuracy}
-        return Report(line, finite, figures, {"tokens": sums["tokens"]})
 
     def _sums(self, loss: float) -> dict[str, float]:
         """Sums since the last line, and tokens since the first update, this one included."""

@@ -71,7 +71,9 @@ def max_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
 
 
 def gather_from_ranks(
-    values: torch.Tensor, processes: Processes, device: torch.device
+    values: torch.Tensor,
+    processes: Processes,
+    device: torch.device,
 ) -> torch.Tensor:
     """Every rank's tensor, all of one shape, stacked in the order of ranks.
 

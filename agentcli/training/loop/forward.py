@@ -46,7 +46,9 @@ def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
 
 
 def token_logprobs(
-    logits_NV: Tensor, targets_N: Tensor, temperatures_N: Tensor | None = None
+    logits_NV: Tensor,
+    targets_N: Tensor,
+    temperatures_N: Tensor | None = None,
 ) -> Tensor:
     """Log-probabilities (N,) of the targets under softmax(logits / T), in float32 nats.
 

@@ -98,7 +98,9 @@ def keeping_cache(model: Any) -> Iterator[None]:
 
 
 def adamw(
-    job: Job[TrainSettings], trainer: PlannedTrainer, model: torch.nn.Module
+    job: Job[TrainSettings],
+    trainer: PlannedTrainer,
+    model: torch.nn.Module,
 ) -> Trained:
     """Gives the trainer AdamW without decay on norms and biases.
 
@@ -151,16 +153,22 @@ def run(
     )
     trainer.add_callback(snapshots)
     recorder = Recorder(
-        job.metrics, kind, updates, snapshots, processes.main, job.progress
+        metrics=job.metrics,
+        kind=kind,
+        total=updates,
+        snapshots=snapshots,
+        main=processes.main,
+        progress=job.progress,
     )
     trainer.recorder = recorder
     if job.ready is not None and processes.main:
         job.ready()
     recorder.begin()
     tracked = _tracked(job) if processes.main else None
+    before = trained.updates_before
     with (
-        recorder,
-        open_trackers(tracked, trained.updates_before, recorder.done) as recorder.track,
+        recorder.writing(),
+        open_trackers(tracked, before, recorder.done) as recorder.track,
     ):
         if recorder.done < updates:
             trainer.train()

@@ -36,7 +36,9 @@ def optimizer_tensors(
 
 
 def put_optimizer_tensors(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module, tensors: dict[str, Tensor]
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    tensors: dict[str, Tensor],
 ) -> int:
     """Puts moments into a fresh optimiser. Returns the updates that they have seen.
 
@@ -70,14 +72,18 @@ def put_optimizer_tensors(
 
 
 def save_optimizer(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module, path: Path
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    path: Path,
 ) -> None:
     """Writes the moments of every updated parameter, atomically."""
     write_tensors(path, optimizer_tensors(optimizer, model))
 
 
 def load_optimizer(
-    optimizer: torch.optim.Optimizer, model: torch.nn.Module, path: Path
+    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module,
+    path: Path,
 ) -> int:
     """Puts saved moments into a fresh optimiser. Returns the updates they have seen.
 

@@ -6,10 +6,10 @@ appends: no line is there twice and none is missing.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Generic, TypeVar
 
 from agentcli.errors import DataError
@@ -29,8 +29,8 @@ class Recorder(Generic[Line]):
     """The metrics lines of one training, with those from before it was killed.
 
     They lie in the file `metrics` (plain .jsonl) and in `lines`. Every process has a
-    recorder; only the first writes. Enter it when the first line is about to be
-    written. Raises DataError where a snapshot is there but not all of its lines.
+    recorder; only the first writes. Raises DataError where a snapshot is there but not
+    all of its lines.
     """
 
     def __init__(
@@ -45,6 +45,7 @@ class Recorder(Generic[Line]):
         self.total = total
         self.done = 0
         self.counters: dict[str, float] = {}
+        """A trainer's own running sums, which a kill does not lose."""
         self.lines: list[Line] = []
         if snapshots.resumed is not None:
             self.done = snapshots.resumed.update
@@ -68,17 +69,10 @@ class Recorder(Generic[Line]):
         """Spent so far, also before the snapshot."""
         return round(time.perf_counter() - self._started, 3)
 
-    def record(
-        self,
-        update: int,
-        line: Line | None,
-        figures: dict[str, float],
-        counters: dict[str, float],
-    ) -> None:
+    def record(self, update: int, line: Line | None, figures: dict[str, float]) -> None:
         """Records one update; every process calls it.
 
-        `line` is None when none is due. `figures` are for the progress bar. `counters`
-        stand in `self.counters` at the next update, also after a kill.
+        `line` is None when none is due. `figures` are for the progress bar.
         """
         if line is not None:
             self.lines.append(line)
@@ -86,31 +80,28 @@ class Recorder(Generic[Line]):
                 self._writer.write(line)
             if self.track is not None:
                 self.track(line)
-        self.counters = counters
-        self._snapshots.save(update, len(self.lines), counters)
+        self._snapshots.save(update, len(self.lines), self.counters)
         if line is not None and self._progress is not None:
             self._progress(update, self.total, figures)
 
-    def __enter__(self) -> "Recorder[Line]":
-        if self._main:
-            resumed = self._snapshots.resumed is not None
-            if resumed:
-                _cut(self._metrics, len(self.lines))
-            self._writer = RecordWriter(self._metrics, append=resumed)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._writer is not None:
-            self._writer.__exit__(kind, error, trace)
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Opens the file for lines, behind those that the snapshot knows."""
+        if not self._main:
+            yield
+            return
+        resumed = self._snapshots.resumed is not None
+        if resumed:
+            _cut(self._metrics, len(self.lines))
+        with RecordWriter(self._metrics, append=resumed) as self._writer:
+            yield
 
 
 def _lines_before(
-    metrics: Path, kind: type[Line], snapshot: SnapshotHeader, path: Path | None
+    metrics: Path,
+    kind: type[Line],
+    snapshot: SnapshotHeader,
+    path: Path | None,
 ) -> list[Line]:
     """The lines that were there when the snapshot at `path` was written."""
     if snapshot.lines == 0:

@@ -26,7 +26,9 @@ def writing_tensors(path: Path) -> Iterator[None]:
 
 
 def write_tensors(
-    path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None
+    path: Path,
+    tensors: dict[str, Tensor],
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Writes tensors of any device to a temporary sibling, then replaces `path` by it.
 

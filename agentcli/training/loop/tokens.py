@@ -20,7 +20,10 @@ class StepTokeniser:
         self._model = model
 
     def __call__(
-        self, prompt: str, response: list[int], place: str
+        self,
+        prompt: str,
+        response: list[int],
+        place: str,
     ) -> tuple[list[int], list[int]]:
         """Token ids of prompt and response. Raises DataError for an unknown token."""
         if min(response) < 0 or max(response) >= self._vocabulary:

@@ -114,7 +114,9 @@ class Tracked:
 
 @contextmanager
 def open_trackers(
-    tracked: Tracked | None, before: int, done: int
+    tracked: Tracked | None,
+    before: int,
+    done: int,
 ) -> Iterator[Callable[[msgspec.Struct], None] | None]:
     """A function that sends a metrics line to every tracker; None where there is none.
 

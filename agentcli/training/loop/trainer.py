@@ -1,4 +1,4 @@
-"""What every trainer shares: planned microbatches in, one report per update out.
+"""What every trainer shares: planned microbatches in, a metrics line out.
 
 The Trainers of transformers and TRL compute the loss and make the updates. This mixin
 stands before them in a class's bases.
@@ -7,7 +7,7 @@ stands before them in a class's bases.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,30 +20,20 @@ from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.recorder import Recorder
 
 
-class Report(NamedTuple):
-    """The figures of one update."""
-
-    line: MetricsLine | None
-    """None: no line is due."""
-    finite: dict[str, float]
-    """Numbers that must be finite, by the name they have in the error."""
-    figures: dict[str, float]
-    """For the progress bar."""
-    counters: dict[str, float]
-    """Running sums, which the recorder keeps until the next update, also over a kill.
-    """
-
-
 class PlannedTrainer(Trainer, ABC):
     """A Trainer that runs the microbatches of a plan that are not done.
 
-    A subclass brings `microbatches` and `report`. `recorder` is set before training
+    A subclass brings `microbatches` and `line`. `recorder` is set before training
     begins; it knows which updates are done.
     """
 
     recorder: Recorder[Any]
     remedy: ClassVar[str]
     """What to type when numbers are no longer finite."""
+    finite: ClassVar[tuple[str, ...]] = ()
+    """Fields of a line that must be finite, besides loss and grad_norm."""
+    shown: ClassVar[tuple[str, ...]]
+    """Fields of a line that the progress bar shows."""
     normalised: ClassVar[bool] = True
     """Whether compute_loss normalises over the whole update by itself. Then Trainer has
     nothing to divide by.
@@ -60,12 +50,16 @@ class PlannedTrainer(Trainer, ABC):
         """Microbatches of this rank, in order, of all updates but the first `done`."""
 
     @abstractmethod
-    def report(
-        self, update: int, gradient_norm: float, learning_rate: float, loss: float
-    ) -> Report:
-        """The report of the update just made (1-based); begins the sums of the next.
+    def line(
+        self,
+        update: int,
+        grad_norm: float,
+        learning_rate: float,
+        loss: float,
+    ) -> MetricsLine | None:
+        """The line of the update just made (1-based), where one is due.
 
-        `loss` is the Trainer's own figure.
+        Begins the sums of the next update. `loss` is the Trainer's own figure.
         """
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
@@ -85,14 +79,16 @@ class PlannedTrainer(Trainer, ABC):
         if "grad_norm" not in logs:
             return  # the Trainer's summary at the end
         update = self.recorder.done + self.state.global_step
-        report = self.report(
-            update,
-            float(logs["grad_norm"]),
-            float(logs["learning_rate"]),
-            float(logs["loss"]),
-        )
-        _refuse_infinite(update, report.finite, self.remedy)
-        self.recorder.record(update, report.line, report.figures, report.counters)
+        loss = float(logs["loss"])
+        grad_norm = float(logs["grad_norm"])
+        line = self.line(update, grad_norm, float(logs["learning_rate"]), loss)
+        numbers = {"loss": loss, "grad_norm": grad_norm}
+        figures = {}
+        if line is not None:
+            numbers.update({name: getattr(line, name) for name in self.finite})
+            figures = {name: getattr(line, name) for name in self.shown}
+        _refuse_infinite(update, numbers, self.remedy)
+        self.recorder.record(update, line, figures)
 
 
 class RunningFigures:

@@ -140,7 +140,10 @@ def plan_updates(
 
 
 def _weights(
-    rows: Sequence[Row], members: list[int], aggregate: Aggregate, beta: float
+    rows: Sequence[Row],
+    members: list[int],
+    aggregate: Aggregate,
+    beta: float,
 ) -> dict[int, float]:
     """The weight per token of each member that can have a gradient."""
     members_weights = token_weights(

@@ -112,7 +112,10 @@ class RowScorer:
     device: torch.device
 
     def score(
-        self, model: Any, rows: Sequence[int], temperatures: Sequence[Tensor | None]
+        self,
+        model: Any,
+        rows: Sequence[int],
+        temperatures: Sequence[Tensor | None],
     ) -> list[Tensor]:
         """These rows' log-probabilities at each temperature, flat; 0 in other rows."""
         tokens = self.plan.tokens

@@ -83,7 +83,10 @@ def token_losses(
 
 
 def token_weights(
-    aggregate: Aggregate, lengths_R: Tensor, weights_R: Tensor, shares_R: Tensor
+    aggregate: Aggregate,
+    lengths_R: Tensor,
+    weights_R: Tensor,
+    shares_R: Tensor,
 ) -> Tensor:
     """Weight of each token of a row in its update, float64 (R,).
 

@@ -21,7 +21,10 @@ class PolicyGradient(Objective):
     metrics = TrainMetrics
 
     def train(
-        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+        self,
+        job: Job[TrainSettings],
+        trees: Path,
+        credit: Path | None,
     ) -> dict[str, Any]:
         """Train on the credited rows."""
         from agentcli.training.policy_gradient.train import train_policy

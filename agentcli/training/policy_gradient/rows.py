@@ -79,7 +79,10 @@ class RowCounts(msgspec.Struct, kw_only=True):
 
 
 def read_rows(
-    trees: Path, credit: Path, update: str = "assigned", recompute: bool = False
+    trees: Path,
+    credit: Path,
+    update: str = "assigned",
+    recompute: bool = False,
 ) -> tuple[list[Row], RowCounts]:
     """The rows that `update` (TrainSettings.update) chooses, in file order, and counts.
 
@@ -194,7 +197,11 @@ def _check_numbers(entry: StepCredit, place: str) -> None:
 
 
 def _trained_entries(
-    tree: Tree, credit: Credit, place: str, update: str, counts: RowCounts
+    tree: Tree,
+    credit: Credit,
+    place: str,
+    update: str,
+    counts: RowCounts,
 ) -> list[StepCredit]:
     """The entries with an advantage and sampled tokens; the others are counted."""
     entries = []

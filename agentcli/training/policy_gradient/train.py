@@ -74,7 +74,9 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
 
 
 def _rows(
-    trees: Path, credit: Path, settings: TrainSettings
+    trees: Path,
+    credit: Path,
+    settings: TrainSettings,
 ) -> tuple[list[Row], RowCounts]:
     """The rows to train on, and the counts. Raises DataError for none."""
     rows, counts = read_rows(
@@ -89,7 +91,9 @@ def _rows(
 
 
 def _arguments(
-    job: Job[TrainSettings], plan: UpdatePlan, processes: Processes
+    job: Job[TrainSettings],
+    plan: UpdatePlan,
+    processes: Processes,
 ) -> TrainingArguments:
     return trainer_arguments(
         TrainingArguments,
@@ -120,7 +124,9 @@ def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) ->
 
 
 def _statistics(
-    plan: UpdatePlan, counts: RowCounts, lines: list[TrainMetrics]
+    plan: UpdatePlan,
+    counts: RowCounts,
+    lines: list[TrainMetrics],
 ) -> dict[str, Any]:
     """The statistics of the manifest, without those of the optimiser."""
     averaged = (

@@ -11,7 +11,7 @@ from agentcli.records.settings import TrainSettings
 from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, Report, RunningFigures
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, microbatches
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
@@ -33,6 +33,8 @@ class PolicyTrainer(PlannedTrainer):
         "lower train.learning_rate, or set train.recompute_logprobs=true if the "
         "sampler's are wrong"
     )
+    finite = ("loss", "ratio_max")
+    shown = ("loss", "entropy", "clip_fraction")
 
     def __init__(
         self,
@@ -122,9 +124,13 @@ class PolicyTrainer(PlannedTrainer):
         )
         self._maxima.add(ratio=ratio_N.max(), gap=gap_N.max())
 
-    def report(
-        self, update: int, gradient_norm: float, learning_rate: float, loss: float
-    ) -> Report:
+    def line(
+        self,
+        update: int,
+        grad_norm: float,
+        learning_rate: float,
+        loss: float,
+    ) -> TrainMetrics:
         """The metrics line of every update."""
         planned = self._plan.updates[update - 1]
         sums = self._sums.take(self._plan.processes)
@@ -132,7 +138,7 @@ class PolicyTrainer(PlannedTrainer):
         tokens = sums["tokens"]
         skipped = len(planned.rows) - len(planned.weights)
         advantages = [self._plan.rows[row].advantage for row in planned.rows]
-        line = TrainMetrics(
+        return TrainMetrics(
             update=update,
             epoch=planned.epoch,
             loss=sums["loss"],
@@ -145,7 +151,7 @@ class PolicyTrainer(PlannedTrainer):
             gap_mean=sums["gap"] / tokens,
             gap_max=maxima["gap"],
             gap_k3=sums["gap_k3"] / tokens,
-            grad_norm=gradient_norm,
+            grad_norm=grad_norm,
             learning_rate=learning_rate,
             rows=int(sums["rows"]),
             rows_skipped=skipped,
@@ -157,14 +163,3 @@ class PolicyTrainer(PlannedTrainer):
             advantage_max=max(advantages),
             seconds=self.recorder.seconds(),
         )
-        finite = {
-            "loss": line.loss,
-            "gradient norm": line.grad_norm,
-            "largest ratio": line.ratio_max,
-        }
-        figures = {
-            "loss": line.loss,
-            "entropy": line.entropy,
-            "clip_fraction": line.clip_fraction,
-        }
-        return Report(line, finite, figures, {})

@@ -112,7 +112,10 @@ class PairPlan:
 
 
 def plan_pairs(
-    pairs: list[TokenPair], settings: TrainSettings, seed: int, processes: Processes
+    pairs: list[TokenPair],
+    settings: TrainSettings,
+    seed: int,
+    processes: Processes,
 ) -> PairPlan:
     """All updates of all epochs.
 

@@ -31,7 +31,10 @@ class DirectPreference(Objective):
     )
 
     def train(
-        self, job: Job[TrainSettings], trees: Path, credit: Path | None
+        self,
+        job: Job[TrainSettings],
+        trees: Path,
+        credit: Path | None,
     ) -> dict[str, Any]:
         """Train on the preference pairs."""
         from agentcli.training.preference.train import train_dpo

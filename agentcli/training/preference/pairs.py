@@ -56,7 +56,10 @@ class PairCounts(msgspec.Struct, kw_only=True):
 
 
 def read_pairs(
-    trees: Path, pairs_per_task: int, seed: int, counts: PairCounts | None = None
+    trees: Path,
+    pairs_per_task: int,
+    seed: int,
+    counts: PairCounts | None = None,
 ) -> Iterator[Pair]:
     """Streams the pairs of all trees in file order, at most `pairs_per_task` of each.
 
@@ -97,7 +100,9 @@ def read_pairs(
 
 
 def _evenly(
-    chooser: np.random.Generator, won: list[Step], lost: list[Step]
+    chooser: np.random.Generator,
+    won: list[Step],
+    lost: list[Step],
 ) -> list[tuple[Step, Step]]:
     """All combinations, ordered so that the first use every trajectory equally often."""
     if not (won and lost):

@@ -78,7 +78,10 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
 
 
 def _pairs(
-    job: Job[TrainSettings], trees: Path, tokenizer: Any, model: Any
+    job: Job[TrainSettings],
+    trees: Path,
+    tokenizer: Any,
+    model: Any,
 ) -> tuple[list[TokenPair], dict[str, int]]:
     """The pairs that are short enough, and what became of all trees and pairs.
 
@@ -119,7 +122,9 @@ def _reference(directory: str | None) -> Any | None:
 
 
 def _arguments(
-    job: Job[TrainSettings], plan: PairPlan, processes: Processes
+    job: Job[TrainSettings],
+    plan: PairPlan,
+    processes: Processes,
 ) -> DPOConfig:
     return trainer_arguments(
         DPOConfig,

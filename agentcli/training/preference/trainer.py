@@ -18,7 +18,7 @@ from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import scoring
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, Report, RunningFigures
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
 from agentcli.training.preference.batches import (
     PairPlan,
     Part,
@@ -38,6 +38,8 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
     recorder: Recorder[DpoMetrics]
     remedy = "lower train.learning_rate"
+    finite = ("loss", "margin")
+    shown = ("loss", "accuracy", "margin")
     # The name from transformers 5.19 on of what was model_accepts_loss_kwargs.
     loss_is_scaled_for_ga = True
 
@@ -110,7 +112,11 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
     @torch.no_grad()
     def _record(
-        self, loss: Tensor, logps_2: Tensor, inputs: dict[str, Tensor], share: Tensor
+        self,
+        loss: Tensor,
+        logps_2: Tensor,
+        inputs: dict[str, Tensor],
+        share: Tensor,
     ) -> None:
         """Adds a pair to the figures; a filler has share 0."""
         reference_2 = torch.cat(
@@ -127,13 +133,17 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             tokens=counted * inputs["completion_mask"].sum(),
         )
 
-    def report(
-        self, update: int, gradient_norm: float, learning_rate: float, loss: float
-    ) -> Report:
+    def line(
+        self,
+        update: int,
+        grad_norm: float,
+        learning_rate: float,
+        loss: float,
+    ) -> DpoMetrics:
         """The metrics line of every update."""
         self._metrics["train"].clear()  # TRL's own
         sums = self._sums.take(self._plan.processes)
-        line = DpoMetrics(
+        return DpoMetrics(
             update=update,
             epoch=self._plan.updates[update - 1].epoch,
             loss=sums["loss"],
@@ -141,19 +151,12 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             margin=sums["chosen_reward"] - sums["rejected_reward"],
             chosen_reward=sums["chosen_reward"],
             rejected_reward=sums["rejected_reward"],
-            grad_norm=gradient_norm,
+            grad_norm=grad_norm,
             learning_rate=learning_rate,
             pairs=int(sums["pairs"]),
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),
         )
-        finite = {
-            "loss": line.loss,
-            "margin": line.margin,
-            "gradient norm": line.grad_norm,
-        }
-        figures = {"loss": line.loss, "accuracy": line.accuracy, "margin": line.margin}
-        return Report(line, finite, figures, {})
 
 
 class _StepsApart:
