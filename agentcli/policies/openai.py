@@ -265,7 +265,7 @@ class OpenAIPolicy:
         return False
 
     def _hint(self, failure: RequestFailed) -> str:
-        """What to do about a failure before the first answer."""
+        """The advice for a failure before the first answer."""
         variable = self._settings.endpoint.api_key_variable
         if failure.status in (401, 403) and self._has_key:
             return f"the key in {variable} is refused"

@@ -44,13 +44,9 @@ class Objective(ABC):
     metrics: ClassVar[type[MetricsLine]]
     """A line of metrics.jsonl."""
     reads_credit: ClassVar[bool] = True
-    """Whether it learns from credit, which then weighs the steps; else from trees
-    alone.
-    """
+    """Whether it learns from credit, which then weighs the steps."""
     takes_ratios: ClassVar[bool] = True
-    """Whether it takes a ratio to the policy that sampled. A greedy response has no
-    such policy.
-    """
+    """Whether it takes a ratio to the policy that sampled. Greedy responses have none."""
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 
@@ -61,20 +57,14 @@ class Objective(ABC):
         trees: Path,
         credit: Path | None,
     ) -> dict[str, Any]:
-        """Train as the job says and give the statistics of the manifest. `credit` is
-        None unless the objective reads it.
+        """Trains as the job says. Returns the statistics of the manifest.
+
+        `credit` is None unless the objective reads it.
         """
 
     def anchored(self, settings: TrainSettings) -> bool:
-        """Whether the reference of every iteration of a loop is the loop's start, and
-        not the iteration's.
-        """
+        """Whether a loop's start is the reference of all its iterations."""
         return False
-
-
-def objective_names() -> list[str]:
-    """Names of the built-in and installed objectives, sorted."""
-    return REGISTRY.names()
 
 
 def make_objective(name: str) -> Objective:
@@ -84,8 +74,9 @@ def make_objective(name: str) -> Objective:
 
 
 def options_of(settings: TrainSettings) -> Section:
-    """train.options, typed and complete. Raises UsageError for an unknown objective or
-    key, and for a bad value.
+    """The settings of train.options, typed and complete.
+
+    Raises UsageError for an unknown objective or key, and for a bad value.
     """
     kind = make_objective(settings.objective).options
     known = [field.name for field in msgspec.structs.fields(kind)]
@@ -99,7 +90,8 @@ def options_of(settings: TrainSettings) -> Section:
     try:
         return msgspec.convert(settings.options, kind)
     except msgspec.ValidationError as error:
-        what, _, place = str(error).partition(" - at `$.")
+        fault, _, path = str(error).partition(" - at `$.")
+        key = path.rstrip("`")
         raise UsageError(
-            f"train.options.{place.rstrip('`')}: {what[:1].lower()}{what[1:]}"
+            f"train.options.{key}: {fault[:1].lower()}{fault[1:]}"
         ) from error

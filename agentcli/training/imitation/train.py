@@ -158,6 +158,7 @@ def _samples(
 
 
 def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFTConfig:
+    """The settings of the job as TRL takes them."""
     settings = job.settings
     samples_per_pass = settings.samples_per_microbatch * processes.size
     return trainer_arguments(

@@ -176,7 +176,7 @@ def run(
 
 
 def _tracked(job: Job[Any]) -> Tracked | None:
-    """What trackers are sent besides the figures; None where none is asked for."""
+    """The words that trackers get besides figures; None where none is asked for."""
     if job.tracking is None or not job.tracking.to:
         return None
     return Tracked(

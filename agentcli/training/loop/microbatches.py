@@ -1,4 +1,4 @@
-"""What the plans of all trainings share: the order of an epoch, and its microbatches."""
+"""The order of an epoch, and microbatches: shared by the plans of all trainings."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar

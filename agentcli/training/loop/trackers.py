@@ -100,7 +100,7 @@ def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
 
 @dataclass(frozen=True)
 class Tracked:
-    """What trackers are sent besides the figures."""
+    """The words that trackers get besides figures."""
 
     tracking: TrackingSettings
     name: str | None

@@ -1,4 +1,4 @@
-"""What every trainer shares: planned microbatches in, a metrics line out.
+"""The base of all trainers: planned microbatches in, a metrics line out.
 
 The Trainers of transformers and TRL compute the loss and make the updates. This mixin
 stands before them in a class's bases.
@@ -29,7 +29,7 @@ class PlannedTrainer(Trainer, ABC):
 
     recorder: Recorder[Any]
     remedy: ClassVar[str]
-    """What to type when numbers are no longer finite."""
+    """The advice when numbers are no longer finite."""
     finite: ClassVar[tuple[str, ...]] = ()
     """Fields of a line that must be finite, besides loss and grad_norm."""
     shown: ClassVar[tuple[str, ...]]
@@ -39,8 +39,8 @@ class PlannedTrainer(Trainer, ABC):
     nothing to divide by.
     """
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
         if self.normalised:
             self.model_accepts_loss_kwargs = True
@@ -66,9 +66,9 @@ class PlannedTrainer(Trainer, ABC):
         """The microbatches as planned: shuffled, padded and dealt to this rank."""
         return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
 
-    def get_batch_samples(self, *given: Any, **named: Any) -> tuple[list[Any], Any]:
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
         """The microbatches of one update, and what the loss is to be divided by."""
-        batches, items = super().get_batch_samples(*given, **named)
+        batches, items = super().get_batch_samples(*args, **kwargs)
         return batches, 1 if self.normalised else items
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
