@@ -83,6 +83,7 @@ class Batcher(Generic[Item, Result]):
             try:
                 await self._answer(batch)
             except BaseException as error:
+                # Nobody may wait for ever, whatever ended the batch.
                 for waiter in batch:
                     if not waiter.result.done():
                         waiter.result.set_exception(error)

@@ -64,6 +64,7 @@ class Demonstrator:
         copy = 1
         actions: dict[int, str] = {}
         if moment.numbered:
+            # All other copies act as they would have without the fault.
             sound = await self._sound(request)
             actions.update(request.form.read(sound.text, moment).actions)
             copy = rng.choice(sorted(actions)) if actions else moment.open[0]

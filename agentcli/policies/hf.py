@@ -22,6 +22,7 @@ from typing import Any
 
 import msgspec
 import torch
+from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
 from agentcli.errors import PromptTooLongError, UsageError
@@ -104,6 +105,7 @@ class TransformersPolicy:
         if self._model is not None and _shape(model) == _shape(self._model):
             self._model.load_state_dict(model.state_dict())
             return
+        # Another shape, or the first model.
         self._model = model.eval()
         _forget_sampling_settings(model)
 
@@ -165,9 +167,7 @@ class TransformersPolicy:
         self.seconds += time.perf_counter() - started
         return replies
 
-    def _padded(
-        self, prompts: list[list[int]], width: int
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _padded(self, prompts: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
         """Ids and mask (B, width), the prompts at the right end, B a multiple of ROWS."""
         filler = prompts[:1] * (-len(prompts) % ROWS)
         ids = []

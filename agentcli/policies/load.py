@@ -53,6 +53,7 @@ def load_tokenizer(model: str) -> Any:
         tokenizer.apply_chat_template(
             [{"role": "user", "content": "hello"}], add_generation_prompt=True
         )
+    # Padding is masked or never attended, so any token serves.
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -9,6 +9,7 @@ same on every device and costs a few vector operations per step. It plugs into
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 from transformers import LogitsProcessor
 
 SMALLEST_TEMPERATURE = 1e-30
@@ -20,7 +21,7 @@ POSITION_STRIDE = 0xD1342543DE82EF95
 """Odd 64-bit constants, which keep token ids and positions apart."""
 
 
-def gumbel(seeds_B: torch.Tensor, position: int, vocabulary: int) -> torch.Tensor:
+def gumbel(seeds_B: Tensor, position: int, vocabulary: int) -> Tensor:
     """Standard Gumbel noise, float32 (B, V), at one position of the response.
 
     `seeds_B` are int64. Each 64-bit hash gives two columns of 31 bits; small uniforms,
@@ -32,27 +33,30 @@ def gumbel(seeds_B: torch.Tensor, position: int, vocabulary: int) -> torch.Tenso
     hash_BP = _mix(state_B[:, None] + pair_P)
     bits_BV = hash_BP.view(torch.int32).bitwise_and_(2**31 - 1)
     uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # -log(-log(1 - u)), in place.
-    noise_BV = uniform_BV.neg_().log1p_().neg_().log_().neg_()
+    # -log(-log(1 - u)), in place: a vocabulary is wide.
+    exponential_BV = uniform_BV.neg_().log1p_().neg_()
+    noise_BV = exponential_BV.log_().neg_()
     return noise_BV[:, :vocabulary]
 
 
-def _mix(value: torch.Tensor) -> torch.Tensor:
+def _mix(value: Tensor) -> Tensor:
     """The finaliser of splitmix64, element by element on int64 that wraps."""
-    value = (value ^ _shift(value, 30)).mul_(_signed(0xBF58476D1CE4E5B9))
-    value = (value ^ _shift(value, 27)).mul_(_signed(0x94D049BB133111EB))
-    return value ^ _shift(value, 31)
+    value = value ^ _shift(value, 30)
+    value *= _signed(0xBF58476D1CE4E5B9)
+    value ^= _shift(value, 27)
+    value *= _signed(0x94D049BB133111EB)
+    value ^= _shift(value, 31)
+    return value
 
 
-def _shift(value: torch.Tensor, by: int) -> torch.Tensor:
+def _shift(value: Tensor, by: int) -> Tensor:
     """Logical right shift of int64."""
     return (value >> by).bitwise_and_((1 << (64 - by)) - 1)
 
 
 def _signed(value: int) -> int:
     """A 64-bit pattern as the int64 that has it."""
-    value %= 1 << 64
-    return value - (1 << 64) if value >= 1 << 63 else value
+    return (value + 2**63) % 2**64 - 2**63
 
 
 class Sampler(LogitsProcessor):
@@ -78,15 +82,17 @@ class Sampler(LogitsProcessor):
         drawn = [temperature > 0 for temperature in temperatures]
         self._drawn_B1 = torch.tensor(drawn, device=device)[:, None]
         self._greedy = not any(drawn)
-        divisors = [
-            max(t, SMALLEST_TEMPERATURE) if t > 0 else 1.0 for t in temperatures
-        ]
+        divisors = []
+        for temperature in temperatures:
+            # A greedy row is not tempered.
+            divisor = max(temperature, SMALLEST_TEMPERATURE) if temperature > 0 else 1.0
+            divisors.append(divisor)
         self._divisors_B1 = torch.tensor(divisors, device=device)[:, None]
         self._divides = any(divisor != 1 for divisor in divisors)
-        self._logprobs: list[torch.Tensor] = []
-        self._pending_BV: torch.Tensor | None = None
+        self._logprobs: list[Tensor] = []
+        self._pending_BV: Tensor | None = None
 
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Scores (B, V) of which `generate` takes the argmax, from raw float32 logits."""
         self._settle(input_ids)
         logits_BV = scores[: self._rows]
@@ -98,11 +104,12 @@ class Sampler(LogitsProcessor):
             noise_BV = gumbel(self._seeds_B, len(self._logprobs), scores.shape[-1])
             noisy_BV = tempered_BV + noise_BV
             scores[: self._rows] = torch.where(self._drawn_B1, noisy_BV, logits_BV)
-        scores[self._rows :] = 0.0
-        scores[self._rows :, self._end] = 1.0
+        padding = scores[self._rows :]
+        padding[:] = 0.0
+        padding[:, self._end] = 1.0
         return scores
 
-    def logprobs(self, sequences: torch.Tensor) -> list[list[float]]:
+    def logprobs(self, sequences: Tensor) -> list[list[float]]:
         """Log-probabilities of the generated tokens by real row, rounded to 6 decimals.
 
         `sequences` is what `generate` returned. Values after the end-of-turn token mean
@@ -112,9 +119,10 @@ class Sampler(LogitsProcessor):
         stacked = torch.stack(self._logprobs, dim=1).double().cpu().tolist()
         return [[round(value, 6) for value in row] for row in stacked]
 
-    def _settle(self, ids: torch.Tensor) -> None:
+    def _settle(self, ids: Tensor) -> None:
         """Looks up the token that was chosen from the last distribution."""
         if self._pending_BV is not None:
             chosen_B1 = ids[: self._rows, -1:]
-            self._logprobs.append(self._pending_BV.gather(-1, chosen_B1)[:, 0])
+            logprobs_B1 = self._pending_BV.gather(-1, chosen_B1)
+            self._logprobs.append(logprobs_B1[:, 0])
             self._pending_BV = None

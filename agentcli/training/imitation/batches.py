@@ -45,8 +45,12 @@ def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
     Prompt and padding have the label IGNORED.
     """
     ids_BT, response_BT = pad_rows(samples, pad)
-    lengths_B = torch.tensor([len(prompt) + len(answer) for prompt, answer in samples])
-    positions_T = torch.arange(ids_BT.shape[1])
-    mask_BT = positions_T < lengths_B[:, None]
-    labels_BT = ids_BT.masked_fill(~response_BT, IGNORED)
-    return {"input_ids": ids_BT, "labels": labels_BT, "attention_mask": mask_BT.long()}
+    lengths = [len(prompt) + len(response) for prompt, response in samples]
+    lengths_B1 = torch.tensor(lengths)[:, None]
+    positions_T = torch.arange(max(lengths))
+    mask_BT = positions_T < lengths_B1
+    return {
+        "input_ids": ids_BT,
+        "labels": ids_BT.masked_fill(~response_BT, IGNORED),
+        "attention_mask": mask_BT.long(),
+    }

@@ -34,7 +34,8 @@ def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
         adapted = load_model(model, device=device, dtype="float32")
         return continue_adapter(adapted, model, lora)
     if Path(model).is_dir():
-        model = str(Path(model).resolve())  # an adapter remembers this as its base
+        # A new adapter remembers this as its base, wherever it is loaded from.
+        model = str(Path(model).resolve())
     loaded = load_model(model, device=device, dtype="float32")
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 

@@ -38,6 +38,7 @@ def announced_processes() -> Processes:
             "unset MASTER_ADDR for one process"
         )
     if size == 1 and torch.cuda.device_count() > 1:
+        # Trainer would split every batch over the GPUs (DataParallel).
         raise UsageError(
             f"{torch.cuda.device_count()} GPUs are visible to one process; use "
             "`torchrun --nproc-per-node N -m agentcli ...`, or make one visible with "

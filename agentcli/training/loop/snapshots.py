@@ -212,6 +212,7 @@ class Snapshots(TrainerCallback):
             for name, parameter in parameters.items():
                 parameter.copy_(weights[name])
         trained.scheduler.load_state_dict(header.scheduler)
+        # The schedule sets the rates only when it takes its next step.
         groups = trained.optimizer.param_groups
         for group, rate in zip(groups, header.rates, strict=True):
             group["lr"] = rate

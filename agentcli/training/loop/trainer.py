@@ -43,6 +43,7 @@ class PlannedTrainer(Trainer, ABC):
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
         if self.normalised:
+            # Else Trainer divides by the number of microbatches.
             self.model_accepts_loss_kwargs = True
 
     @abstractmethod

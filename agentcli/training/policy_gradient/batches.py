@@ -146,17 +146,21 @@ def _weights(
     beta: float,
 ) -> dict[int, float]:
     """The weight per token of each member that can have a gradient."""
-    members_weights = token_weights(
+    lengths = [len(rows[member].token_ids) for member in members]
+    row_weights = [rows[member].weight for member in members]
+    shares = [rows[member].share for member in members]
+    weights_R = token_weights(
         aggregate,
-        torch.tensor([len(rows[row].token_ids) for row in members]),
-        torch.tensor([rows[row].weight for row in members]),
-        torch.tensor([rows[row].share for row in members], dtype=torch.float64),
+        lengths_R=torch.tensor(lengths),
+        weights_R=torch.tensor(row_weights),
+        shares_R=torch.tensor(shares, dtype=torch.float64),
     )
     weights: dict[int, float] = {}
-    for row, weight in zip(members, members_weights.tolist(), strict=True):
+    for member, weight in zip(members, weights_R.tolist(), strict=True):
         # Without a KL penalty a row of advantage 0 has no gradient.
-        if weight and (beta != 0 or rows[row].advantage):
-            weights[row] = weight
+        has_gradient = beta != 0 or rows[member].advantage
+        if weight and has_gradient:
+            weights[member] = weight
     return weights
 
 

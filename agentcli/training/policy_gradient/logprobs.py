@@ -73,6 +73,7 @@ def prepare_logprobs(
     start_is_reference = penalised and reference is None and not is_adapter
     scorer = RowScorer(plan, settings.rows_per_microbatch, pad, device)
 
+    # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
     if settings.recompute_logprobs or start_is_reference:
         scored = every_row
