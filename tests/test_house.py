@@ -50,7 +50,6 @@ NAME_ALFWORLD = {
 """Files outside environments/alfworld/ that name ALFWorld."""
 LONG_FILES = {
     "agentcli/cli/options.py",
-    "agentcli/training/policy_gradient/logprobs.py",
     "scripts/plot_results.py",
     "scripts/reproduce_report.py",
 }

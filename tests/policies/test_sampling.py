@@ -64,7 +64,7 @@ def test_temperature_one_is_not_divided_by() -> None:
         assert torch.equal(scores[:1], logits[:1] + noise)
         assert sampler._pending_BV is not None
         assert torch.equal(sampler._pending_BV[:1], torch.log_softmax(logits[:1], -1))
-    assert Sampler([1, 2], [1.0, 0.0], 0, torch.device("cpu"))._divisors_B1 is None
+    assert not Sampler([1, 2], [1.0, 0.0], 0, torch.device("cpu"))._divides
 
 
 def test_a_temperature_next_to_nothing_leaves_the_largest() -> None:
