@@ -67,6 +67,11 @@ class Objective(ABC):
         return False
 
 
+def objective_names() -> list[str]:
+    """Names of the built-in and installed objectives, sorted."""
+    return REGISTRY.names()
+
+
 def make_objective(name: str) -> Objective:
     """The objective of this name. Raises UsageError with the nearest name."""
     objective: Objective = REGISTRY.load(name)()

@@ -11,7 +11,7 @@ from agentcli.records.settings import Section, Settings, TrainSettings
 from agentcli.stages.session import Invocation
 from agentcli.stages.train import plan
 from agentcli.training import objectives
-from agentcli.training.objectives import REGISTRY, Objective, make_objective, options_of
+from agentcli.training.objectives import Objective, make_objective, objective_names, options_of
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.objective import PolicyGradient
 from staged import train
@@ -45,8 +45,8 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names() -> None:
-    assert REGISTRY.names() == ["dpo", "policy-gradient"]
-    assert all(make_objective(name).name == name for name in REGISTRY.names())
+    assert objective_names() == ["dpo", "policy-gradient"]
+    assert all(make_objective(name).name == name for name in objective_names())
 
 
 def test_an_unknown_objective_names_the_nearest() -> None:
