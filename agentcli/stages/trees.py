@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentcli.errors import DataError
-from agentcli.records.files import read_numbered
-from agentcli.records.trees import validate_tree
+from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
 
 
@@ -16,8 +15,7 @@ def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tr
     DataError for such a file, and for a damaged one.
     """
     line = 0
-    for line, tree in read_numbered(path, Tree):
-        validate_tree(tree, f"{path}:{line}")
+    for line, tree in read_trees(path):
         yield line, tree
     if line == 0:
         raise DataError(
