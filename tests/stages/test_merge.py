@@ -118,6 +118,14 @@ def sampled(out: str, *words: str) -> None:
     assert answer.code == 0, answer
 
 
+def test_a_shard_of_an_evaluation_is_shown_and_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ("eval", "--env", "toy_world:ToyWorld", "--policy", "random", "--max-steps", "5", "--shard", "1/2")
+    shown = agentcli(*words, "-o", "half")
+    assert shown.code == 0, shown
+    assert agentcli("validate", "half").code == 0
+
+
 @pytest.mark.usefixtures("shards")
 def test_shards_that_do_not_make_one_run_are_refused() -> None:
     sampled("whole")
