@@ -1,5 +1,6 @@
-"""How much longer `agentcli --help` takes than an empty Typer app with as many
-commands: paired runs, one after the other.
+"""How much longer `agentcli --help` takes than an empty app with as many commands.
+
+Paired runs, one after the other.
 
 usage: python scripts/bench_startup.py [PAIRS]
 """
@@ -39,11 +40,10 @@ def command_tree() -> dict[str, list[str]]:
     """Command names; the subcommands of those that are groups."""
     from agentcli.cli.app import COMMANDS, GROUPS
 
-    stages: dict[str, list[str]] = {module.COMMAND.name: [] for module in COMMANDS}
-    return stages | {
-        name: [command.name for command in module.COMMANDS]
-        for name, (module, _) in GROUPS.items()
-    }
+    names: dict[str, list[str]] = {command.name: [] for command in COMMANDS}
+    for group, commands in GROUPS.items():
+        names[group] = [command.name for command in commands]
+    return names
 
 
 def seconds(program: str) -> float:
@@ -60,7 +60,7 @@ def seconds(program: str) -> float:
 
 
 def main(pairs: int) -> None:
-    """Print medians and the median ratio of the pairs."""
+    """Prints medians and the median ratio of the pairs."""
     empty_program = EMPTY.format(commands=command_tree())
     seconds(FULL), seconds(empty_program)
     times = [(seconds(empty_program), seconds(FULL)) for _ in range(pairs)]

@@ -2,11 +2,14 @@
 
 usage: python scripts/measure_house.py [--tree DIR]... [--json] [--no-run]
 
-nodes a code line    All nodes of `ast.walk`, over the lines that are not blank, not a
-                     comment and not part of a docstring.
+syntax nodes         All nodes of `ast.walk` under agentcli/: its size, however wide its
+                     lines are; also by package.
+nodes a code line    Over the lines that are not blank, not a comment and not part of a
+                     docstring; also by package.
 comment lines        Lines with nothing but a comment.
-lines                Lines of the files under agentcli/, blank ones and docstrings too;
-                     also by package.
+longest line         Its characters; of code, and of text (comments, and strings over
+                     several lines).
+lines                Lines of the files, blank ones and docstrings too; also by package.
 class names          Names that two classes have. `with _` counts _Task and Task as one
                      name.
 world members        Public members of the protocols World and Engine: what a world must
@@ -30,6 +33,7 @@ import sys
 import tempfile
 import tokenize
 from collections import Counter, defaultdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +47,7 @@ NOT_CODE = (
     tokenize.DEDENT,
     tokenize.ENDMARKER,
 )
-ROLLOUT = (
+ROLLOUT = [
     "rollout",
     "--env",
     "alfworld",
@@ -55,93 +59,157 @@ ROLLOUT = (
     "1",
     "--max-steps",
     "1",
-)
+    "-q",
+]
 TRACER = Path(__file__).with_name("trace_hops.py")
 
 
+@dataclass
+class Size:
+    """The size of some files."""
+
+    nodes: int = 0
+    code: int = 0
+    lines: int = 0
+    comments: int = 0
+    longest_code: int = 0
+    longest_text: int = 0
+
+    def __add__(self, other: "Size") -> "Size":
+        return Size(
+            nodes=self.nodes + other.nodes,
+            code=self.code + other.code,
+            lines=self.lines + other.lines,
+            comments=self.comments + other.comments,
+            longest_code=max(self.longest_code, other.longest_code),
+            longest_text=max(self.longest_text, other.longest_text),
+        )
+
+    @property
+    def density(self) -> float:
+        """Syntax nodes a code line."""
+        return round(self.nodes / max(1, self.code), 2)
+
+
+def size_of(text: str, tree: ast.Module) -> Size:
+    """The size of one file."""
+    lines = text.splitlines()
+    comments = [number for number, line in enumerate(lines, 1) if is_comment(line)]
+    texts = {*comments, *string_lines(text)}
+    widths = dict(enumerate(map(len, lines), 1))
+    return Size(
+        nodes=sum(1 for _ in ast.walk(tree)),
+        code=code_lines(text, tree),
+        lines=len(lines),
+        comments=len(comments),
+        longest_code=max(
+            (width for number, width in widths.items() if number not in texts),
+            default=0,
+        ),
+        longest_text=max((widths[number] for number in texts), default=0),
+    )
+
+
+def is_comment(line: str) -> bool:
+    """Whether a line holds nothing but a comment."""
+    return line.lstrip().startswith("#")
+
+
+def string_lines(text: str) -> set[int]:
+    """The lines of strings in three quotes: docstrings and longer texts."""
+    lines: set[int] = set()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.STRING and token.string.endswith(('"""', "'''")):
+            lines.update(range(token.start[0], token.end[0] + 1))
+    return lines
+
+
 def code_lines(text: str, tree: ast.Module) -> int:
-    """Lines that hold code."""
+    """The number of lines that hold code."""
     lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type not in NOT_CODE:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Expr)
-            and isinstance(node.value, ast.Constant)
-            and isinstance(node.value.value, str)
-        ):
-            lines.difference_update(
-                range(node.lineno, (node.end_lineno or node.lineno) + 1)
-            )
+        match node:
+            case ast.Expr(value=ast.Constant(value=str()), end_lineno=int(end)):
+                lines.difference_update(range(node.lineno, end + 1))
     return len(lines)
 
 
 def measure_sources(root: Path) -> dict[str, Any]:
     """Everything that is read off the source, without running it."""
-    nodes: Counter[str] = Counter()
-    code: Counter[str] = Counter()
-    lines: Counter[str] = Counter()
-    comments = 0
-    longest = 0
-    classes: dict[str, int] = defaultdict(int)
+    sizes: dict[str, Size] = defaultdict(Size)
+    classes: Counter[str] = Counter()
     knob_files = []
     for path in sorted((root / "agentcli").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
         below = path.relative_to(root / "agentcli").parts
         package = below[0] if len(below) > 1 else "(top)"
-        nodes[package] += sum(1 for _ in ast.walk(tree))
-        code[package] += code_lines(text, tree)
-        for line in text.splitlines():
-            lines[package] += 1
-            comments += line.lstrip().startswith("#")
-            longest = max(longest, len(line))
+        sizes[package] += size_of(text, tree)
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
         if re.search(rf"\b{KNOB}\b", text):
             knob_files.append(path.relative_to(root).as_posix())
-    public = Counter(
-        name.lstrip("_") for name, count in classes.items() for _ in range(count)
-    )
+    whole = sum(sizes.values(), Size())
+    members = world_members(root)
+    packages = sorted(sizes.items())
     return {
-        "nodes a code line": round(nodes.total() / code.total(), 2),
-        "code lines": code.total(),
-        "lines": lines.total(),
-        "comment lines": comments,
-        "longest line": longest,
-        "class names with two meanings": sum(count > 1 for count in classes.values()),
-        "class names with two meanings, with _": sum(
-            count > 1 for count in public.values()
-        ),
-        "world members": len(world_members(root)),
+        "syntax nodes": whole.nodes,
+        "nodes a code line": whole.density,
+        "code lines": whole.code,
+        "lines": whole.lines,
+        "comment lines": whole.comments,
+        "longest line of code": whole.longest_code,
+        "longest line of text": whole.longest_text,
+        "class names with two meanings": doubled(classes),
+        "class names with two meanings, with _": doubled(without_underscores(classes)),
+        "world members": len(members),
         "knob places": len(knob_files),
-        "nodes a code line by package": {
-            name: round(nodes[name] / max(1, code[name]), 2) for name in sorted(nodes)
-        },
-        "lines by package": {name: lines[name] for name in sorted(lines)},
-        "world members by name": world_members(root),
+        "syntax nodes by package": {name: size.nodes for name, size in packages},
+        "nodes a code line by package": {name: size.density for name, size in packages},
+        "lines by package": {name: size.lines for name, size in packages},
+        "world members by name": members,
         "knob places by name": knob_files,
     }
+
+
+def without_underscores(classes: Counter[str]) -> Counter[str]:
+    """The same counts, with _Task and Task as one name."""
+    public: Counter[str] = Counter()
+    for name, count in classes.items():
+        public[name.lstrip("_")] += count
+    return public
+
+
+def doubled(classes: Counter[str]) -> int:
+    """How many names several classes have."""
+    return sum(count > 1 for count in classes.values())
 
 
 def world_members(root: Path) -> list[str]:
     """Public members that the protocols World and Engine ask for."""
     members = []
-    tree = ast.parse(
-        (root / "agentcli/environments/protocol.py").read_text(encoding="utf-8")
-    )
-    for node in tree.body:
+    protocol = root / "agentcli" / "environments" / "protocol.py"
+    for node in ast.parse(protocol.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.ClassDef) and node.name in ("World", "Engine"):
-            for member in node.body:
-                if isinstance(member, ast.FunctionDef | ast.AsyncFunctionDef):
-                    members.append(f"{node.name}.{member.name}")
-                elif isinstance(member, ast.AnnAssign) and isinstance(
-                    member.target, ast.Name
-                ):
-                    members.append(f"{node.name}.{member.target.id}")
-    return [name for name in members if "._" not in name]
+            for name in filter(None, map(member_name, node.body)):
+                members.append(f"{node.name}.{name}")
+    return members
+
+
+def member_name(statement: ast.stmt) -> str | None:
+    """The name of a public method or annotated attribute."""
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+            pass
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            pass
+        case _:
+            return None
+    return None if name.startswith("_") else name
 
 
 def measure_hops(root: Path) -> list[str]:
@@ -154,32 +222,36 @@ def measure_hops(root: Path) -> list[str]:
             "HOPS_ROOT": str(root / "agentcli"),
             "HOPS_FOLDER": folder,
         }
-        command = [
-            sys.executable,
-            "-m",
-            "agentcli",
-            *ROLLOUT,
-            "-q",
-            "-o",
-            f"{folder}/run",
-        ]
         subprocess.run(
-            command, env=environment, cwd=folder, check=True, stdout=subprocess.DEVNULL
+            [sys.executable, "-m", "agentcli", *ROLLOUT, "-o", f"{folder}/run"],
+            env=environment,
+            cwd=folder,
+            check=True,
+            stdout=subprocess.DEVNULL,
         )
-        sent = json.loads((Path(folder) / "sent.json").read_text(encoding="utf-8"))
-        stepped = json.loads(
-            (Path(folder) / "stepped.json").read_text(encoding="utf-8")
-        )
-        return [*sent, *stepped]
+        hops: list[str] = []
+        for name in ("sent.json", "stepped.json"):
+            hops += json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+        return hops
 
 
-def shown(value: Any) -> str:
-    """A figure as it stands in the table."""
-    return "-" if value is None else str(value)
+def print_table(figures: dict[str, dict[str, Any]]) -> None:
+    """Prints a column a tree: first the figures of the whole, then those by package."""
+    rows: dict[str, list[str]] = defaultdict(lambda: ["-"] * len(figures))
+    for column, measured in enumerate(figures.values()):
+        for name, value in measured.items():
+            if isinstance(value, dict):
+                for package, part in value.items():
+                    rows[f"{name}: {package}"][column] = str(part)
+            elif not isinstance(value, list) and value is not None:
+                rows[name][column] = str(value)
+    width = max(map(len, rows))
+    for name in sorted(rows, key=lambda name: " by package" in name):
+        print(name.ljust(width), *(cell.rjust(10) for cell in rows[name]))
 
 
 def main(arguments: list[str]) -> None:
-    """Print the figures of every tree."""
+    """Prints the figures of every tree."""
     parser = argparse.ArgumentParser(description="Figures of how the package reads.")
     parser.add_argument(
         "--tree",
@@ -206,21 +278,7 @@ def main(arguments: list[str]) -> None:
     if options.json:
         print(json.dumps(figures, indent=2))
         return
-    rows: dict[str, None] = {}
-    for measured in figures.values():
-        for name, value in measured.items():
-            if isinstance(value, dict):
-                rows.update(dict.fromkeys(f"{name}: {part}" for part in value))
-            elif not isinstance(value, list):
-                rows[name] = None
-    width = max(map(len, rows))
-    for row in sorted(rows, key=lambda name: " by package" in name):
-        name, _, part = row.partition(": ")
-        cells = [
-            measured[name].get(part) if part else measured[name]
-            for measured in figures.values()
-        ]
-        print(row.ljust(width), *(shown(cell).rjust(10) for cell in cells))
+    print_table(figures)
 
 
 if __name__ == "__main__":

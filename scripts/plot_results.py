@@ -1,5 +1,6 @@
-"""A picture for each table of reproduce_report.py, as SVG, from results.json alone. The
-same file gives the same bytes.
+"""A picture for each table of reproduce_report.py, as SVG, from results.json alone.
+
+The same file gives the same bytes.
 
 usage: plot_results.py --from RESULTS.json... -o FOLDER [--reference grpo] [--png]
 Writes FOLDER/REGIME-{curves,differences,levels,success,kinds,cost,diagnosis}.svg.
@@ -49,19 +50,20 @@ STYLE = {
     "svg.fonttype": "path",
     "figure.dpi": 100,
 }
+THIN = {"color": "grey", "linewidth": 0.8}
 Look = dict[str, Any]
 
 
 def looks(regime: Regime) -> dict[str, Look]:
     """Colour and line of each method."""
-    count = len(COLOURS)
-    return {
-        method: {
-            "color": COLOURS[place % count],
-            "linestyle": STYLES[place // count % len(STYLES)],
+    chosen = {}
+    for place, method in enumerate(regime.methods):
+        rounds, colour = divmod(place, len(COLOURS))
+        chosen[method] = {
+            "color": COLOURS[colour],
+            "linestyle": STYLES[rounds % len(STYLES)],
         }
-        for place, method in enumerate(regime.methods)
-    }
+    return chosen
 
 
 def curves(plt: Any, regime: Regime) -> Any:
@@ -69,20 +71,12 @@ def curves(plt: Any, regime: Regime) -> Any:
     figure, axes = plt.subplots(figsize=(WIDTH, 4.6))
     for method, look in looks(regime).items():
         line(axes, regime, method, "success", look, 100)
-    starts = [
-        scores.rate
-        for seed in regime.seeds
-        if (scores := regime.scores("start", "L0", seed))
-    ]
+    scores = [regime.scores("start", "L0", seed) for seed in regime.seeds]
+    starts = [100 * start.rate for start in scores if start is not None]
     if starts:
-        axes.axhline(100 * float(np.mean(starts)), color="grey", linewidth=0.8)
-        axes.annotate(
-            "start, on L0",
-            (1, 100 * float(np.mean(starts))),
-            xycoords=("axes fraction", "data"),
-            ha="right",
-            va="bottom",
-        )
+        height = float(np.mean(starts))
+        axes.axhline(height, **THIN)
+        note_at_the_right(axes, "start, on L0", height)
     axes.set(
         xlabel="environment steps", ylabel="success of trajectories from scratch, %"
     )
@@ -102,41 +96,24 @@ def line(
     length = min(len(run.iterations.steps) for run in runs)
     window = min(WINDOW, length)
     values = [getattr(run.iterations, field)[:length] for run in runs]
-    filled = np.array(
-        [[np.nan if value is None else value for value in own] for own in values],
-        dtype=float,
+    # (runs, windows, iterations of a window); None becomes NaN.
+    parts = np.lib.stride_tricks.sliding_window_view(
+        np.array(values, dtype=float), window, axis=1
     )
-    parts = np.lib.stride_tricks.sliding_window_view(filled, window, axis=1)
     known = ~np.isnan(parts)
     # The mean of what is known; an iteration in which nothing was trained has no
     # entropy.
-    smooth = (
-        factor
-        * np.where(known, parts, 0).sum(axis=2)
-        / np.maximum(1, known.sum(axis=2))
-    )
-    steps = np.mean([np.cumsum(run.iterations.steps[:length]) for run in runs], axis=0)[
-        window - 1 :
-    ]
-    centre = smooth.mean(axis=0)
-    axes.plot(
-        steps,
-        centre,
-        label=method,
-        linewidth=1.6,
-        marker="o" if len(steps) == 1 else None,
-        **look,
-    )
+    sums = np.where(known, parts, 0).sum(axis=2)
+    means = factor * sums / np.maximum(1, known.sum(axis=2))
+    totals = [np.cumsum(run.iterations.steps[:length]) for run in runs]
+    steps = np.mean(totals, axis=0)[window - 1 :]
+    centre = means.mean(axis=0)
+    marker = "o" if len(steps) == 1 else None
+    axes.plot(steps, centre, label=method, linewidth=1.6, marker=marker, **look)
     if len(runs) > 1:
-        error = smooth.std(axis=0, ddof=1) / np.sqrt(len(runs))
-        axes.fill_between(
-            steps,
-            centre - error,
-            centre + error,
-            color=look["color"],
-            alpha=0.13,
-            linewidth=0,
-        )
+        error = means.std(axis=0, ddof=1) / np.sqrt(len(runs))
+        band = {"color": look["color"], "alpha": 0.13, "linewidth": 0}
+        axes.fill_between(steps, centre - error, centre + error, **band)
 
 
 def differences(plt: Any, regime: Regime) -> Any:
@@ -150,8 +127,7 @@ def differences(plt: Any, regime: Regime) -> Any:
         forest(axes, regime, measure, others)
         axes.set_title(name)
         axes.set_xlabel("points")
-    row[0].set_yticks(range(len(others)), others)
-    row[0].set_ylim(len(others) - 0.5, -0.5)
+    name_rows(row[0], others)
     figure.suptitle(
         f"{regime.name}: differences to {regime.reference}; dots: seeds, bars: 95 % "
         "of a paired t test",
@@ -162,37 +138,25 @@ def differences(plt: Any, regime: Regime) -> Any:
 
 def forest(axes: Any, regime: Regime, measure: Measure, methods: Sequence[str]) -> None:
     """One row for each method; a single seed has a dot and no interval."""
-    axes.axvline(0, color="grey", linewidth=0.8)
-    reference = by_seed(regime, measure, regime.reference)
+    axes.axvline(0, **THIN)
+    references = by_seed(regime, measure, regime.reference)
     look = looks(regime)
     for place, method in enumerate(methods):
-        own = by_seed(regime, measure, method)
-        tested = compare(reference, own)
+        values = by_seed(regime, measure, method)
+        tested = compare(references, values)
         if tested is None:
             continue
-        seeds = [
-            b - a
-            for a, b in zip(reference, own, strict=True)
-            if a is not None and b is not None
-        ]
-        axes.plot(
-            seeds,
-            [place + 0.22] * len(seeds),
-            "o",
-            markersize=3,
-            alpha=0.6,
-            color=look[method]["color"],
-        )
-        axes.plot(
-            [tested.mean], [place], "D", markersize=5, color=look[method]["color"]
-        )
+        colour = look[method]["color"]
+        seeds = []
+        for reference, value in zip(references, values, strict=True):
+            if reference is not None and value is not None:
+                seeds.append(value - reference)
+        heights = [place + 0.22] * len(seeds)
+        axes.plot(seeds, heights, "o", markersize=3, alpha=0.6, color=colour)
+        axes.plot([tested.mean], [place], "D", markersize=5, color=colour)
         if tested.pairs > 1:
-            axes.plot(
-                [tested.low, tested.high],
-                [place, place],
-                color=look[method]["color"],
-                linewidth=2,
-            )
+            ends = [tested.low, tested.high]
+            axes.plot(ends, [place, place], color=colour, linewidth=2)
 
 
 def levels(plt: Any, regime: Regime) -> Any:
@@ -206,35 +170,20 @@ def levels(plt: Any, regime: Regime) -> Any:
         sharex=True,
     )
     look = looks(regime)
+    longest = max(sum(run.iterations.steps) for run in regime.runs.values())
     for axes, measure in zip(row, chosen, strict=True):
         for place, method in enumerate(regime.methods):
-            runs = len(regime.of(method))
-            steps = [
-                value for value in by_seed(regime, measure, method) if value is not None
-            ]
-            axes.plot(
-                steps,
-                [place] * len(steps),
-                "o",
-                alpha=0.75,
-                color=look[method]["color"],
-            )
-            axes.annotate(
-                f"{len(steps)} of {runs}",
-                (1, place),
-                xycoords=("axes fraction", "data"),
-                ha="right",
-                va="bottom",
-                fontsize=7,
-            )
+            values = by_seed(regime, measure, method)
+            steps = [value for value in values if value is not None]
+            colour = look[method]["color"]
+            axes.plot(steps, [place] * len(steps), "o", alpha=0.75, color=colour)
+            reached = f"{len(steps)} of {len(regime.of(method))}"
+            note_at_the_right(axes, reached, place, fontsize=7)
         axes.set_title(measure.name.removeprefix("Environment steps to "))
         axes.set_xlabel("environment steps")
-        axes.set_xlim(
-            0, 1.3 * max(sum(run.iterations.steps) for run in regime.runs.values())
-        )
+        axes.set_xlim(0, 1.3 * longest)
         axes.tick_params(axis="x", labelrotation=30)
-    row[0].set_yticks(range(len(regime.methods)), regime.methods)
-    row[0].set_ylim(len(regime.methods) - 0.5, -0.7)
+    name_rows(row[0], regime.methods, top=-0.7)
     figure.suptitle(
         f"{regime.name}: steps to a level; dots: the seeds that reached it, of how "
         "many",
@@ -245,44 +194,35 @@ def levels(plt: Any, regime: Regime) -> Any:
 
 def success(plt: Any, regime: Regime) -> Any:
     """Held-out success of all seeds together."""
-    labels = [
-        label
-        for label in ("L0", "L0-greedy", "L2")
-        if any(label in run.evaluations for run in regime.runs.values())
-    ]
     names = {"L0": "L0 at T = 1", "L0-greedy": "L0, greedy", "L2": "L2 at T = 1"}
-    groups = [(names[label], label, None) for label in labels]
+    groups = []
+    for label, name in names.items():
+        if any(label in run.evaluations for run in regime.runs.values()):
+            groups.append((name, label, None))
     return rates(plt, regime, groups, "held-out success, %; bars: 95 % over games")
 
 
 def kinds(plt: Any, regime: Regime) -> Any:
     """L0 at T = 1 by task type."""
-    panels = [
-        run.evaluations["L0"].panel
-        for run in regime.runs.values()
-        if "L0" in run.evaluations
-    ]
-    found = sorted(
-        {kind for panel in panels for kind in regime.results.panels[panel].kinds}
-    )
-    groups = [
-        (kind.removesuffix("_then_place_in_recep").replace("_", " "), "L0", kind)
-        for kind in found
-    ]
-    return rates(
-        plt, regime, groups, "L0 at T = 1 by task type, %; bars: 95 % over games"
-    )
+    groups = []
+    for kind in regime.kinds:
+        name = kind.removesuffix("_then_place_in_recep").replace("_", " ")
+        groups.append((name, "L0", kind))
+    title = "L0 at T = 1 by task type, %; bars: 95 % over games"
+    return rates(plt, regime, groups, title)
 
 
 def rates(
     plt: Any, regime: Regime, groups: Sequence[tuple[str, str, str | None]], title: str
 ) -> Any:
-    """Axes for each (title, label, task type), at most three side by side; a row for
-    each method and form of the start.
+    """Axes for each (title, label, task type), at most three side by side.
+
+    They have a row for each method and each form of the start.
     """
     rows = [*STARTS, *regime.methods]
     look = {row: {"color": "grey"} for row in STARTS} | looks(regime)
-    wide, high = min(3, max(1, len(groups))), -(-max(1, len(groups)) // 3)
+    wide = min(3, max(1, len(groups)))
+    high = -(-max(1, len(groups)) // 3)
     size = (WIDTH, 0.7 + high * (0.7 + 0.22 * len(rows)))
     figure, grid = plt.subplots(
         high, wide, figsize=size, sharey=True, sharex=True, squeeze=False
@@ -292,20 +232,14 @@ def rates(
     for axes, (name, label, kind) in zip(grid.flat, groups, strict=False):
         for place, row in enumerate(rows):
             samples = games(regime, row, label, kind)
-            if samples:
-                centre, low, high_end = rate(samples)
-                axes.plot(
-                    [low, high_end],
-                    [place, place],
-                    color=look[row]["color"],
-                    linewidth=2,
-                )
-                axes.plot(
-                    [centre], [place], "D", markersize=4.5, color=look[row]["color"]
-                )
+            if not samples:
+                continue
+            colour = look[row]["color"]
+            centre, *ends = rate(samples)
+            axes.plot(ends, [place, place], color=colour, linewidth=2)
+            axes.plot([centre], [place], "D", markersize=4.5, color=colour)
         axes.set_title(name, fontsize=7.5)
-    grid[0][0].set_yticks(range(len(rows)), rows)
-    grid[0][0].set_ylim(len(rows) - 0.5, -0.5)
+    name_rows(grid[0][0], rows)
     figure.suptitle(f"{regime.name}: {title}", fontsize=10)
     return figure
 
@@ -323,25 +257,24 @@ def cost(plt: Any, regime: Regime) -> Any:
     )
     look = looks(regime)
     for axes, (name, amount) in zip(row, amounts.items(), strict=True):
-        means = {
-            method: float(np.mean([amount(run) for run in regime.of(method)]))
-            for method in regime.methods
-        }
-        whole = means[regime.reference] or 1.0
+        whole = mean_amount(regime, regime.reference, amount) or 1.0
         for place, method in enumerate(regime.methods):
-            axes.barh(
-                place, means[method] / whole, color=look[method]["color"], height=0.6
-            )
-        axes.axvline(1, color="grey", linewidth=0.8)
+            share = mean_amount(regime, method, amount) / whole
+            axes.barh(place, share, color=look[method]["color"], height=0.6)
+        axes.axvline(1, **THIN)
         axes.set_title(name)
-    row[0].set_yticks(range(len(regime.methods)), regime.methods)
-    row[0].set_ylim(len(regime.methods) - 0.5, -0.5)
+    name_rows(row[0], regime.methods)
     figure.suptitle(
         f"{regime.name}: cost of a run at equal environment steps, "
         f"{regime.reference}'s = 1",
         fontsize=10,
     )
     return figure
+
+
+def mean_amount(regime: Regime, method: str, amount: Callable[[Any], float]) -> float:
+    """The mean over a method's runs."""
+    return float(np.mean([amount(run) for run in regime.of(method)]))
 
 
 def diagnosis(plt: Any, regime: Regime) -> Any:
@@ -369,6 +302,18 @@ def diagnosis(plt: Any, regime: Regime) -> Any:
     return figure
 
 
+def name_rows(axes: Any, names: Sequence[str], top: float = -0.5) -> None:
+    """Names the rows at the left, the first at the top."""
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, top)
+
+
+def note_at_the_right(axes: Any, text: str, height: float, **font: float) -> None:
+    """Writes a text above `height`, at the right end of the axes."""
+    place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+    axes.annotate(text, (1, height), **place, **font)
+
+
 PICTURES = {
     "curves": curves,
     "differences": differences,
@@ -387,8 +332,9 @@ def draw(
     png: bool = False,
     names: Sequence[str] = tuple(PICTURES),
 ) -> list[Path]:
-    """Those pictures of all regimes; returns their paths. Raises MissingError without
-    matplotlib.
+    """Draws the pictures `names` of all regimes and returns their paths.
+
+    Raises MissingError without matplotlib.
     """
     try:
         import matplotlib

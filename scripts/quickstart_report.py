@@ -1,23 +1,24 @@
-"""The table that quickstart.sh ends with: success before and after, sampled and greedy,
-by task kind, and where files lie.
+"""The table that quickstart.sh ends with: success before and after, by task kind.
 
 Reads runs/{sft,rl}/evaluation/{sampled,greedy}.{json,jsonl} and runs/seconds.tsv;
 computes nothing but the paired test.
 """
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 
 from agentcli.errors import AgentCliError, DataError
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.evaluation.summary import successes_by_task
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Episode
-from agentcli.reports.tables import comparison_table, ledger_table
+from agentcli.records.types import Episode, Ledger
+from agentcli.reports.blocks import Blocks
+from agentcli.reports.tables import rate
 
 WIDTH = 140
 HONESTY = """The demonstrations are imperfect on purpose: in most episodes they leave out the tool step (cleaning) or the
@@ -25,110 +26,136 @@ second object, and they pass by closed places. What the loop gains is what it fo
 
 
 def main(runs: Path) -> None:
-    """Print the report to stdout. Raises DataError for missing evaluations or
-    evaluations of unlike panels.
-    """
-    before, after = RunDirectory(runs / "sft"), RunDirectory(runs / "rl")
-    pairs: dict[str, tuple[EvaluationSummary, EvaluationSummary]] = {}
-    for label in ("sampled", "greedy"):
-        first, second = (summary(run, label) for run in (before, after))
-        if first.panel.sha256 != second.panel.sha256:
-            raise DataError(
-                f"{label}: the evaluations before and after walked unlike panels; run "
-                "both again"
-            )
-        pairs[label] = first, second
-    p_values = {"greedy": greedy_p(before, after)}
+    """Prints the report. Raises DataError for missing or unlike evaluations."""
+    before = RunDirectory(runs / "sft")
+    after = RunDirectory(runs / "rl")
+    pairs = {label: summaries(before, after, label) for label in ("sampled", "greedy")}
     out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
-    for label, pair in pairs.items():
-        out.print(comparison_table({label: pair}, p_values))
+    out.print(success_table("sampled", *pairs["sampled"]))
+    out.print(success_table("greedy", *pairs["greedy"], greedy_p(before, after)))
     print(HONESTY)
     print(f"greedy gain by kind, in points: {gains(*pairs['greedy'])}")
-    print(
-        f"\nheld-out games: {pairs['greedy'][1].tasks}, panel "
-        f"{pairs['greedy'][1].panel.name}"
-    )
+    _, greedy = pairs["greedy"]
+    print(f"\nheld-out games: {greedy.tasks}, panel {greedy.panel.name}")
     for name, run in (("before", before), ("after", after)):
-        print(
-            f"{name}: checkpoint {run.checkpoint}, episodes "
-            f"{run.evaluation('sampled')} and {run.evaluation('greedy')}"
-        )
-    print(
-        f"demonstrations: {RunDirectory(runs / 'demos').trees}; trees and credit: "
-        f"{runs}/rl/iteration_*/"
-    )
+        files = f"{run.evaluation('sampled')} and {run.evaluation('greedy')}"
+        print(f"{name}: checkpoint {run.checkpoint}, episodes {files}")
+    demonstrations = RunDirectory(runs / "demos").trees
+    iterations = f"{runs}/rl/iteration_*/"
+    print(f"demonstrations: {demonstrations}; trees and credit: {iterations}")
     spark_against_chain(runs, out)
     print(
         f"orchestration (neither policy nor engines): {orchestration(runs):.1%} of "
         "the loop's rollout time"
     )
-    rows = [
-        line.split("\t")
-        for line in (runs / "seconds.tsv").read_text(encoding="utf-8").splitlines()
-    ]
-    total = sum(int(seconds) for _, seconds in rows)
-    print(
-        f"seconds: {', '.join(f'{name} {seconds}' for name, seconds in rows)}; "
-        f"{total} in all"
+    print(f"seconds: {durations(runs)}")
+
+
+def summaries(
+    before: RunDirectory, after: RunDirectory, label: str
+) -> tuple[EvaluationSummary, EvaluationSummary]:
+    """One evaluation before and after. Raises DataError for unlike panels."""
+    first, second = (
+        read_json(run.evaluation(label).with_suffix(".json"), EvaluationSummary)
+        for run in (before, after)
     )
+    if first.panel.sha256 != second.panel.sha256:
+        raise DataError(
+            f"{label}: the evaluations before and after walked unlike panels; run "
+            "both again"
+        )
+    return first, second
+
+
+def success_table(
+    label: str, before: ResultsByKind, after: ResultsByKind, p: float | None = None
+) -> Blocks:
+    """Success before and after, by task kind; gains are in percentage points.
+
+    `p` is the p-value of the paired test over tasks, shown in the row of all kinds.
+    """
+    heads = [f"{label}: before", "after", "gain"]
+    if p is not None:
+        heads.append("McNemar p")
+    table = Blocks("success % (95 %)", ["kind"], heads)
+    for kind in sorted({*before.kinds, *after.kinds}):
+        cells = gain_cells(before.kinds.get(kind), after.kinds.get(kind))
+        table.add([kind, *cells, *([] if p is None else [""])])
+    cells = gain_cells(before, after)
+    table.add(["all", *cells, *([] if p is None else [f"{p:.2g}"])], style="bold")
+    return table
+
+
+def gain_cells(before: Results | None, after: Results | None) -> list[str]:
+    """Before, after and gain; "-" for what is not there."""
+    shown = [rate(results.success) if results else "-" for results in (before, after)]
+    if before is None or after is None:
+        return [*shown, "-"]
+    return [*shown, f"{100 * (after.success.rate - before.success.rate):+.1f}"]
 
 
 def spark_against_chain(runs: Path, out: Console) -> None:
-    """What runs/x (SPARK) cost beside runs/chain: the same tasks, model and leaf
-    budget.
+    """Prints what runs/x (SPARK) cost beside runs/chain.
+
+    Both grew trees of the same tasks, with the same model and leaf budget.
     """
-    ledgers = {}
-    for name, run in (("chain", "chain"), ("spark", "x")):
-        record = RunDirectory(runs / run).finished("rollout")
-        if record is None or record.ledger is None:
-            raise DataError(
-                f"{runs / run}/manifest.json: no finished rollout; run "
-                "scripts/quickstart.sh again"
-            )
-        ledgers[name] = record.ledger
-    out.print(ledger_table(ledgers, reference="chain"))
-    tokens = {
-        name: ledger.generated_tokens / ledger.leaves
-        for name, ledger in ledgers.items()
-    }
-    print(
-        f"generated tokens per leaf: chain {tokens['chain']:.1f}, spark "
-        f"{tokens['spark']:.1f}"
-    )
+    ledgers = {"chain": ledger(runs / "chain"), "spark": ledger(runs / "x")}
+    out.print(ledgers_table(ledgers))
+    tokens = []
+    for name, spent in ledgers.items():
+        tokens.append(f"{name} {spent.generated_tokens / spent.leaves:.1f}")
+    print(f"generated tokens per leaf: {', '.join(tokens)}")
+
+
+def ledger(run: Path) -> Ledger:
+    """The ledger of a finished rollout. Raises DataError where there is none."""
+    record = RunDirectory(run).finished("rollout")
+    if record is None or record.ledger is None:
+        raise DataError(
+            f"{run}/manifest.json: no finished rollout; run scripts/quickstart.sh again"
+        )
+    return record.ledger
+
+
+def ledgers_table(ledgers: Mapping[str, Ledger]) -> Blocks:
+    """The cost of two rollouts, and of the second as a share of the first."""
+    first, second = ledgers
+    table = Blocks("ledger", ["count"], [first, second, f"{second} / {first}"])
+    for name in Ledger.__struct_fields__:
+        base, other = (getattr(spent, name) for spent in ledgers.values())
+        share = f"{other / base:.2f}" if base else "-"
+        table.add([name.replace("_", " "), f"{base:,}", f"{other:,}", share])
+    return table
 
 
 def orchestration(runs: Path) -> float:
-    """Share of the loop's sampling time that was spent in neither the policy nor the
-    engines.
-    """
-    folders = sorted((runs / "rl").glob("iteration_*"))
-    records = [
-        record
-        for folder in folders
-        if (record := RunDirectory(folder).finished("rollout"))
-    ]
-    rest, whole = (
-        sum(record.seconds[name] for record in records)
-        for name in ("orchestration", "sampling")
-    )
+    """Share of the loop's sampling time spent in neither the policy nor the engines."""
+    rest = 0.0
+    whole = 0.0
+    for folder in sorted((runs / "rl").glob("iteration_*")):
+        record = RunDirectory(folder).finished("rollout")
+        if record is not None:
+            rest += record.seconds["orchestration"]
+            whole += record.seconds["sampling"]
     return rest / whole
+
+
+def durations(runs: Path) -> str:
+    """The seconds of every part of the script, and their sum."""
+    lines = (runs / "seconds.tsv").read_text(encoding="utf-8").splitlines()
+    parts = [line.replace("\t", " ") for line in lines]
+    total = sum(int(line.split("\t")[1]) for line in lines)
+    return f"{', '.join(parts)}; {total} in all"
 
 
 def gains(before: EvaluationSummary, after: EvaluationSummary) -> str:
     """Every kind with what it gained, the largest gain first."""
     gained = {
-        kind: after.kinds[kind].success.rate - row.success.rate
-        for kind, row in before.kinds.items()
+        kind: after.kinds[kind].success.rate - results.success.rate
+        for kind, results in before.kinds.items()
     }
-    return ", ".join(
-        f"{kind} {100 * gained[kind]:+.1f}"
-        for kind in sorted(gained, key=lambda kind: -gained[kind])
-    )
-
-
-def summary(run: RunDirectory, label: str) -> EvaluationSummary:
-    """One evaluation's summary."""
-    return read_json(run.evaluation(label).with_suffix(".json"), EvaluationSummary)
+    kinds = sorted(gained, key=lambda kind: -gained[kind])
+    return ", ".join(f"{kind} {100 * gained[kind]:+.1f}" for kind in kinds)
 
 
 def greedy_p(before: RunDirectory, after: RunDirectory) -> float:

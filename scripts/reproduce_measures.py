@@ -1,4 +1,5 @@
-"""What the tables and pictures of one regime show, computed from results.json alone.
+"""The numbers behind the tables and pictures of one regime, from results.json alone.
+
 Pure functions; shares become percent here.
 
 Seeds are paired: a seed means the same start and the same order of tasks for every
@@ -9,6 +10,7 @@ seeds; over games it only says whether these very policies differ.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple, TypeAlias
 
 from reproduce_results import Results, Run, Scores, Start
 
@@ -31,6 +33,27 @@ WINDOW = 5
 STARTS = {"start": "", "start, in several copies": "dpepo-"}
 """The policy before training in its two forms, by the prefix of its labels."""
 
+Games: TypeAlias = dict[tuple[int, int], list[float]]
+"""The samples of every game, by (seed, place in the panel): a game of one seed is
+another task than that of another seed.
+"""
+
+
+class Interval(NamedTuple):
+    """A value with its 95 % interval, in percent or points."""
+
+    value: float
+    low: float
+    high: float
+
+
+class GamesTest(NamedTuple):
+    """The difference over the games of two policies."""
+
+    gain: Interval
+    mcnemar: float | None
+    """None where a game has several samples."""
+
 
 @dataclass(frozen=True)
 class Regime:
@@ -45,24 +68,30 @@ class Regime:
 
     @property
     def reference(self) -> str:
-        """What all others are compared with."""
+        """The method that all others are compared with."""
         return self.methods[0]
 
+    @property
+    def kinds(self) -> list[str]:
+        """The task types of L0, sorted."""
+        kinds: set[str] = set()
+        for run in self.runs.values():
+            if "L0" in run.evaluations:
+                kinds.update(self.results.panels[run.evaluations["L0"].panel].kinds)
+        return sorted(kinds)
+
     def of(self, method: str) -> list[Run]:
-        """Its runs, by seed."""
-        return [
-            self.runs[method, seed]
-            for seed in self.seeds
-            if (method, seed) in self.runs
-        ]
+        """The runs of a method, by seed."""
+        runs = [self.runs.get((method, seed)) for seed in self.seeds]
+        return [run for run in runs if run is not None]
 
     def scores(self, row: str, label: str, seed: int) -> Scores | None:
-        """Of a method, or of one form of the start."""
+        """The scores of a method, or of one form of the start."""
+        policy: Run | Start | None = self.runs.get((row, seed))
         if row in STARTS:
-            start = self.starts.get(seed)
-            return start.evaluations.get(STARTS[row] + label) if start else None
-        run = self.runs.get((row, seed))
-        return run.evaluations.get(label) if run else None
+            policy = self.starts.get(seed)
+            label = STARTS[row] + label
+        return None if policy is None else policy.evaluations.get(label)
 
 
 @dataclass(frozen=True)
@@ -89,43 +118,35 @@ class Comparison:
 
 
 def regimes(results: Results, reference: str = "grpo") -> list[Regime]:
-    """In the order in which they appear. `reference` leads where it is among the
-    methods, else the first does.
+    """The regimes in the order in which they appear.
+
+    `reference` leads where it is among the methods, else the first does.
     """
-    found = []
-    for name in dict.fromkeys(run.regime for run in results.runs):
-        runs = {
-            (run.method, run.seed): run for run in results.runs if run.regime == name
-        }
-        methods = list(dict.fromkeys(method for method, _ in runs))
-        methods.sort(key=lambda method: method != reference)
-        starts = {start.seed: start for start in results.starts if start.regime == name}
-        found.append(
-            Regime(
-                name,
-                results,
-                tuple(methods),
-                tuple(sorted({seed for _, seed in runs})),
-                runs,
-                starts,
-            )
-        )
-    return found
+    return [
+        _regime(name, results, reference)
+        for name in dict.fromkeys(run.regime for run in results.runs)
+    ]
+
+
+def _regime(name: str, results: Results, reference: str) -> Regime:
+    starts = [start for start in results.starts if start.regime == name]
+    runs = [run for run in results.runs if run.regime == name]
+    methods = dict.fromkeys(run.method for run in runs)
+    return Regime(
+        name=name,
+        results=results,
+        methods=tuple(sorted(methods, key=lambda method: method != reference)),
+        seeds=tuple(sorted({run.seed for run in runs})),
+        runs={(run.method, run.seed): run for run in runs},
+        starts={start.seed: start for start in starts},
+    )
 
 
 def measures() -> list[Measure]:
-    """Those that are compared over seeds."""
+    """The measures that are compared over seeds."""
     return [
-        Measure(
-            "Held-out success, sampled at T = 1",
-            "%",
-            lambda regime, run: percent(run.evaluations.get("L0")),
-        ),
-        Measure(
-            "Held-out success, greedy",
-            "%",
-            lambda regime, run: percent(run.evaluations.get("L0-greedy")),
-        ),
+        held_out("Held-out success, sampled at T = 1", "L0"),
+        held_out("Held-out success, greedy", "L0-greedy"),
         Measure(
             "Area under the curve: mean success of trajectories from scratch", "%", area
         ),
@@ -133,9 +154,14 @@ def measures() -> list[Measure]:
     ]
 
 
-def percent(scores: Scores | None) -> float | None:
-    """A rate in percent."""
-    return None if scores is None else 100 * scores.rate
+def held_out(name: str, label: str) -> Measure:
+    """The rate of an evaluation, in percent."""
+
+    def percent(regime: Regime, run: Run) -> float | None:
+        scores = run.evaluations.get(label)
+        return None if scores is None else 100 * scores.rate
+
+    return Measure(name, "%", percent)
 
 
 def area(regime: Regime, run: Run) -> float:
@@ -144,8 +170,10 @@ def area(regime: Regime, run: Run) -> float:
 
 
 def to_level(points: int) -> Measure:
-    """Environment steps until the mean success of WINDOW iterations is `points` above
-    the start's on L0 at T = 1, in the form that the loop samples in.
+    """Environment steps until the mean success of WINDOW iterations is at a level.
+
+    The level is `points` above the start's success on L0 at T = 1, in the form that the
+    loop samples in.
     """
 
     def reached(regime: Regime, run: Run) -> float | None:
@@ -153,56 +181,49 @@ def to_level(points: int) -> Measure:
         if start is None:
             return None
         level = start.rate + points / 100
-        return steps_to_level(
-            run.iterations.success, run.iterations.steps, level, WINDOW
-        )
+        course = run.iterations
+        return steps_to_level(course.success, course.steps, level, WINDOW)
 
     return Measure(f"Environment steps to start + {points} points", "steps", reached)
 
 
 def start_of(run: Run) -> str:
-    """The row of the start in the form that a loop samples in: dpepo acts in several
-    copies.
-    """
+    """The row of the start in the form that a loop samples in."""
+    # dpepo acts in several copies of the environment.
     return "start, in several copies" if run.method.startswith("dpepo") else "start"
 
 
 def by_seed(regime: Regime, measure: Measure, method: str) -> list[float | None]:
     """One value for each seed of the regime; None where there is no run, or no value."""
-    found = (regime.runs.get((method, seed)) for seed in regime.seeds)
-    return [None if run is None else measure.of(regime, run) for run in found]
+    runs = [regime.runs.get((method, seed)) for seed in regime.seeds]
+    return [None if run is None else measure.of(regime, run) for run in runs]
 
 
 def compare(
     reference: Sequence[float | None], other: Sequence[float | None]
 ) -> Comparison | None:
-    """Over the seeds where both have a value; None where there is no such seed."""
-    pairs = [
-        (a, b)
-        for a, b in zip(reference, other, strict=True)
-        if a is not None and b is not None
-    ]
-    if not pairs:
+    """Compares over the seeds where both have a value; None where there is none."""
+    differences = []
+    for before, after in zip(reference, other, strict=True):
+        if before is not None and after is not None:
+            differences.append(after - before)
+    if not differences:
         return None
-    differences = [b - a for a, b in pairs]
     mean, low, high = paired_t(differences)
+    pairs = len(differences)
     return Comparison(
-        len(pairs),
-        mean,
-        low,
-        high,
-        wilcoxon_exact(differences),
-        least_signed_rank_p(len(pairs)),
+        pairs=pairs,
+        mean=mean,
+        low=low,
+        high=high,
+        p=wilcoxon_exact(differences),
+        least_p=least_signed_rank_p(pairs),
     )
 
 
-def games(
-    regime: Regime, row: str, label: str, kind: str | None = None
-) -> dict[tuple[int, int], list[float]]:
-    """The samples of every game, by (seed, place in the panel): a game of one seed is
-    another task than that of another seed.
-    """
-    found = {}
+def games(regime: Regime, row: str, label: str, kind: str | None = None) -> Games:
+    """The samples of a method, or of one form of the start, on all games of a kind."""
+    samples = {}
     for seed in regime.seeds:
         scores = regime.scores(row, label, seed)
         if scores is None:
@@ -210,53 +231,51 @@ def games(
         for place, task_kind in enumerate(regime.results.panels[scores.panel].kinds):
             if kind in (None, task_kind):
                 won = scores.successes[place]
-                found[seed, place] = [1.0] * won + [0.0] * (scores.samples - won)
-    return found
+                lost = scores.samples - won
+                samples[seed, place] = [1.0] * won + [0.0] * lost
+    return samples
 
 
-def rate(samples: dict[tuple[int, int], list[float]]) -> tuple[float, float, float]:
-    """(rate, low, high) over games in percent: Wilson where each has one sample, else a
-    bootstrap by game.
-    """
+def rate(samples: Games) -> Interval:
+    """The rate over games: Wilson where each has one sample, else a bootstrap by game."""
     values = list(samples.values())
-    total, won = sum(map(len, values)), int(sum(map(sum, values)))
-    single = all(len(own) == 1 for own in values)
-    low, high = wilson(won, total) if single else clustered_bootstrap(values)
-    return 100 * won / max(1, total), 100 * low, 100 * high
+    total = sum(map(len, values))
+    won = int(sum(map(sum, values)))
+    low, high = wilson(won, total) if single(values) else clustered_bootstrap(values)
+    return Interval(100 * won / max(1, total), 100 * low, 100 * high)
 
 
-def over_games(
-    reference: dict[tuple[int, int], list[float]],
-    other: dict[tuple[int, int], list[float]],
-) -> tuple[float, float, float, float | None] | None:
-    """(difference, low, high) in points over the games of both, and McNemar's p where
-    each has one sample; None without any.
-    """
+def over_games(reference: Games, other: Games) -> GamesTest | None:
+    """The gain over the games of both, tested by game; None without any."""
     common = [game for game in reference if game in other]
     if not common:
         return None
-    before, after = (
-        [reference[game] for game in common],
-        [other[game] for game in common],
-    )
-    difference, low, high = paired_bootstrap(before, after)
-    single = all(len(own) == 1 for own in before + after)
-    p = (
-        mcnemar_exact([own[0] > 0 for own in before], [own[0] > 0 for own in after])
-        if single
-        else None
-    )
-    return 100 * difference, 100 * low, 100 * high, p
+    before = [reference[game] for game in common]
+    after = [other[game] for game in common]
+    gain = Interval(*(100 * value for value in paired_bootstrap(before, after)))
+    mcnemar = None
+    if single(before + after):
+        solved_before = [samples[0] > 0 for samples in before]
+        solved_after = [samples[0] > 0 for samples in after]
+        mcnemar = mcnemar_exact(solved_before, solved_after)
+    return GamesTest(gain, mcnemar)
+
+
+def single(values: Sequence[Sequence[float]]) -> bool:
+    """Whether every game has one sample."""
+    return all(len(samples) == 1 for samples in values)
 
 
 def quarters(values: Sequence[float | None], parts: int = 4) -> list[float | None]:
-    """Means of equal parts of a loop, of the iterations that have a value; as many
-    parts as iterations at most.
+    """Means of equal parts of a loop, of the iterations that have a value.
+
+    There are at most as many parts as iterations.
     """
     count = min(parts, len(values))
-    cut = [
-        values[len(values) * part // count : len(values) * (part + 1) // count]
-        for part in range(count)
-    ]
-    known = [[value for value in part if value is not None] for part in cut]
-    return [fmean(part) if part else None for part in known]
+    means: list[float | None] = []
+    for part in range(count):
+        begin = len(values) * part // count
+        end = len(values) * (part + 1) // count
+        known = [value for value in values[begin:end] if value is not None]
+        means.append(fmean(known) if known else None)
+    return means

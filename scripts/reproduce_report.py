@@ -1,11 +1,13 @@
-"""The tables of reproduce_small.sh as Markdown on stdout, from results.json alone: what
-each method brought and what it cost.
+"""The tables of reproduce_small.sh as Markdown on stdout, from results.json alone.
 
-usage: reproduce_report.py --from RESULTS.json... [--reference grpo] Several files are
-merged: other seeds, methods or regimes, from other sessions or machines.
+They say what each method brought and what it cost.
+
+usage: reproduce_report.py --from RESULTS.json... [--reference grpo]
+Several files are merged: other seeds, methods or regimes, from other machines.
 """
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,6 +19,7 @@ from reproduce_measures import (
     STARTS,
     WINDOW,
     Comparison,
+    Interval,
     Measure,
     Regime,
     by_seed,
@@ -54,17 +57,15 @@ Repetitive and inadmissible: shares of the moves of the sampled leaves, in %.
 def report(regime: Regime) -> None:
     """Everything of one regime."""
     seeds = ", ".join(map(str, regime.seeds))
+    print(f"## Regime {regime.name}\n")
     print(
-        f"## Regime {regime.name}\n\nSeeds {seeds}. Reference: {regime.reference}. ",
-        end="",
+        f"Seeds {seeds}. Reference: {regime.reference}. A seed means the same start and "
+        "the same order of tasks for all methods.\n"
     )
-    print("A seed means the same start and the same order of tasks for all methods.\n")
-    missing = [
-        f"{method} {seed}"
-        for method in regime.methods
-        for seed in regime.seeds
-        if (method, seed) not in regime.runs
-    ]
+    missing = []
+    for method, seed in itertools.product(regime.methods, regime.seeds):
+        if (method, seed) not in regime.runs:
+            missing.append(f"{method} {seed}")
     if missing:
         print(f"Not there: {', '.join(missing)}.\n")
     seed_tables(regime)
@@ -83,25 +84,16 @@ def seed_tables(regime: Regime) -> None:
     print(OVER_SEEDS.format(seeds=count, least=f"{least_signed_rank_p(count):.2g}"))
     for measure in measures():
         values = {method: by_seed(regime, measure, method) for method in regime.methods}
-        if (
-            all(value is None for own in values.values() for value in own)
-            and measure.unit == "%"
-        ):
+        is_rate = measure.unit == "%"
+        # A level that nobody reached is a result, an evaluation that nobody made is not.
+        anything = any(set(row) != {None} for row in values.values())
+        if is_rate and not anything:
             continue
-        print(f"#### {measure.name}{', in %' if measure.unit == '%' else ''}\n")
-        heads = (
-            "",
-            *(f"seed {seed}" for seed in regime.seeds),
-            "mean",
-            "difference",
-            "seeds",
-            "p",
-            "least p",
-        )
-        table(
-            heads,
-            [seed_row(regime, measure, method, values) for method in regime.methods],
-        )
+        print(f"#### {measure.name}{', in %' if is_rate else ''}\n")
+        seeds = [f"seed {seed}" for seed in regime.seeds]
+        heads = ["", *seeds, "mean", "difference", "seeds", "p", "least p"]
+        rows = [seed_row(regime, measure, method, values) for method in regime.methods]
+        table(heads, rows)
         print()
 
 
@@ -109,28 +101,29 @@ def seed_row(
     regime: Regime, measure: Measure, method: str, values: dict[str, list[float | None]]
 ) -> list[str]:
     """A method's row of one table."""
-    absent = [
-        # Without the start's score there is no level.
-        "not reached"
-        if measure.unit == "steps"
-        and (method, seed) in regime.runs
-        and regime.scores("start", "L0", seed)
-        else NONE
-        for seed in regime.seeds
-    ]
-    own = values[method]
-    cells = [
-        nothing if value is None else number(value, measure)
-        for value, nothing in zip(own, absent, strict=True)
-    ]
-    whole = [value for value in own if value is not None]
+    row = values[method]
+    cells = []
+    for seed, value in zip(regime.seeds, row, strict=True):
+        if value is not None:
+            cells.append(number(value, measure))
+        elif measure.unit == "steps" and has_level(regime, method, seed):
+            cells.append("not reached")
+        else:
+            cells.append(NONE)
     # Means and differences over the seeds that reached a level would favour methods
     # that seldom do.
-    mean = number(fmean(whole), measure) if len(whole) == len(own) else NONE
+
+    average = NONE if None in row else number(fmean(known(row)), measure)
     reference = values[regime.reference]
-    missed = measure.unit == "steps" and None in (*own, *reference)
-    tested = None if method == regime.reference or missed else compare(reference, own)
-    return [method, *cells, mean, *test_cells(tested, measure)]
+    missed = measure.unit == "steps" and None in (*row, *reference)
+    tested = None if method == regime.reference or missed else compare(reference, row)
+    return [method, *cells, average, *test_cells(tested, measure)]
+
+
+def has_level(regime: Regime, method: str, seed: int) -> bool:
+    """Whether a run could have reached a level: without the start's score is none."""
+    start = regime.scores("start", "L0", seed)
+    return (method, seed) in regime.runs and start is not None
 
 
 def test_cells(tested: Comparison | None, measure: Measure) -> list[str]:
@@ -138,11 +131,11 @@ def test_cells(tested: Comparison | None, measure: Measure) -> list[str]:
     if tested is None:
         return [NONE] * 4
     form = "+.1f" if measure.unit == "%" else "+,.0f"
-    interval = (
-        f" ({tested.low:{form}} to {tested.high:{form}})" if tested.pairs > 1 else ""
-    )
+    difference = f"{tested.mean:{form}}"
+    if tested.pairs > 1:
+        difference += f" ({tested.low:{form}} to {tested.high:{form}})"
     return [
-        f"{tested.mean:{form}}{interval}",
+        difference,
         str(tested.pairs),
         f"{tested.p:.2g}",
         f"{tested.least_p:.2g}",
@@ -155,54 +148,35 @@ def success_over_games(regime: Regime) -> None:
     print(OVER_GAMES)
     rows = []
     for row in (*STARTS, *regime.methods):
-        cells = []
+        cells = [row]
         for label in LABELS:
-            own, reference = (
-                games(regime, row, label),
-                games(regime, regime.reference, label),
-            )
-            cells.append(interval(rate(own)) if own else NONE)
-            tested = None if row == regime.reference else over_games(reference, own)
-            cells.append(NONE if tested is None else gain(tested[:3]))
+            samples = games(regime, row, label)
+            cells.append(interval(rate(samples)) if samples else NONE)
+            tested = None
+            if row != regime.reference:
+                tested = over_games(games(regime, regime.reference, label), samples)
+            cells.append(NONE if tested is None else gain(tested.gain))
             if label == "L0-greedy":
-                cells.append(
-                    NONE if tested is None or tested[3] is None else f"{tested[3]:.2g}"
-                )
-        rows.append((row, *cells))
-    table(
-        (
-            "",
-            "L0 at T = 1",
-            "gain",
-            "L0 greedy",
-            "gain",
-            "McNemar p",
-            "L2 at T = 1",
-            "gain",
-        ),
-        rows,
-    )
+                cells.append(decimals(tested and tested.mcnemar, ".2g"))
+        rows.append(cells)
+    greedy = ("L0 greedy", "gain", "McNemar p")
+    table(("", "L0 at T = 1", "gain", *greedy, "L2 at T = 1", "gain"), rows)
     print()
 
 
 def by_kind(regime: Regime) -> None:
     """L0 at T = 1 by task type."""
-    panels = [
-        run.evaluations["L0"].panel
-        for run in regime.runs.values()
-        if "L0" in run.evaluations
-    ]
-    kinds = sorted(
-        {kind for panel in panels for kind in regime.results.panels[panel].kinds}
-    )
-    if not kinds:
+    if not regime.kinds:
         return
     print("### L0 at T = 1 by task type, in %\n")
     rows = []
     for row in (*STARTS, *regime.methods):
-        samples = [games(regime, row, "L0", kind) for kind in kinds]
-        rows.append((row, *(interval(rate(own)) if own else NONE for own in samples)))
-    table(("", *kinds), rows)
+        cells = [row]
+        for kind in regime.kinds:
+            samples = games(regime, row, "L0", kind)
+            cells.append(interval(rate(samples)) if samples else NONE)
+        rows.append(cells)
+    table(("", *regime.kinds), rows)
     print()
 
 
@@ -212,33 +186,7 @@ def cost(regime: Regime) -> None:
         "### What training cost, all seeds together\n\nUpdated: responses with an "
         "advantage other than 0.\n"
     )
-    rows = []
-    for method in regime.methods:
-        runs = regime.of(method)
-        ledger = {
-            name: sum(run.ledger[name] for run in runs) for name in runs[0].ledger
-        }
-        share = sum(run.updated for run in runs) / max(
-            1, sum(run.given for run in runs)
-        )
-        siblings = ledger["siblings"]
-        rows.append(
-            (
-                method,
-                str(len(runs)),
-                f"{ledger['steps']:,}",
-                f"{sum(run.trees for run in runs):,}",
-                f"{ledger['leaves']:,}",
-                f"{ledger['generated_tokens']:,}",
-                f"{100 * ledger['shared_prompt_tokens'] / max(1, ledger['prompt_tokens']):.1f}",
-                f"{100 * ledger['distinct_siblings'] / siblings:.1f}"
-                if siblings
-                else NONE,
-                f"{100 * share:.1f}",
-                f"{sum(run.updates for run in runs):,}",
-                seconds(runs),
-            )
-        )
+    rows = [cost_row(method, regime.of(method)) for method in regime.methods]
     counts = ("runs", "environment steps", "trees", "leaves", "generated tokens")
     shares = (
         "prompt tokens shared, %",
@@ -247,6 +195,31 @@ def cost(regime: Regime) -> None:
     )
     table(("", *counts, *shares, "updates", "seconds in train"), rows)
     print()
+
+
+def cost_row(method: str, runs: Sequence[Run]) -> list[str]:
+    """The sums over a method's runs."""
+    ledger = {name: sum(run.ledger[name] for run in runs) for name in runs[0].ledger}
+    trees = sum(run.trees for run in runs)
+    updates = sum(run.updates for run in runs)
+    updated = sum(run.updated for run in runs) / max(1, sum(run.given for run in runs))
+    shared = ledger["shared_prompt_tokens"] / max(1, ledger["prompt_tokens"])
+    distinct = None
+    if ledger["siblings"]:
+        distinct = ledger["distinct_siblings"] / ledger["siblings"]
+    return [
+        method,
+        str(len(runs)),
+        f"{ledger['steps']:,}",
+        f"{trees:,}",
+        f"{ledger['leaves']:,}",
+        f"{ledger['generated_tokens']:,}",
+        share(shared),
+        share(distinct),
+        share(updated),
+        f"{updates:,}",
+        seconds(runs),
+    ]
 
 
 def courses(regime: Regime) -> None:
@@ -258,7 +231,8 @@ def courses(regime: Regime) -> None:
     rows = []
     for method in regime.methods:
         parts = [quarters(run.iterations.success, PARTS) for run in regime.of(method)]
-        rows.append((method, *(share(mean(part)) for part in zip(*parts, strict=True))))
+        means = map(mean, zip(*parts, strict=True))
+        rows.append([method, *map(share, means)])
     table(("", *(f"part {part}" for part in range(1, len(rows[0])))), rows)
     print()
 
@@ -268,53 +242,33 @@ def diagnosis(regime: Regime) -> None:
     print("### First and last quarter of the loop: entropy, advantages, moves\n")
     print(QUARTERS)
     pairs = ("entropy", "success, %", "repetitive, %", "inadmissible, %")
-    heads = (
-        "",
-        "seed",
-        *(f"{name}: first, last" for name in pairs),
-        "least advantage",
-        "greatest",
-    )
-    rows = [
-        (method, "all", *diagnosis_cells(regime.of(method)))
-        for method in regime.methods
-    ]
-    rows += [
-        (run.method, str(run.seed), *diagnosis_cells([run]))
-        for method in regime.methods
-        for run in regime.of(method)
-    ]
+    ends = [f"{name}: first, last" for name in pairs]
+    heads = ["", "seed", *ends, "least advantage", "greatest"]
+    rows = []
+    for method in regime.methods:
+        rows.append([method, "all", *diagnosis_cells(regime.of(method))])
+    for method in regime.methods:
+        for run in regime.of(method):
+            rows.append([method, str(run.seed), *diagnosis_cells([run])])
     table(heads, rows)
     print()
 
 
 def diagnosis_cells(runs: Sequence[Run]) -> list[str]:
-    """Of one or several runs."""
+    """The figures of one or several runs."""
     cells = []
     for name in ("entropy", "success", "repetitive", "inadmissible"):
-        ends = [quarters(getattr(run.iterations, name)) for run in runs]
-        first, last = mean(own[0] for own in ends), mean(own[-1] for own in ends)
+        parts = [quarters(getattr(run.iterations, name)) for run in runs]
+        ends = [mean(part[0] for part in parts), mean(part[-1] for part in parts)]
         if name == "entropy":
-            cells.append(f"{decimal(first, 3)}, {decimal(last, 3)}")
+            cells.append(", ".join(decimals(end, ".3f") for end in ends))
         else:
-            cells.append(f"{share(first)}, {share(last)}")
-    least = [
-        value
-        for run in runs
-        for value in run.iterations.advantage_min
-        if value is not None
-    ]
-    greatest = [
-        value
-        for run in runs
-        for value in run.iterations.advantage_max
-        if value is not None
-    ]
-    return [
-        *cells,
-        decimal(min(least, default=None), 1),
-        decimal(max(greatest, default=None), 1),
-    ]
+            cells.append(", ".join(map(share, ends)))
+    least = known(value for run in runs for value in run.iterations.advantage_min)
+    greatest = known(value for run in runs for value in run.iterations.advantage_max)
+    cells.append(decimals(min(least, default=None), ".1f"))
+    cells.append(decimals(max(greatest, default=None), ".1f"))
+    return cells
 
 
 def settings(regime: Regime) -> None:
@@ -322,66 +276,67 @@ def settings(regime: Regime) -> None:
     print("### Settings that are not the same in all runs\n")
     rows = []
     for method in regime.methods:
-        variants = dict.fromkeys(written(run.settings) for run in regime.of(method))
-        commits = dict.fromkeys(
-            (run.git_commit or "unknown")[:7] for run in regime.of(method)
-        )
-        rows.append((method, "; or ".join(variants) or NONE, ", ".join(commits)))
+        runs = regime.of(method)
+        variants = dict.fromkeys(written(run.settings) for run in runs)
+        commits = dict.fromkeys((run.git_commit or "unknown")[:7] for run in runs)
+        rows.append([method, "; or ".join(variants) or NONE, ", ".join(commits)])
     table(("", "settings", "commit"), rows)
     print()
 
 
 def written(values: dict[str, object]) -> str:
-    """As --set takes them."""
-    return " ".join(
-        f"`{path}={plain(value)}`" for path, value in sorted(values.items())
-    )
-
-
-def plain(value: object) -> str:
-    """A name as it is, else JSON."""
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    """Settings as --set takes them."""
+    words = []
+    for path, value in sorted(values.items()):
+        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        words.append(f"`{path}={text}`")
+    return " ".join(words)
 
 
 def seconds(runs: Sequence[Run]) -> str:
-    """In training, of all runs; unknown where one does not tell."""
-    known = [run.train_seconds for run in runs if run.train_seconds is not None]
-    return f"{sum(known):.0f}" if len(known) == len(runs) else NONE
+    """The seconds in training of all runs; unknown where one does not say."""
+    durations = known(run.train_seconds for run in runs)
+    return f"{sum(durations):.0f}" if len(durations) == len(runs) else NONE
+
+
+def known(values: Iterable[float | None]) -> list[float]:
+    """The values that are not None."""
+    return [value for value in values if value is not None]
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known."""
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    """The mean of the values that are known."""
+    numbers = known(values)
+    return fmean(numbers) if numbers else None
 
 
 def number(value: float, measure: Measure) -> str:
-    """In the measure's unit."""
+    """A value in the measure's unit."""
     return f"{value:.1f}" if measure.unit == "%" else f"{value:,.0f}"
 
 
 def share(value: float | None) -> str:
-    """In percent."""
+    """A share in percent."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 
-def decimal(value: float | None, places: int) -> str:
-    """With so many decimals."""
-    return NONE if value is None else f"{value:.{places}f}"
+def decimals(value: float | None, form: str) -> str:
+    """A number in this form, if there is one."""
+    return NONE if value is None else f"{value:{form}}"
 
 
-def interval(cell: tuple[float, float, float]) -> str:
+def interval(rate: Interval) -> str:
     """A rate and its interval."""
-    return f"{cell[0]:.1f} ({cell[1]:.1f}-{cell[2]:.1f})"
+    return f"{rate.value:.1f} ({rate.low:.1f}-{rate.high:.1f})"
 
 
-def gain(cell: tuple[float, ...]) -> str:
+def gain(difference: Interval) -> str:
     """A difference and its interval, in points."""
-    return f"{cell[0]:+.1f} ({cell[1]:+.1f} to {cell[2]:+.1f})"
+    return f"{difference.value:+.1f} ({difference.low:+.1f} to {difference.high:+.1f})"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """As Markdown."""
+    """Prints a table in Markdown."""
     for cells in (heads, ["---"] * len(heads), *rows):
         print(f"| {' | '.join(cells)} |")
 

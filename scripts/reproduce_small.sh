@@ -45,6 +45,7 @@ rewardflow-noprune      credit.method=rewardflow credit.pruning=false
 rewardflow-observation  credit.method=rewardflow credit.state=observation
 rewardflow-exact        credit.method=rewardflow credit.state=exact
 rewardflow-mean         credit.method=rewardflow credit.distance=mean
+rewardflow-unscaled     credit.method=rewardflow credit.scale=none
 spark-fixed             rollout.method=spark rollout.branch=fixed:0.3 credit.method=grpo
 spark-entropy           rollout.method=spark rollout.branch=entropy credit.method=grpo
 spark-distinct          rollout.method=spark rollout.distinct=4 credit.method=grpo

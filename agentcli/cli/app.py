@@ -1,11 +1,15 @@
-"""The command line and its subcommands. Each of them is one file beside this one."""
+"""The command line and its subcommands.
+
+Every subcommand is one file beside this one: a body, the options that take effect
+there, and an example.
+"""
 
 import errno
 import os
 import sys
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -30,103 +34,44 @@ from agentcli.cli import (
     train,
     validate,
 )
+from agentcli.cli.command import Command
 from agentcli.cli.completion import ASKED
 from agentcli.cli.errors import FAILED, INTERRUPTED, say
 from agentcli.errors import UsageError
 
-if TYPE_CHECKING:
-    from agentcli.cli.command import Command
-    from agentcli.cli.usage import Commands
-
 COMMANDS = (
-    demos,
-    sft,
-    rollout,
-    assign_credit,
-    train,
-    eval,
-    merge,
-    pass_at_k,
-    test_time_branch,
-    compare,
-    show,
-    run,
-    schema,
-    validate,
-    doctor,
+    demos.COMMAND,
+    sft.COMMAND,
+    rollout.COMMAND,
+    assign_credit.COMMAND,
+    train.COMMAND,
+    eval.COMMAND,
+    merge.COMMAND,
+    pass_at_k.COMMAND,
+    test_time_branch.COMMAND,
+    compare.COMMAND,
+    show.COMMAND,
+    run.COMMAND,
+    schema.COMMAND,
+    validate.COMMAND,
+    doctor.COMMAND,
 )
 GROUPS = {
-    "credit": (credit, "Credit: how far methods agree on the same trees."),
-    "env": (env, "Worlds: list them, check one, print a panel."),
-    "preset": (preset, "Presets: list them, show one, copy one to change it."),
+    "credit": credit.COMMANDS,
+    "env": env.COMMANDS,
+    "preset": preset.COMMANDS,
 }
-
-SETTINGS = {"help_option_names": ["-h", "--help"]}
-
-
-def build(words: Sequence[str] | None = None) -> typer.Typer:
-    """The Typer app with every subcommand.
-
-    With `words`, what was typed, only commands named there have their options: the
-    others would be made in vain.
-    """
-    app = typer.Typer(
-        name="agentcli",
-        help="Train language-model agents in stages that read files and write files.",
-        epilog=(
-            "Example: agentcli rollout --method spark   (what a stage does: agentcli "
-            "STAGE --help)"
-        ),
-        context_settings=SETTINGS,
-        no_args_is_help=True,
-        add_completion=True,
-        pretty_exceptions_enable=False,
-    )
-    app.callback()(_main_options)
-    for module in COMMANDS:
-        module.COMMAND.register(
-            app, whole=words is None or module.COMMAND.name in words
-        )
-    for name, (module, help) in GROUPS.items():
-        group = typer.Typer(help=help, no_args_is_help=True, context_settings=SETTINGS)
-        for command in module.COMMANDS:
-            command.register(group)
-        app.add_typer(group, name=name)
-    return app
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        print(__version__)
-        raise typer.Exit
-
-
-Version = Annotated[
-    bool,
-    typer.Option(
-        "--version", callback=_print_version, is_eager=True, help="Print the version."
-    ),
-]
-
-
-def _main_options(version: Version = False) -> None:
-    """Options before the subcommand."""
-
+GROUP_HELPS = {
+    "credit": "Credit: how far methods agree on the same trees.",
+    "env": "Worlds: list them, check one, print a panel.",
+    "preset": "Presets: list them, show one, copy one to change it.",
+}
+CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 TypingError: type[Exception] = typer.BadParameter.__mro__[1]
 """What Typer raises for words that it cannot make sense of. It has no public name but
 is the parent of one that has.
 """
-
-
-def command_tree() -> "Commands":
-    """Every command by its name. The commands of a group lie below the group's name."""
-    tree: dict[str, Command | Commands] = {
-        module.COMMAND.name: module.COMMAND for module in COMMANDS
-    }
-    for name, (module, _) in GROUPS.items():
-        tree[name] = {command.name: command for command in module.COMMANDS}
-    return tree
 
 
 def main() -> None:
@@ -139,11 +84,11 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int | None:
-    """Do what the words say and return the exit code."""
+    """Does what the words say and returns the exit code."""
     try:
-        code: int | None = build(None if ASKED else words)(
-            words, prog_name="agentcli", standalone_mode=False
-        )
+        # A shell that asks for completions names no command: it may need any of them.
+        app = build(None if ASKED else words)
+        code: int | None = app(words, prog_name="agentcli", standalone_mode=False)
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
@@ -166,3 +111,62 @@ def _run(words: list[str]) -> int | None:
         # Python flushes stdout once more at its end, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
+
+
+def build(words: Sequence[str] | None = None) -> typer.Typer:
+    """The Typer app with every subcommand.
+
+    With `words`, what was typed, only commands named there have their options. Making
+    the others would take time for nothing.
+    """
+    app = typer.Typer(
+        name="agentcli",
+        help="Train language-model agents in stages that read and write files.",
+        epilog=(
+            "Example: agentcli rollout --method spark   (what a stage does: agentcli "
+            "STAGE --help)"
+        ),
+        context_settings=CONTEXT,
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_main_options)
+    for command in COMMANDS:
+        is_typed = words is None or command.name in words
+        command.register(app, with_options=is_typed)
+    for name, commands in GROUPS.items():
+        group = typer.Typer(
+            help=GROUP_HELPS[name], no_args_is_help=True, context_settings=CONTEXT
+        )
+        for command in commands:
+            command.register(group)
+        app.add_typer(group, name=name)
+    return app
+
+
+def command_tree() -> dict[str, Command | dict[str, Command]]:
+    """Every command by its name, or by the name of its group and its own."""
+    tree: dict[str, Command | dict[str, Command]]
+    tree = {command.name: command for command in COMMANDS}
+    for name, commands in GROUPS.items():
+        tree[name] = {command.name: command for command in commands}
+    return tree
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(__version__)
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+]
+
+
+def _main_options(version: Version = False) -> None:
+    """Options before the subcommand."""

@@ -1,7 +1,10 @@
 """The command `agentcli assign-credit`."""
 
 from agentcli.cli import completion
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.completion import fixed
+from agentcli.cli.option import file_option, method_option
 from agentcli.cli.options import (
     LAYERS,
     METHOD,
@@ -9,52 +12,40 @@ from agentcli.cli.options import (
     REPORTING,
     RESUME,
     RUN_ARGUMENT,
-    Option,
 )
 from agentcli.errors import UsageError
 
-FORM = Option(
-    "form",
-    ("--form",),
-    str,
-    "paper or release, where a method has both.",
+FORM = method_option(
+    "--form",
     "credit.form",
-    "Method",
-    "FORM",
-    completion.fixed("paper", "release"),
+    "paper or release, where a method has both.",
+    metavar="FORM",
+    values=fixed("paper", "release"),
 )
-SIMILARITY = Option(
-    "similarity",
-    ("--similarity",),
-    str,
-    "Which states are one (gigpo, rewardflow): exact, difflib:0.9 or embedding:0.9.",
+SIMILARITY = method_option(
+    "--similarity",
     "credit.similarity",
-    "Method",
-    "RULE",
-    completion.fixed("exact", "difflib:0.9", "embedding:0.9"),
+    "Which states are one (gigpo, rewardflow): exact, difflib:0.9 or embedding:0.9.",
+    metavar="RULE",
+    values=fixed("exact", "difflib:0.9", "embedding:0.9"),
 )
-GRAPH = Option(
-    "graph",
-    ("--graph",),
-    bool,
-    "Also write the state graphs: GraphML, DOT and JSON.",
-    panel="Files and output",
+GRAPH = file_option(
+    "--graph", None, "Also write the state graphs: GraphML, DOT and JSON.", bool
 )
-EXPLAIN = Option(
-    "explain",
-    ("--explain",),
-    str,
+EXPLAIN = method_option(
+    "--explain",
+    None,
     "Account for one advantage instead, and write nothing: best, worst, TASK:STEP or "
     "LINE:STEP of the trees file.",
-    panel="Method",
     metavar="STEP",
-    values=completion.fixed("best", "worst"),
+    values=fixed("best", "worst"),
 )
 
 
 def assign_credit(call: Call) -> None:
-    """Give every step of the trees in RUN its advantage; writes
-    RUN/credit/METHOD.jsonl.
+    """Give every step of the trees in RUN its advantage.
+
+    Writes RUN/credit/METHOD.jsonl.
     """
     if call.values["explain"] is not None:
         _explain(call)
@@ -65,18 +56,18 @@ def assign_credit(call: Call) -> None:
 
 
 def _explain(call: Call) -> None:
-    """Print the account of one step."""
-    for name in ("graph", "resume", "overwrite"):
-        if call.values[name]:
+    """Prints the account of one step."""
+    for option in (GRAPH, RESUME, OVERWRITE):
+        if call.values[option.name]:
             raise UsageError(
-                f"--{name} has no effect with --explain, which writes nothing; leave "
-                "one of the two out"
+                f"{option.shown} has no effect with --explain, which writes nothing; "
+                "leave one of the two out"
             )
     from agentcli.records.runs import RunDirectory
     from agentcli.stages.trees import count_trees
 
-    settings, run = call.settings, call.run
-    trees = RunDirectory(run).existing_trees()
+    settings = call.settings
+    trees = RunDirectory(call.run).existing_trees()
     if call.dry:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
@@ -85,18 +76,17 @@ def _explain(call: Call) -> None:
     from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
 
-    explanation = explain_step(settings, run, call.values["explain"])
-    print_explanation(
-        msgspec.json.decode(msgspec.json.encode(explanation)), json=call.values["json"]
-    )
+    explanation = explain_step(settings, call.run, call.values["explain"])
+    plain = msgspec.json.decode(msgspec.json.encode(explanation))
+    print_explanation(plain, json=call.values["json"])
 
 
 COMMAND = Command(
     name="assign-credit",
     body=assign_credit,
-    arguments=(RUN_ARGUMENT,),
     inherits=True,
     options=(
+        RUN_ARGUMENT,
         *LAYERS,
         METHOD.to(
             "credit.method",

@@ -2,48 +2,47 @@
 
 from pathlib import Path
 
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import JSON, QUIET, Option
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option, file_option
+from agentcli.cli.options import JSON, QUIET
 
-PLACES = Option(
-    "places",
-    (),
-    list[Path],
+RUNS_ARGUMENT = Option(
+    "runs",
+    None,
     "Run directories, or evaluation files; the first is the reference.",
-    metavar="RUN...",
+    list[Path],
+    "RUN...",
 )
-LABELS = Option(
-    "labels",
-    ("--label",),
-    list[str],
+LABEL = file_option(
+    "--label",
+    None,
     "Compare these evaluations; repeatable. All that the runs share without it, and "
     "what trees and loops cost.",
-    panel="Files and output",
-    metavar="NAME",
+    list[str],
+    "NAME",
 )
 
 
 def compare(call: Call) -> None:
-    """Runs side by side on the same tasks.
+    """Compare runs on the same tasks.
 
-    Success with paired tests against the first, tokens and steps relative to it,
+    Shows success with paired tests against the first, tokens and steps relative to it,
     repetition and exploration, by task kind; and what trees, or whole loops, cost.
     """
-    from agentcli.analysis.compare import compare as stage
-
-    result = stage(
-        call.values["places"] or [], call.values["labels"] or [], call.progress
-    )
+    from agentcli.analysis import compare as analysis
     from agentcli.reports.output import print_comparison
 
-    print_comparison(result, json=call.values["json"])
+    places = call.values["runs"] or []
+    labels = call.values["label"] or []
+    comparison = analysis.compare(places, labels, call.progress)
+    print_comparison(comparison, json=call.values["json"])
 
 
 COMMAND = Command(
     name="compare",
     body=compare,
-    arguments=(PLACES,),
-    options=(LABELS, JSON, QUIET),
+    options=(RUNS_ARGUMENT, LABEL, JSON, QUIET),
     example=(
         "agentcli compare runs/x/evaluation/L2.json "
         "runs/x/evaluation/test-time-branch-L2.json"

@@ -1,5 +1,4 @@
-"""Names that the shell offers for a value when TAB is pressed: methods, worlds,
-presets, splits and the like.
+"""Names that the shell offers for a value when TAB is pressed.
 
 Every function takes Typer's context, which knows what was typed so far, and returns
 names. Where none fits, the shell completes paths by itself. Names come from the
@@ -23,7 +22,7 @@ cost each command two milliseconds.
 
 
 def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
-    """`values` as Typer's `autocompletion` parameter takes it."""
+    """Makes of `values` what Typer's parameter `autocompletion` takes."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         return [value for value in values(ctx) if value.startswith(incomplete)]
@@ -32,18 +31,18 @@ def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
 
 
 def fixed(*names: str) -> Values:
-    """Always the same names."""
+    """Offers always the same names."""
     return lambda ctx: list(names)
 
 
 def _typed(ctx: typer.Context, name: str) -> str | None:
-    """A parameter that was typed before. While an option still lacks its value, Typer
-    has not yet given the positional argument its name.
-    """
-    if name in ("run", "world") and ctx.params.get(name) is None:
-        return next(iter(ctx.args), None)
+    """A parameter that was typed before."""
     value = ctx.params.get(name)
-    return None if value is None else str(value)
+    if value is not None:
+        return str(value)
+    # While an option still lacks its value, Typer has not yet given the positional
+    # argument its name.
+    return ctx.args[0] if name in ("run", "world") and ctx.args else None
 
 
 def exploration_methods(ctx: typer.Context) -> list[str]:
@@ -61,13 +60,12 @@ def credit_methods(ctx: typer.Context) -> list[str]:
 
 
 def credit_files(ctx: typer.Context) -> list[str]:
-    """The credit that RUN (or runs/latest) holds; every method's name where it holds
-    none.
-    """
+    """The credit files of RUN (or runs/latest); where it has none, every method."""
     from agentcli.stages.resolve import RUNS
 
-    folder = Path(_typed(ctx, "run") or RUNS / "latest") / "credit"
-    return sorted(path.stem for path in folder.glob("*.jsonl")) or credit_methods(ctx)
+    run = Path(_typed(ctx, "run") or RUNS / "latest")
+    files = (run / "credit").glob("*.jsonl")
+    return sorted(file.stem for file in files) or credit_methods(ctx)
 
 
 def worlds(ctx: typer.Context) -> list[str]:
@@ -78,15 +76,14 @@ def worlds(ctx: typer.Context) -> list[str]:
 
 
 def splits(ctx: typer.Context) -> list[str]:
-    """The splits of the world that was typed, else of the default one; none where it
-    cannot be made.
-    """
+    """The splits of the world that was typed, else of the default one."""
     from agentcli.environments.registry import make_world
     from agentcli.errors import AgentCliError
     from agentcli.records.settings import EnvironmentSettings
 
     settings = EnvironmentSettings()
     settings.name = _typed(ctx, "env") or _typed(ctx, "world") or settings.name
+    # Nobody reads an error behind TAB: a world that cannot be made offers nothing.
     try:
         return list(make_world(settings).card.splits)
     except AgentCliError:
@@ -120,8 +117,9 @@ def trackers(ctx: typer.Context) -> list[str]:
 
     from agentcli.records.settings import TrackingSettings
 
-    (kind,) = (field.type for field in fields(TrackingSettings) if field.name == "to")
-    return list(get_args(get_args(kind)[0]))
+    types = {field.name: field.type for field in fields(TrackingSettings)}
+    (name,) = get_args(types["to"])
+    return list(get_args(name))
 
 
 def schemas(ctx: typer.Context) -> list[str]:

@@ -1,30 +1,26 @@
 """The commands `agentcli credit ...`."""
 
 from agentcli.cli import completion
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import JSON, QUIET, RUN_ARGUMENT, Option
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option, method_option
+from agentcli.cli.options import JSON, QUIET, RUN_ARGUMENT
 from agentcli.errors import UsageError
 
 METHODS_ARGUMENT = Option(
     "methods",
-    (),
-    list[str],
+    None,
     "Credit methods, two or more; without any those whose credit RUN holds.",
-    metavar="METHODS",
+    list[str],
     values=completion.credit_methods,
 )
-TOP = Option(
-    "top",
-    ("--top",),
-    int,
-    "Steps to list where the methods differ most (10).",
-    panel="Method",
-    metavar="N",
+TOP = method_option(
+    "--top", None, "Steps to list where the methods differ most (10).", int
 )
 
 
 def compare(call: Call) -> None:
-    """How far credit methods agree on the trees in RUN.
+    """Show how far credit methods agree on the trees in RUN.
 
     A method is read from RUN/credit where that was computed from these trees, else
     computed with its defaults; nothing is written.
@@ -32,10 +28,10 @@ def compare(call: Call) -> None:
     from agentcli.credit.registry import method_names
 
     run = call.values["run"]
-    names = list(call.values["methods"] or [])
+    methods = list(call.values["methods"] or [])
     # Without RUN the first word is the name of a method.
     if run is not None and not run.is_dir() and str(run) in method_names():
-        names = [str(run), *names]
+        methods = [str(run), *methods]
         call.values["run"] = None
     top = call.values["top"]
     if top is not None and top < 0:
@@ -45,9 +41,8 @@ def compare(call: Call) -> None:
     from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.output import print_agreement
 
-    agreement = compare_credit(
-        call.run, names, call.progress, MOST if top is None else top
-    )
+    most = MOST if top is None else top
+    agreement = compare_credit(call.run, methods, call.progress, most)
     print_agreement(msgspec.to_builtins(agreement), json=call.values["json"])
 
 
@@ -55,8 +50,7 @@ COMMANDS = (
     Command(
         name="compare",
         body=compare,
-        arguments=(RUN_ARGUMENT, METHODS_ARGUMENT),
-        options=(TOP, JSON, QUIET),
+        options=(RUN_ARGUMENT, METHODS_ARGUMENT, TOP, JSON, QUIET),
         example="agentcli credit compare runs/x grpo rewardflow carl",
     ),
 )

@@ -2,32 +2,27 @@
 
 from pathlib import Path
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import method_option
 from agentcli.cli.options import (
     ENV,
     LAYERS,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     PACE,
     POLICY,
     REPORTING,
-    RESUME,
     SAMPLING,
     WORLD,
-    Option,
 )
 from agentcli.errors import UsageError
 
-COUNT = Option(
-    "count", ("--count",), int, "Demonstrations to write.", "demos.count", "Method", "N"
-)
-ANNOTATE = Option(
-    "annotate",
-    ("--annotate",),
-    Path,
-    "Play nothing: let --policy add reasoning to the trajectories of RUN.",
+COUNT = method_option("--count", "demos.count", "Demonstrations to write.", int)
+ANNOTATE = method_option(
+    "--annotate",
     None,
-    "Method",
+    "Play nothing: let --policy add reasoning to the trajectories of RUN.",
+    Path,
     "RUN",
 )
 PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
@@ -35,8 +30,9 @@ PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
 
 
 def demos(call: Call) -> None:
-    """Write demonstrations: trajectories of an expert, or of any policy, one short
-    sentence of reasoning per step.
+    """Write demonstrations: trajectories of an expert, or of any policy.
+
+    Each step has one short sentence of reasoning.
     """
     import msgspec
 
@@ -56,14 +52,12 @@ def _annotate(call: Call, out: Path, model: str | None) -> None:
     from agentcli.stages.annotate import perform, plan
     from agentcli.stages.resolve import find_run
 
-    typed = next(
-        (option for option in PLAYS if call.values[option.name] is not None), None
-    )
-    if typed is not None:
-        raise UsageError(
-            f"{typed.names[0]} has no effect with --annotate, which plays nothing; "
-            "leave one of the two out"
-        )
+    for option in PLAYS:
+        if call.values[option.name] is not None:
+            raise UsageError(
+                f"{option.shown} has no effect with --annotate, which plays nothing; "
+                "leave one of the two out"
+            )
     source = find_run(call.values["annotate"])
     call.carry_out(plan(call.settings, source, out, model=model), perform)
 
@@ -74,16 +68,12 @@ COMMAND = Command(
     options=(
         *LAYERS,
         *WORLD,
-        *(
-            option.to("demos.policy") if option is POLICY else option
-            for option in SAMPLING
-        ),
+        POLICY.to("demos.policy"),
+        *(option for option in SAMPLING if option is not POLICY),
         COUNT,
         ANNOTATE,
         *PACE,
-        OUT,
-        RESUME,
-        OVERWRITE,
+        *OUTPUT,
         *REPORTING,
     ),
     example="agentcli demos --preset quickstart -o runs/demos",

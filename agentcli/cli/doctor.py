@@ -1,13 +1,15 @@
 """The command `agentcli doctor`."""
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
 from agentcli.cli.options import JSON
 from agentcli.errors import MissingError
 
 
 def doctor(call: Call) -> None:
-    """What is here of all that agentcli can use, and what to type for the rest; exits 4
-    if the core lacks something.
+    """Say what is installed of all that agentcli can use, and how to get the rest.
+
+    Exits with 4 if the core lacks something.
     """
     import msgspec
 
@@ -15,18 +17,13 @@ def doctor(call: Call) -> None:
     from agentcli.reports.output import print_rows
 
     findings = examine_here()
-    print_rows(
-        "doctor",
-        [msgspec.to_builtins(finding) for finding in findings],
-        json=call.values["json"],
-    )
-    lacking = [
-        finding for finding in findings if finding.required and not finding.found
-    ]
-    if lacking:
-        raise MissingError(
-            "; ".join(f"{one.name}: {one.detail}; type: {one.get}" for one in lacking)
-        )
+    print_rows("doctor", msgspec.to_builtins(findings), json=call.values["json"])
+    remedies = []
+    for finding in findings:
+        if finding.required and not finding.found:
+            remedies.append(f"{finding.name}: {finding.detail}; type: {finding.get}")
+    if remedies:
+        raise MissingError("; ".join(remedies))
 
 
 COMMAND = Command(

@@ -1,53 +1,73 @@
-"""Options that were typed but cannot take effect with the settings they meet: refused
-instead of ignored.
-"""
+"""Refuses options that were typed but cannot take effect with the settings they meet."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentcli.cli.option import Option
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from agentcli.cli.options import Option
     from agentcli.records.settings import Settings
 
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
+"""What the loading of a model in this process reads."""
 MODEL_ONLY = {
     *LOADED_HERE,
     "policy.model",
     "policy.temperature",
     "evaluation.temperature",
 }
+"""What a policy without a model does not read."""
 
 
 def refuse_without_effect(
-    options: "Iterable[Option]", flags: Mapping[str, Any], settings: "Settings"
+    options: Iterable[Option], typed: Mapping[str, Any], settings: "Settings"
 ) -> None:
-    """Raises UsageError naming the first option among `flags` (setting path -> value)
-    that changes nothing, and why.
+    """Raises UsageError naming the first typed option that changes nothing, and why.
+
+    `typed` maps setting paths to values.
     """
-    names = {
-        option.path: option.names[0]
+    # A positional argument is what the command is about: it always takes effect.
+    flags = {
+        option.path: option.shown
         for option in options
-        if option.path and option.names
+        if option.path and not option.positional
     }
-    typed = [path for path in names if path in flags]
-    kind = settings.demos.policy if "demos.policy" in names else settings.policy.kind
-    for path in typed:
-        reason = _reason(path, settings, kind)
+    policy = settings.policy.kind
+    if "demos.policy" in flags:
+        policy = settings.demos.policy
+    for path, flag in flags.items():
+        if path not in typed:
+            continue
+        reason = _reason(path, settings, policy)
         if reason:
-            raise UsageError(f"{names[path]} has no effect {reason}")
+            raise UsageError(f"{flag} has no effect {reason}")
 
 
 def _reason(path: str, settings: "Settings", policy: str) -> str | None:
-    from agentcli.policies.registry import MODEL_FREE
-
+    section, _, name = path.partition(".")
+    if section == "policy" or path == "evaluation.temperature":
+        return _reason_of_policy(path, policy)
     if path == "rollout.distinct" and settings.rollout.distinct:
-        return _why_not_distinct(settings, policy)
+        return _reason_of_distinct(settings, policy)
     if path == "rollout.minimum_leaves" and settings.rollout.deadline_seconds is None:
         return "without a deadline; add --deadline SECONDS or leave it out"
     if path == "prompt.history":
-        return _why_not_history(settings)
+        return _reason_of_history(settings)
+    if section == "train" and name in _unread(settings):
+        return (
+            f"with train.objective {settings.train.objective}, which does not read "
+            "it; leave it out"
+        )
+    panel = settings.environment.panel
+    if path in ("environment.split", "evaluation.split") and panel is not None:
+        return f"with the panel file {panel}; leave one of the two out"
+    return None
+
+
+def _reason_of_policy(path: str, policy: str) -> str | None:
+    from agentcli.policies.registry import MODEL_FREE
+
     if path in MODEL_ONLY and policy in MODEL_FREE:
         return f"with --policy {policy}, which asks no model; leave one of the two out"
     if path in LOADED_HERE and policy == "openai":
@@ -57,45 +77,10 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
         )
     if path == "policy.endpoint.base_url" and policy != "openai":
         return f"with --policy {policy}; add --policy openai or leave it out"
-    if path.startswith("train.") and path.removeprefix("train.") in _unread(settings):
-        return (
-            f"with train.objective {settings.train.objective}, which does not read "
-            "it; leave it out"
-        )
-    if (
-        path in ("environment.split", "evaluation.split")
-        and settings.environment.panel is not None
-    ):
-        return (
-            f"with the panel file {settings.environment.panel}; leave one of the two "
-            "out"
-        )
     return None
 
 
-def _unread(settings: "Settings") -> tuple[str, ...]:
-    """The settings of `train` that its objective does not read."""
-    from agentcli.training.objectives import make_objective
-
-    return make_objective(settings.train.objective).unread
-
-
-def _why_not_history(settings: "Settings") -> str | None:
-    """Why the messages are the same for any length of the history."""
-    from agentcli.environments.registry import make_world
-    from agentcli.prompts.registry import dialect_class
-
-    style = settings.prompt.style or make_world(settings.environment).card.dialect
-    method = settings.rollout.method
-    fixed = dialect_class(style, settings.rollout.numbered).fixed
-    return (
-        f"with prompt.style {style} and rollout.method {method}: {fixed}; leave it out"
-        if fixed
-        else None
-    )
-
-
-def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
+def _reason_of_distinct(settings: "Settings", policy: str) -> str | None:
     """Why no response could be drawn again, or would be another one."""
     from agentcli.policies.registry import MODEL_FREE
 
@@ -110,3 +95,25 @@ def _why_not_distinct(settings: "Settings", policy: str) -> str | None:
             "--temperature or leave it out"
         )
     return None
+
+
+def _reason_of_history(settings: "Settings") -> str | None:
+    """Why the messages are the same for any length of the history."""
+    from agentcli.environments.registry import make_world
+    from agentcli.prompts.registry import dialect_class
+
+    style = settings.prompt.style or make_world(settings.environment).card.dialect
+    fixed = dialect_class(style, settings.rollout.numbered).fixed
+    if not fixed:
+        return None
+    method = settings.rollout.method
+    return (
+        f"with prompt.style {style} and rollout.method {method}: {fixed}; leave it out"
+    )
+
+
+def _unread(settings: "Settings") -> tuple[str, ...]:
+    """The settings of `train` that its objective does not read."""
+    from agentcli.training.objectives import make_objective
+
+    return make_objective(settings.train.objective).unread

@@ -2,7 +2,10 @@
 
 import dataclasses
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli import completion
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option, world_option
 from agentcli.cli.options import (
     DATA,
     DRY_RUN,
@@ -17,20 +20,13 @@ from agentcli.cli.options import (
     SPLIT,
     TASKS,
     WHERE,
-    WORLD_ARGUMENT,
-    Option,
 )
 from agentcli.errors import AgentCliError, UsageError
 
-PLAYED = Option(
-    "tasks",
-    ("--tasks",),
-    int,
-    "Tasks to play, spread over the panel (6).",
-    None,
-    "World",
-    "N",
+WORLD_ARGUMENT = Option(
+    "world", "environment.name", "World to look at.", values=completion.worlds
 )
+PLAYED = world_option("--tasks", None, "Tasks to play, spread over the panel (6).", int)
 OUT_FILE = dataclasses.replace(
     OUT, help="Where to write it; to stdout without it.", metavar="FILE"
 )
@@ -38,18 +34,20 @@ WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 
 def list_worlds(call: Call) -> None:
-    """The worlds there are, their splits and number of tasks."""
+    """List the worlds, their splits and their numbers of tasks."""
     import msgspec
 
     from agentcli.reports.output import print_rows
-    from agentcli.stages.environment import list_worlds as stage
+    from agentcli.stages import environment
 
-    print_rows("worlds", msgspec.to_builtins(stage()), json=call.values["json"])
+    worlds = msgspec.to_builtins(environment.list_worlds())
+    print_rows("worlds", worlds, json=call.values["json"])
 
 
 def check(call: Call) -> None:
-    """Play the expert on some tasks: each must end with the full reward and replay
-    exactly.
+    """Play the expert on some tasks.
+
+    Each must end with the full reward and replay exactly.
     """
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:
@@ -58,9 +56,9 @@ def check(call: Call) -> None:
     import msgspec
 
     from agentcli.reports.output import print_rows
-    from agentcli.stages.environment import check as stage
+    from agentcli.stages import environment
 
-    checked = stage(settings, tasks, call.progress)
+    checked = environment.check(settings, tasks, call.progress)
     print_rows("check", msgspec.to_builtins(checked), json=call.values["json"])
     failed = [row for row in checked if row.problem is not None]
     if failed:
@@ -71,29 +69,27 @@ def check(call: Call) -> None:
 
 
 def panel(call: Call) -> None:
-    """Print the panel of a split as JSON, narrowed by --where and --tasks; with -o
-    write it as a file for --panel.
+    """Print the panel of a split as JSON, narrowed by --where and --tasks.
+
+    With -o write it as a file for --panel.
     """
     import msgspec
 
     from agentcli.records.files import write_json
-    from agentcli.stages.environment import panel as stage
+    from agentcli.stages import environment
 
-    found, out = stage(call.settings), call.values["out"]
+    tasks = environment.panel(call.settings)
+    out = call.values["out"]
     call.refuse_existing(out)
     if call.dry:
+        inputs = {"panel": call.settings.environment.panel}
         outputs = [] if out is None else [out]
-        call.print_plan(
-            {"panel": call.settings.environment.panel},
-            outputs,
-            {"tasks": len(found.tasks)},
-        )
-        return
-    if out is None:
-        print(msgspec.json.encode(found).decode())
-        return
-    write_json(out, found)
-    print(out)
+        call.print_plan(inputs, outputs, {"tasks": len(tasks.tasks)})
+    elif out is None:
+        print(msgspec.json.encode(tasks).decode())
+    else:
+        write_json(out, tasks)
+        print(out)
 
 
 COMMANDS = (
@@ -103,15 +99,30 @@ COMMANDS = (
     Command(
         name="check",
         body=check,
-        arguments=(WORLD_ARGUMENT,),
-        options=(*LAYERS, *WORLD_HERE, PLAYED, MAX_STEPS, SEED, JSON, QUIET),
+        options=(
+            WORLD_ARGUMENT,
+            *LAYERS,
+            *WORLD_HERE,
+            PLAYED,
+            MAX_STEPS,
+            SEED,
+            JSON,
+            QUIET,
+        ),
         example="agentcli env check --preset quickstart --tasks 12",
     ),
     Command(
         name="panel",
         body=panel,
-        arguments=(WORLD_ARGUMENT,),
-        options=(*LAYERS, *WORLD_HERE, TASKS, OUT_FILE, OVERWRITE, DRY_RUN),
+        options=(
+            WORLD_ARGUMENT,
+            *LAYERS,
+            *WORLD_HERE,
+            TASKS,
+            OUT_FILE,
+            OVERWRITE,
+            DRY_RUN,
+        ),
         example="agentcli env panel --preset quickstart --split L2 -o l2.json",
     ),
 )

@@ -1,8 +1,8 @@
-"""The end of a command: one line on stderr and the exit code, whatever went wrong.
+"""The end of a command that failed: one line on stderr and the exit code.
 
 0 done, 1 failed, 2 usage, 3 bad data, 4 environment or dependency missing, 130
 interrupted. A traceback is shown only under AGENTCLI_DEBUG=1. Mistakes in the command
-line itself are usage.py's to explain (exit code 2).
+line itself are explained in usage.py (exit code 2).
 """
 
 import errno
@@ -18,50 +18,53 @@ from agentcli.errors import AgentCliError
 FAILED, MISSING, INTERRUPTED = 1, 4, 130
 LONGEST = 1000
 """Characters of a message."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
+BAD_PLACE = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)
 
 
 @contextmanager
-def one_line_errors(when_interrupted: Callable[[], str]) -> Iterator[None]:
-    """Turn exceptions of the block into one line and an exit code. `when_interrupted`
-    says how to go on.
+def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
+    """Turns an exception of the block into one line and an exit code.
+
+    `how_to_go_on` says what to type after an interruption.
     """
     try:
         yield
+    except (typer.Exit, typer.Abort):
+        raise
+    except KeyboardInterrupt as error:
+        raise _end(f"interrupted; {how_to_go_on()}", INTERRUPTED) from error
     except AgentCliError as error:
         raise _end(str(error), error.exit_code) from error
-    except KeyboardInterrupt as error:
-        raise _end(f"interrupted; {when_interrupted()}", INTERRUPTED) from error
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "agentcli":
+        name = error.name or ""
+        # A module of our own that is missing is a bug, not something to install.
+        if name.partition(".")[0] == "agentcli":
             raise _end(_unexpected(error), FAILED) from error
         from agentcli.requirements import remedy_for
 
-        raise _end(
-            f"{error.name} is not installed; type: {remedy_for(error.name or '')}",
-            MISSING,
-        ) from error
-    except (typer.Exit, typer.Abort):
-        raise
+        remedy = remedy_for(name)
+        raise _end(f"{error.name} is not installed; type: {remedy}", MISSING) from error
     except OSError as error:
+        # The reader of a pipe left: the end of `main` says nothing of it.
         if error.errno == errno.EPIPE:
             raise
-        raise _end(_refused_by_system(error, when_interrupted), FAILED) from error
+        raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error
     except Exception as error:
         raise _end(_unexpected(error), FAILED) from error
 
 
-def _refused_by_system(error: OSError, when_interrupted: Callable[[], str]) -> str:
-    what = (
-        f"{error.filename}: {error.strerror}"
-        if error.filename is not None
-        else str(error.strerror)
-    )
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"{what}; make room, then {when_interrupted()}"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{what}; change its permissions, or write elsewhere"
-    if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR):
-        return f"{what}; name another place"
+def _refused_by_system(error: OSError, how_to_go_on: Callable[[], str]) -> str:
+    problem = str(error.strerror)
+    if error.filename is not None:
+        problem = f"{error.filename}: {problem}"
+    if error.errno in NO_ROOM:
+        return f"{problem}; make room, then {how_to_go_on()}"
+    if error.errno in NO_PERMISSION:
+        return f"{problem}; change its permissions, or write elsewhere"
+    if error.errno in BAD_PLACE:
+        return f"{problem}; name another place"
     return _unexpected(error)
 
 
@@ -79,20 +82,20 @@ def _end(message: str, code: int) -> typer.Exit:
 
 
 def say(message: str) -> None:
-    """One line on stderr."""
+    """Prints an error as one line on stderr."""
     print(f"error: {one_line(message)}", file=sys.stderr)
 
 
 def one_line(message: str) -> str:
-    """Make one line of a message that a terminal shows as it is.
+    """Makes one line of a message that a terminal shows as it is.
 
     White space becomes a space, and what cannot be printed is escaped. A very long
     message loses its middle, since its end says what to type.
     """
-    words = " ".join(message.split())
-    line = "".join(
-        letter if letter.isprintable() else repr(letter)[1:-1] for letter in words
-    )
+    letters = []
+    for letter in " ".join(message.split()):
+        letters.append(letter if letter.isprintable() else repr(letter)[1:-1])
+    line = "".join(letters)
     if len(line) <= LONGEST:
         return line
     half = LONGEST // 2

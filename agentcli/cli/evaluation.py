@@ -1,50 +1,34 @@
-"""What eval, pass-at-k and test-time-branch share: their options and the folder they
-write to.
-"""
+"""The options of eval, pass-at-k and test-time-branch, and the folder they write to."""
 
 from pathlib import Path
 
-from agentcli.cli.command import Call
+from agentcli.cli.call import Call
+from agentcli.cli.option import file_option, method_option
 from agentcli.cli.options import (
     BUDGET,
     DATA,
     ENV,
     LAYERS,
     MAX_STEPS,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     PACE,
     PANEL,
     REPORTING,
-    RESUME,
+    RUN_ARGUMENT,
     SAMPLING,
     SHARD,
     SPLIT,
     TASKS,
     TEMPERATURE,
     WHERE,
-    Option,
 )
 
-SAMPLES = Option(
-    "samples",
-    ("--samples",),
-    int,
-    "Episodes per task.",
-    "evaluation.samples",
-    "Method",
-    "N",
-)
-LABEL = Option(
-    "label",
-    ("--label",),
-    str,
-    "Name of the files in evaluation/.",
-    "evaluation.label",
-    "Files and output",
-    "NAME",
+SAMPLES = method_option("--samples", "evaluation.samples", "Episodes per task.", int)
+LABEL = file_option(
+    "--label", "evaluation.label", "Name of the files in evaluation/.", str, "NAME"
 )
 COMMON = (
+    RUN_ARGUMENT,
     *LAYERS,
     ENV,
     DATA,
@@ -56,29 +40,22 @@ COMMON = (
     WHERE,
     SHARD,
     MAX_STEPS,
-    *(
-        option.to("evaluation.temperature") if option is TEMPERATURE else option
-        for option in SAMPLING
-    ),
+    *(option for option in SAMPLING if option is not TEMPERATURE),
+    TEMPERATURE.to("evaluation.temperature"),
     BUDGET.to("evaluation.budget"),
     *PACE,
     LABEL,
-    OUT,
-    RESUME,
-    OVERWRITE,
+    *OUTPUT,
     *REPORTING,
 )
 
 
 def folder(call: Call) -> Path:
     """-o; else RUN; else the run that the model comes from; else a new one."""
-    named, policy = call.values["run"], call.settings.policy
-    if named is not None:
-        return call.write_to(named)
-    if (
-        call.source is not None
-        and policy.model is None
-        and policy.kind == "transformers"
-    ):
+    policy = call.settings.policy
+    if call.values["run"] is not None:
+        return call.write_to(call.values["run"])
+    model_is_of_a_run = policy.kind == "transformers" and policy.model is None
+    if call.source is not None and model_is_of_a_run:
         return call.write_to(call.source)
     return call.new_run()

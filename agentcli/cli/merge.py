@@ -1,13 +1,22 @@
 """The command `agentcli merge`."""
 
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import OUT, OVERWRITE, REPORTING, SHARDS_ARGUMENT
+from pathlib import Path
+
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
+from agentcli.cli.options import OUT, OVERWRITE, REPORTING
 from agentcli.errors import UsageError
+
+SHARDS_ARGUMENT = Option(
+    "shards", None, "The run directories of all shards.", list[Path], "SHARD"
+)
 
 
 def merge(call: Call) -> None:
-    """Join the runs of all shards (--shard I/N) into the run that the unsharded command
-    would have written.
+    """Join the runs of all shards (--shard I/N).
+
+    The result is the run that the unsharded command would have written.
     """
     from agentcli.stages.merge import perform, plan
 
@@ -22,7 +31,6 @@ def merge(call: Call) -> None:
 COMMAND = Command(
     name="merge",
     body=merge,
-    arguments=(SHARDS_ARGUMENT,),
-    options=(OUT, OVERWRITE, *REPORTING),
+    options=(SHARDS_ARGUMENT, OUT, OVERWRITE, *REPORTING),
     example="agentcli merge runs/part-1 runs/part-2 -o runs/whole",
 )

@@ -1,32 +1,29 @@
 """The commands `agentcli preset ...`."""
 
+import shlex
 import sys
 from pathlib import Path
 
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import (
-    COPY_ARGUMENT,
-    DRY_RUN,
-    JSON,
-    OVERWRITE,
-    PRESET_ARGUMENT,
-    QUIET,
-)
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
+from agentcli.cli.options import DRY_RUN, JSON, OVERWRITE, PRESET_ARGUMENT, QUIET
 from agentcli.errors import UsageError, WriteError
+
+FILE_ARGUMENT = Option(
+    "file", None, "Where to write it; ./PRESET.yaml without it.", Path
+)
 
 
 def list_presets(call: Call) -> None:
-    """The presets there are, with what each is for."""
+    """List the presets, with what each is for."""
     from agentcli.reports.output import print_rows
-    from agentcli.stages.layers import list_presets as found
+    from agentcli.stages import layers
 
-    rows = [
-        {
-            "preset": path.stem,
-            "for": path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
-        }
-        for path in found()
-    ]
+    rows = []
+    for path in layers.list_presets():
+        first_line = path.read_text(encoding="utf-8").partition("\n")[0]
+        rows.append({"preset": path.stem, "for": first_line.lstrip("# ")})
     print_rows("presets", rows, json=call.values["json"])
 
 
@@ -36,58 +33,60 @@ def show(call: Call) -> None:
 
     from agentcli.stages.yaml_files import read_yaml
 
-    path = _named(call)
-    values = read_yaml(path)
-    print(
-        json.dumps(values)
-        if call.values["json"]
-        else path.read_text(encoding="utf-8").rstrip()
-    )
+    preset = _typed_preset(call)
+    # A file that cannot be read as settings is refused before any of it is printed.
+    values = read_yaml(preset)
+    if call.values["json"]:
+        print(json.dumps(values))
+    else:
+        print(preset.read_text(encoding="utf-8").rstrip())
 
 
 def copy(call: Call) -> None:
-    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there;
+    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there.
+
     `-c FILE` then takes the place of --preset.
     """
-    import shlex
-
     from agentcli.records.files import write_atomic
     from agentcli.stages.yaml_files import read_yaml
 
-    path = _named(call)
-    read_yaml(path)
-    file = call.values["file"] or Path(path.name)
-    folder = file.is_dir() or any(
-        word.endswith("/") and Path(word) == file for word in call.command
-    )
-    file = file / path.name if folder else file
-    if file.exists() and file.samefile(path):
+    preset = _typed_preset(call)
+    read_yaml(preset)
+    file = _destination(call, preset)
+    if file.exists() and file.samefile(preset):
         raise UsageError(f"{file} is the preset itself; name another FILE")
     if file.is_symlink() and not file.exists():
         raise UsageError(f"{file} is a link that leads nowhere; name another FILE")
     call.refuse_existing(file)
     if not call.dry:
         try:
-            write_atomic(file, path.read_bytes())
+            write_atomic(file, preset.read_bytes())
         except WriteError as error:
-            raise WriteError(
-                f"{str(error).rpartition(';')[0]}; name another FILE"
-            ) from error
+            # Its remedy speaks of -o, which this command does not have.
+            problem = str(error).rpartition(";")[0]
+            raise WriteError(f"{problem}; name another FILE") from error
         if not call.values["quiet"]:
-            mine, theirs = (
-                shlex.join(["-c", str(file)]),
-                shlex.join(["--preset", call.values["preset"]]),
-            )
+            instead = shlex.join(["--preset", call.values["preset"]])
+            words = shlex.join(["-c", str(file)])
             print(
-                f"change it, then type {mine} in the place of {theirs}", file=sys.stderr
+                f"change it, then type {words} in the place of {instead}",
+                file=sys.stderr,
             )
     print(file)
 
 
-def _named(call: Call) -> Path:
-    """The preset that was typed. Raises UsageError without one, and with the nearest
-    name for an unknown one.
-    """
+def _destination(call: Call, preset: Path) -> Path:
+    """FILE, or the preset's name inside it where it is a folder or ends with "/"."""
+    file: Path = call.values["file"] or Path(preset.name)
+    # A Path has lost the "/" that was typed behind it.
+    ends_with_slash = any(
+        word.endswith("/") and Path(word) == file for word in call.words
+    )
+    return file / preset.name if file.is_dir() or ends_with_slash else file
+
+
+def _typed_preset(call: Call) -> Path:
+    """The preset that was typed. Raises UsageError without one."""
     from agentcli.stages.layers import find_preset
 
     if call.values["preset"] is None:
@@ -102,15 +101,13 @@ COMMANDS = (
     Command(
         name="show",
         body=show,
-        arguments=(PRESET_ARGUMENT,),
-        options=(JSON,),
+        options=(PRESET_ARGUMENT, JSON),
         example="agentcli preset show quickstart",
     ),
     Command(
         name="copy",
         body=copy,
-        arguments=(PRESET_ARGUMENT, COPY_ARGUMENT),
-        options=(OVERWRITE, DRY_RUN, QUIET),
+        options=(PRESET_ARGUMENT, FILE_ARGUMENT, OVERWRITE, DRY_RUN, QUIET),
         example="agentcli preset copy quickstart mine.yaml",
     ),
 )

@@ -1,26 +1,26 @@
 """The command `agentcli rollout`."""
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.method_options import growth_options
 from agentcli.cli.options import (
     GROWTH,
     ITERATION,
     LAYERS,
     METHOD,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     PACE,
     REPORTING,
-    RESUME,
     SAMPLING,
     SHARD,
     WORLD,
-    method_options,
 )
 
 
 def rollout(call: Call) -> None:
-    """Grow one tree of steps per task. Without --preset, -c or --model, with the
-    settings and the model of runs/latest.
+    """Grow one tree of steps per task.
+
+    Without --preset, -c or --model it takes settings and model of runs/latest.
     """
     from agentcli.exploration.registry import check
     from agentcli.stages.rollout import perform, plan
@@ -44,12 +44,10 @@ COMMAND = Command(
         *GROWTH,
         ITERATION,
         *PACE,
-        OUT,
-        RESUME,
-        OVERWRITE,
+        *OUTPUT,
         *REPORTING,
     ),
-    of_methods=method_options,
+    of_methods=growth_options,
     example=(
         "agentcli rollout --preset quickstart --model runs/sft/checkpoint --method "
         "spark --tasks 16 -o runs/x"

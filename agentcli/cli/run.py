@@ -1,37 +1,31 @@
 """The command `agentcli run`."""
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.method_options import growth_options
+from agentcli.cli.option import method_option
 from agentcli.cli.options import (
     CONFIG,
     GROWTH,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     PACE,
     PRESET_ARGUMENT,
     REPORTING,
-    RESUME,
     SAMPLING,
     SET,
     TRACKER,
     WORLD,
-    Option,
-    method_options,
 )
 
-ITERATIONS = Option(
-    "iterations",
-    ("--iterations",),
-    int,
-    "Times round the loop.",
-    "run.iterations",
-    "Method",
-    "K",
+ITERATIONS = method_option(
+    "--iterations", "run.iterations", "Times round the loop.", int, "K"
 )
 
 
 def run(call: Call) -> None:
-    """The loop rollout -> assign-credit -> train, one folder per iteration; PRESET
-    names method and world.
+    """Repeat rollout -> assign-credit -> train, one folder per iteration.
+
+    PRESET names method and world.
     """
     from agentcli.exploration.registry import check
     from agentcli.stages.loop import perform, plan
@@ -44,10 +38,10 @@ def run(call: Call) -> None:
 COMMAND = Command(
     name="run",
     body=run,
-    arguments=(PRESET_ARGUMENT,),
     inherits=True,
     fresh=True,
     options=(
+        PRESET_ARGUMENT,
         CONFIG,
         SET,
         ITERATIONS,
@@ -56,11 +50,9 @@ COMMAND = Command(
         *GROWTH,
         *PACE,
         TRACKER,
-        OUT,
-        RESUME,
-        OVERWRITE,
+        *OUTPUT,
         *REPORTING,
     ),
-    of_methods=method_options,
+    of_methods=growth_options,
     example="agentcli run quickstart --model runs/sft/checkpoint -o runs/rl",
 )

@@ -1,13 +1,20 @@
 """The command `agentcli schema`."""
 
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import SCHEMA_ARGUMENT
+from agentcli.cli import completion
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
 from agentcli.errors import UsageError
+
+NAME_ARGUMENT = Option(
+    "name", None, "Record by name, or settings.", values=completion.schemas
+)
 
 
 def schema(call: Call) -> None:
-    """Print the JSON Schema of a record (task, step, tree, credit, episode, panel,
-    manifest, ...) or of the settings.
+    """Print the JSON Schema of a record or of the settings.
+
+    Records are: task, step, tree, credit, episode, panel, manifest, ...
     """
     import json
 
@@ -22,7 +29,6 @@ def schema(call: Call) -> None:
 COMMAND = Command(
     name="schema",
     body=schema,
-    arguments=(SCHEMA_ARGUMENT,),
-    options=(),
+    options=(NAME_ARGUMENT,),
     example="agentcli schema tree",
 )

@@ -1,23 +1,33 @@
 """The command `agentcli sft`."""
 
-from agentcli.cli.command import Call, Command
+from pathlib import Path
+
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
 from agentcli.cli.options import (
     LAYERS,
     MODEL,
-    MORE_ARGUMENT,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     REPORTING,
-    RESUME,
     RUN_ARGUMENT,
     SEED,
     TRACKER,
 )
 
+MORE_ARGUMENT = Option(
+    "more",
+    None,
+    "Further runs, learned together with RUN; the settings are RUN's.",
+    list[Path],
+    "RUN...",
+)
+
 
 def sft(call: Call) -> None:
-    """Fine-tune a model on the demonstrations in one RUN or several; `--model tiny`
-    makes one from scratch.
+    """Fine-tune a model on the demonstrations in one RUN or several.
+
+    `--model tiny` makes one from scratch.
     """
     from agentcli.stages.sft import perform, plan
 
@@ -28,18 +38,17 @@ def sft(call: Call) -> None:
 COMMAND = Command(
     name="sft",
     body=sft,
-    arguments=(RUN_ARGUMENT, MORE_ARGUMENT),
     inherits=True,
     options=(
+        RUN_ARGUMENT,
+        MORE_ARGUMENT,
         *LAYERS,
         MODEL.to(
             "sft.model", "Model directory, hub id, or `tiny` to make one from scratch."
         ),
         SEED,
         TRACKER,
-        OUT,
-        RESUME,
-        OVERWRITE,
+        *OUTPUT,
         *REPORTING,
     ),
     example="agentcli sft runs/demos --model tiny -o runs/sft",

@@ -1,75 +1,61 @@
 """The command `agentcli show`."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.cli.command import Call, Command
-from agentcli.cli.options import JSON, Option
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
+from agentcli.cli.options import JSON
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
     from agentcli.reports.show.trees import ShownTree
 
-PANEL = "What is shown"
+view_option = partial(Option, panel="What is shown")
 
-RUN = Option(
-    "run", (), Path, "Run directory; without it, the runs below runs/.", metavar="RUN"
+RUN_ARGUMENT = Option(
+    "run", None, "Run directory; without it, the runs below runs/.", Path
 )
-TREE = Option(
+TREE_ARGUMENT = Option(
     "tree",
-    (),
-    str,
+    None,
     "One tree: its line in trees.jsonl, its task id, or a part of that.",
     metavar="TREE",
 )
-TRAJECTORY = Option(
-    "trajectory",
-    ("--trajectory",),
-    int,
+TRAJECTORY = view_option(
+    "--trajectory",
+    None,
     "One trajectory of the tree as a chat; they are numbered from 1.",
-    panel=PANEL,
-    metavar="N",
+    int,
 )
-STEP = Option(
-    "step",
-    ("--step",),
-    str,
+STEP = view_option(
+    "--step",
+    None,
     "Everything about one step: the tree's line and the step's number.",
-    panel=PANEL,
     metavar="LINE:STEP",
 )
-CREDIT = Option(
-    "credit",
-    ("--credit",),
-    str,
+CREDIT = view_option(
+    "--credit",
+    None,
     "Advantages of this method. Without it: of the only credit that RUN holds.",
-    panel=PANEL,
     metavar="NAME",
 )
-BESIDE = Option(
-    "beside",
-    ("--beside",),
-    Path,
+BESIDE = view_option(
+    "--beside",
+    None,
     "Show the tree of the same task in another run beside it.",
-    panel=PANEL,
-    metavar="RUN",
+    Path,
+    "RUN",
 )
-FAILED = Option(
-    "failed",
-    ("--failed",),
-    bool,
-    "List only trees with a trajectory that did not succeed.",
-    panel=PANEL,
+FAILED = view_option(
+    "--failed", None, "List only trees with a trajectory that did not succeed.", bool
 )
-KIND = Option(
-    "kind",
-    ("--kind",),
-    str,
-    "List only trees of this kind of task.",
-    panel=PANEL,
-    metavar="NAME",
+KIND = view_option(
+    "--kind", None, "List only trees of this kind of task.", metavar="NAME"
 )
-ALL = Option("all", ("--all",), bool, "Leave nothing out.", panel=PANEL)
+ALL = view_option("--all", None, "Leave nothing out.", bool)
 
 OF_A_TREE = ("trajectory", "beside")
 OF_A_LIST = ("failed", "kind")
@@ -78,7 +64,7 @@ OF_A_LIST = ("failed", "kind")
 def show(call: Call) -> None:
     """Look at runs, trees and trajectories.
 
-    Without RUN it lists the runs, with RUN what it holds, failures first; with TREE it
+    Without RUN it lists the runs, with RUN what it holds, failures first. With TREE it
     draws that tree, each step with its advantage. Green is success, red failure, blue a
     gain, orange a loss.
     """
@@ -112,7 +98,7 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
 def _show_runs(call: Call) -> None:
     from datetime import UTC, datetime
 
-    from agentcli.reports.output import data_console, print_json
+    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import runs_table
     from agentcli.reports.show.runs import runs_below
     from agentcli.stages.resolve import RUNS
@@ -126,13 +112,13 @@ def _show_runs(call: Call) -> None:
         for run in runs:
             print_json(run)
         return
-    data_console().print(runs_table(str(RUNS), runs, datetime.now(UTC)))
+    console().print(runs_table(str(RUNS), runs, datetime.now(UTC)))
 
 
 def _show_run(call: Call) -> None:
     from datetime import UTC, datetime
 
-    from agentcli.reports.output import data_console, print_json
+    from agentcli.reports.output import console, print_json
     from agentcli.reports.show import runs
     from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.trees import tree_overviews
@@ -159,7 +145,7 @@ def _show_run(call: Call) -> None:
             }
         )
         return
-    console = data_console()
+    out = console()
     for part in run_view(
         str(run),
         stages,
@@ -169,11 +155,11 @@ def _show_run(call: Call) -> None:
         now=datetime.now(UTC),
         whole=call.values["all"],
     ):
-        console.print(part)
+        out.print(part)
 
 
 def _show_tree(call: Call) -> None:
-    from agentcli.reports.output import data_console, print_json
+    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
     from agentcli.reports.show.trees import find_tree
 
@@ -186,15 +172,15 @@ def _show_tree(call: Call) -> None:
         return
     whole = call.values["all"]
     if call.values["beside"] is None:
-        data_console().print(tree_drawing(shown, whole=whole))
+        console().print(tree_drawing(shown, whole=whole))
         return
     other = find_tree(call.values["beside"], shown.tree.task.id, call.values["credit"])
-    data_console().print(side_by_side(shown, other, whole=whole))
+    console().print(side_by_side(shown, other, whole=whole))
 
 
 def _show_trajectory(call: Call, shown: "ShownTree") -> None:
     from agentcli.records.trees import paths
-    from agentcli.reports.output import data_console, print_json
+    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import chat
 
     number = call.values["trajectory"]
@@ -209,13 +195,13 @@ def _show_trajectory(call: Call, shown: "ShownTree") -> None:
         for step in steps:
             print_json(step)
         return
-    console = data_console()
+    out = console()
     for part in chat(shown, steps, number):
-        console.print(part)
+        out.print(part)
 
 
 def _show_step(call: Call) -> None:
-    from agentcli.reports.output import data_console, print_json
+    from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import step_details
     from agentcli.reports.show.trees import find_tree
 
@@ -234,13 +220,23 @@ def _show_step(call: Call) -> None:
     if call.values["json"]:
         print_json({"step": step, "credit": shown.rows.get(number, [])})
         return
-    data_console().print(step_details(shown, step))
+    console().print(step_details(shown, step))
 
 
 COMMAND = Command(
     name="show",
     body=show,
-    arguments=(RUN, TREE),
-    options=(TRAJECTORY, STEP, CREDIT, BESIDE, FAILED, KIND, ALL, JSON),
+    options=(
+        RUN_ARGUMENT,
+        TREE_ARGUMENT,
+        TRAJECTORY,
+        STEP,
+        CREDIT,
+        BESIDE,
+        FAILED,
+        KIND,
+        ALL,
+        JSON,
+    ),
     example="agentcli show runs/x 4 --credit rewardflow",
 )

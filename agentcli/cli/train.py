@@ -1,55 +1,48 @@
 """The command `agentcli train`."""
 
 from agentcli.cli import completion
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.completion import fixed
+from agentcli.cli.option import method_option
 from agentcli.cli.options import (
     LAYERS,
     MODEL,
-    OUT,
-    OVERWRITE,
+    OUTPUT,
     REPORTING,
-    RESUME,
     RUN_ARGUMENT,
     SEED,
     TRACKER,
-    Option,
 )
 from agentcli.errors import UsageError
 
-CREDIT = Option(
-    "credit",
-    ("--credit",),
-    str,
-    "Which credit file, where RUN holds several.",
+CREDIT = method_option(
+    "--credit",
     "train.credit",
-    "Method",
-    "NAME",
-    completion.credit_files,
+    "Which credit file, where RUN holds several.",
+    metavar="NAME",
+    values=completion.credit_files,
 )
-UPDATE = Option(
-    "update",
-    ("--update",),
-    str,
+UPDATE = method_option(
+    "--update",
+    "train.update",
     "Steps: assigned (those with an advantage), critical (of these, those with a "
     "sibling), all (only children inherit).",
-    "train.update",
-    "Method",
-    "WHICH",
-    completion.fixed("assigned", "critical", "all"),
+    metavar="WHICH",
+    values=fixed("assigned", "critical", "all"),
 )
-RECOMPUTE = Option(
-    "recompute_logprobs",
-    ("--recompute-logprobs/--no-recompute-logprobs",),
-    bool,
-    "Replace the rollout's log-probabilities by the trainer's own.",
+RECOMPUTE = method_option(
+    "--recompute-logprobs/--no-recompute-logprobs",
     "train.recompute_logprobs",
-    "Method",
+    "Replace the rollout's log-probabilities by the trainer's own.",
+    bool,
 )
 
 
 def train(call: Call) -> None:
-    """Update the policy on the trees and credit of RUN; writes RUN/checkpoint, or that
-    of -o.
+    """Update the policy on the trees and credit of RUN.
+
+    Writes RUN/checkpoint, or that of -o.
     """
     from agentcli.stages.train import perform, plan
 
@@ -68,9 +61,9 @@ def train(call: Call) -> None:
 COMMAND = Command(
     name="train",
     body=train,
-    arguments=(RUN_ARGUMENT,),
     inherits=True,
     options=(
+        RUN_ARGUMENT,
         *LAYERS,
         MODEL,
         CREDIT,
@@ -78,9 +71,7 @@ COMMAND = Command(
         RECOMPUTE,
         SEED,
         TRACKER,
-        OUT,
-        RESUME,
-        OVERWRITE,
+        *OUTPUT,
         *REPORTING,
     ),
     example="agentcli train runs/x",

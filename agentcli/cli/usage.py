@@ -1,46 +1,48 @@
-"""Explains mistakes in the command line itself on one line, with what to type to see
-the right words.
+"""Explains mistakes in the command line itself, and what to type to see the right words.
 
 A mistake is an unknown command or option, reported with the nearest name, a value that
 is missing or of the wrong type, or an argument too many. What is wrong is read from the
-words and from the vocabulary of the commands; Typer's exception only says which word it
+words and from the vocabulary of the commands. Typer's exception only says which word it
 stumbled over.
 """
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeAlias
 
 import typer
 
 from agentcli.cli.command import Command
+from agentcli.cli.option import Option
 from agentcli.registry import closest
 
-Commands: TypeAlias = Mapping[str, "Command | Commands"]
+Node: TypeAlias = "Command | Mapping[str, Node]"
+"""A command, or a group of them by name."""
 
 HELP = ("--help", "-h")
 BEFORE_A_COMMAND = (*HELP, "--version", "--install-completion", "--show-completion")
 EXPECTED = {int: "a whole number", float: "a number"}
 
 
-def asks_for_help(words: Sequence[str], commands: Commands) -> bool:
+def asks_for_help(words: Sequence[str], commands: Node) -> bool:
     """Whether nothing but a group was named, which shows the group's help."""
-    node, path = _find(words, commands)
+    node, path = _node(words, commands)
     return not isinstance(node, Command) and len(path) == len(words)
 
 
-def explain(error: Exception, words: Sequence[str], commands: Commands) -> str:
-    """Say what is wrong with `words`, for which Typer raised `error`, and what to type."""
-    node, path = _find(words, commands)
-    help = " ".join(["agentcli", *path, "--help"])
-    return f"{_problem(error, words, node, path)} type: {help}"
+def explain(error: Exception, words: Sequence[str], commands: Node) -> str:
+    """Says what is wrong with `words`, for which Typer raised `error`, and what to type."""
+    node, path = _node(words, commands)
+    if isinstance(node, Command):
+        problem = _problem_of_command(error, words, node)
+    else:
+        problem = _problem_of_group(error, words, node, path)
+    return f"{problem} type: {' '.join(['agentcli', *path, '--help'])}"
 
 
-def _find(
-    words: Sequence[str], commands: Commands
-) -> tuple["Command | Commands", list[str]]:
+def _node(words: Sequence[str], commands: Node) -> tuple[Node, list[str]]:
     """The command or group that the words name, and its path."""
-    node: Command | Commands = commands
+    node = commands
     path: list[str] = []
     for word in words:
         if isinstance(node, Command):
@@ -54,74 +56,67 @@ def _find(
     return node, path
 
 
-def _problem(
-    error: Exception, words: Sequence[str], node: "Command | Commands", path: list[str]
+def _problem_of_group(
+    error: Exception, words: Sequence[str], names: Iterable[str], path: list[str]
 ) -> str:
-    message = str(getattr(error, "message", error)).rstrip(".")
-    message = message[:1].lower() + message[1:]
     option = getattr(error, "option_name", None)
-    if isinstance(node, Command):
-        problem = _problem_of_command(error, option, words, node)
-        if problem is not None:
-            return problem
-        # A BadParameter names the option; of the others one must be told what the
-        # command takes.
-        if not isinstance(error, typer.BadParameter):
-            message = f"{_takes(node)}: {message}"
-        return f"{message};"
     if option is not None:
         return (
             f"no option {option};{_nearest(option, HELP if path else BEFORE_A_COMMAND)}"
         )
-    unknown = next(
-        (word for word in words[len(path) :] if not word.startswith("-")), None
-    )
-    if unknown is None:
-        return f"{message};"
-    name = " ".join([*path, unknown])
-    group = "".join(f"{part} " for part in path)
-    return f"no command {name};{_nearest(unknown, list(node), group)}"
+    for word in words[len(path) :]:
+        if not word.startswith("-"):
+            group = "".join(f"{part} " for part in path)
+            return f"no command {group}{word};{_nearest(word, names, group)}"
+    return f"{_message(error)};"
 
 
 def _problem_of_command(
-    error: Exception, option: str | None, words: Sequence[str], command: Command
-) -> str | None:
-    options = {name: known for known in command.every_option for name in known.names}
-    for word, after in itertools.pairwise(words):
-        if word in options and options[word].takes_value and after in options:
-            return f"{word} needs a value ({options[word].metavar}), not {after};"
-    if option in options:
-        needs = f"needs a value ({options[option].metavar})"
-        return f"{option} {needs if options[option].takes_value else 'takes no value'};"
-    if option is not None:
-        return f"no option {option};{_nearest(option, [*HELP, *options])}"
+    error: Exception, words: Sequence[str], command: Command
+) -> str:
+    options = {name: option for option in command.every_option for name in option.names}
+    for word, value in pairwise(words):
+        if word in options and options[word].takes_value and value in options:
+            return f"{word} {_need(options[word])}, not {value};"
+    name = getattr(error, "option_name", None)
+    if name in options:
+        return f"{name} {_need(options[name])};"
+    if name is not None:
+        return f"no option {name};{_nearest(name, [*HELP, *options])}"
     for name in getattr(getattr(error, "param", None), "opts", ()):
         if name in options and options[name].kind in EXPECTED:
-            return (
-                f"{_typed(words, options[name].names)}: expected "
-                f"{EXPECTED[options[name].kind]};"
-            )
-    return None
+            expected = EXPECTED[options[name].kind]
+            return f"{_as_typed(options[name], words)}: expected {expected};"
+    # A BadParameter names the option itself. After any other error the reader needs to
+    # know what the command takes.
+    if isinstance(error, typer.BadParameter):
+        return f"{_message(error)};"
+    arguments = " and ".join(option.shown for option in command.arguments)
+    return f"{command.name} takes {arguments or 'options only'}: {_message(error)};"
 
 
-def _takes(command: Command) -> str:
-    return (
-        f"{command.name} takes "
-        f"{' and '.join(str(known.metavar) for known in command.arguments) or 'options only'}"
-    )
+def _need(option: Option) -> str:
+    if option.takes_value:
+        return f"needs a value ({option.shown_value})"
+    return "takes no value"
 
 
-def _typed(words: Sequence[str], names: Sequence[str]) -> str:
+def _as_typed(option: Option, words: Sequence[str]) -> str:
     """The option as it was typed last, with its value."""
     for place in reversed(range(len(words))):
         name, equals, value = words[place].partition("=")
-        if name in names:
-            return (
-                f"{name} {value if equals else ' '.join(words[place + 1 : place + 2])}"
-            )
-    return names[0]
+        if name in option.names:
+            values = [value] if equals else words[place + 1 : place + 2]
+            return " ".join([name, *values])
+    return option.shown
 
 
-def _nearest(name: str, known: Sequence[str], before: str = "") -> str:
-    close = closest(name, known)
-    return f" did you mean {before}{close}?" if close else ""
+def _message(error: Exception) -> str:
+    """Typer's own words, as they go inside a sentence."""
+    message = str(getattr(error, "message", error)).rstrip(".")
+    return message[:1].lower() + message[1:]
+
+
+def _nearest(name: str, known: Iterable[str], group: str = "") -> str:
+    nearest = closest(name, known)
+    return f" did you mean {group}{nearest}?" if nearest else ""

@@ -2,13 +2,32 @@
 
 import sys
 from itertools import chain
+from pathlib import Path
 
 import typer
 
-from agentcli.cli.command import Call, Command
+from agentcli.cli import completion
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
 from agentcli.cli.errors import one_line, say
-from agentcli.cli.options import FILES_ARGUMENT, JSON, KIND
+from agentcli.cli.option import Option, file_option
+from agentcli.cli.options import JSON
 from agentcli.errors import DataError, UsageError
+
+FILES_ARGUMENT = Option(
+    "files",
+    None,
+    "Files (.jsonl, .jsonl.zst, .json, .yaml settings) or run directories.",
+    list[Path],
+    "FILES",
+)
+KIND = file_option(
+    "--kind",
+    None,
+    "What the files hold, where name and folder do not say: tree, credit, panel, ...",
+    metavar="NAME",
+    values=completion.schemas,
+)
 
 
 def validate(call: Call) -> None:
@@ -27,26 +46,19 @@ def validate(call: Call) -> None:
     checks = [check(path, call.values["kind"]) for path in call.values["files"]]
     sound = True
     for file, kind, records, problem in chain.from_iterable(checks):
-        sound = sound and problem is None
         if call.values["json"]:
-            line = None if problem is None else one_line(problem)
-            print(
-                json.dumps(
-                    {
-                        "file": str(file),
-                        "kind": kind,
-                        "records": records,
-                        "problem": line,
-                    }
-                )
-            )
+            line = {
+                "file": str(file),
+                "kind": kind,
+                "records": records,
+                "problem": None if problem is None else one_line(problem),
+            }
+            print(json.dumps(line))
         elif problem is None:
-            print(
-                f"{file}: {records} record{'' if records == 1 else 's'} of {kind}, "
-                "fine",
-                file=sys.stderr,
-            )
+            noun = "record" if records == 1 else "records"
+            print(f"{file}: {records} {noun} of {kind}, fine", file=sys.stderr)
         if problem is not None:
+            sound = False
             say(problem)
     if not sound:
         raise typer.Exit(DataError.exit_code)
@@ -55,7 +67,6 @@ def validate(call: Call) -> None:
 COMMAND = Command(
     name="validate",
     body=validate,
-    arguments=(FILES_ARGUMENT,),
-    options=(KIND, JSON),
+    options=(FILES_ARGUMENT, KIND, JSON),
     example="agentcli validate runs/x/trees.jsonl runs/x/manifest.json",
 )

@@ -1,5 +1,6 @@
-"""Tables of how far credit methods agree, made from plain values
-(analysis.compare_credit). Texts of worlds are escaped.
+"""Tables of how far credit methods agree, made from plain values.
+
+The values are those of analysis.compare_credit. Texts of worlds are escaped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -7,110 +8,105 @@ from typing import Any
 
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.explanation import excerpt
-from agentcli.reports.tables import credit_line, percent
+from agentcli.reports.tables import percent, values_line
 
 COLUMNS = 6
 """Methods that have a column each among the steps where they differ."""
+TEXT = 40
+"""Characters of a text in a cell."""
 NOISE = 1e-12
 """Means and correlations below it are shown as 0."""
 
 
-def tables(found: Mapping[str, Any]) -> Iterator[Blocks]:
-    """Where the numbers come from, agreement pair by pair and kind by kind (if there
-    are several), and the steps where the methods differ most.
-    """
-    sampled = (
-        f", figures from a sample of {found['kept']:,}"
-        if found["kept"] < found["steps"]
-        else ""
-    )
-    yield _methods(found, f"credit of {found['steps']:,} steps{sampled}")
-    yield _agreement(found)
-    if found["disagreements"]:
-        yield _disagreements(found)
+def agreement_tables(comparison: Mapping[str, Any]) -> Iterator[Blocks]:
+    """The methods, how far they agree, and the steps where they differ most."""
+    yield _methods(comparison)
+    yield _agreement(comparison)
+    if comparison["disagreements"]:
+        yield _disagreements(comparison)
 
 
-def _methods(found: Mapping[str, Any], title: str) -> Blocks:
+def _methods(comparison: Mapping[str, Any]) -> Blocks:
+    title = f"credit of {comparison['steps']:,} steps"
+    if comparison["kept"] < comparison["steps"]:
+        title += f", figures from a sample of {comparison['kept']:,}"
     table = Blocks(
         title,
-        ("method", "from", "switches"),
-        ("steps", "masked %", "zero %", "mean", "spread"),
+        ["method", "from", "switches"],
+        ["steps", "masked %", "zero %", "mean", "spread"],
     )
-    for row in found["methods"]:
-        source = row["file"] or "computed now"
-        table.add(
-            (row["method"], source, credit_line(row["settings"]) or "defaults"),
-            (
-                f"{row['steps']:,}",
-                _percent(row["share_masked"]),
-                _percent(row["share_zero"]),
-                _number(row["mean"]),
-                _number(row["spread"]),
-            ),
-        )
+    for row in comparison["methods"]:
+        cells = [
+            row["method"],
+            row["file"] or "computed now",
+            values_line(row["settings"]) or "defaults",
+            f"{row['steps']:,}",
+            percent(row["share_masked"]),
+            percent(row["share_zero"]),
+            _number(row["mean"]),
+            _number(row["spread"]),
+        ]
+        table.add(cells)
     return table
 
 
-def _agreement(found: Mapping[str, Any]) -> Blocks:
-    numbers = ("steps", "pearson", "spearman", "opposite sign %", "zero in one %")
+def _agreement(comparison: Mapping[str, Any]) -> Blocks:
     table = Blocks(
         "agreement over the steps to which both give an advantage",
-        ("methods", "kind"),
-        numbers,
+        ["methods", "kind"],
+        ["steps", "pearson", "spearman", "opposite sign %", "zero in one %"],
     )
-    kinds = {row["kind"] for row in found["agreement"]}
-    for row in found["agreement"]:
-        if len(kinds) == 2 and row["kind"] is not None:
+    kinds = {row["kind"] for row in comparison["agreement"]}
+    for row in comparison["agreement"]:
+        kind = row["kind"]
+        # The row of an only kind would repeat the row of all, whose kind is None.
+        if len(kinds) == 2 and kind is not None:
             continue
-        table.add(
-            (
-                " ~ ".join(row["methods"]),
-                "all" if row["kind"] is None else excerpt(row["kind"], 40),
-            ),
-            (
-                f"{row['steps']:,}",
-                _number(row["pearson"], "+.3f"),
-                _number(row["spearman"], "+.3f"),
-                _percent(row["share_opposite"]),
-                _percent(row["share_zero_in_one"]),
-            ),
-            style="bold" if row["kind"] is None else None,
-        )
+        cells = [
+            " ~ ".join(row["methods"]),
+            "all" if kind is None else excerpt(kind, TEXT),
+            f"{row['steps']:,}",
+            _number(row["pearson"], "+.3f"),
+            _number(row["spearman"], "+.3f"),
+            percent(row["share_opposite"]),
+            percent(row["share_zero_in_one"]),
+        ]
+        table.add(cells, style="bold" if kind is None else None)
     return table
 
 
-def _disagreements(found: Mapping[str, Any]) -> Blocks:
-    names = [row["method"] for row in found["methods"]]
+def _disagreements(comparison: Mapping[str, Any]) -> Blocks:
     title = (
         "where they differ most, each advantage measured by its method's root mean "
         "square; look closer with --explain LINE:STEP"
     )
-    few = len(names) <= COLUMNS
-    texts = ("task", "action") if few else ("task", "action", "advantages")
-    table = Blocks(title, texts, (*(names if few else ()), "apart", "line:step"))
-    for row in found["disagreements"]:
-        given = [_number(row["advantages"][name], "+.4g") for name in names]
-        listed = ", ".join(
-            f"{name} {value}" for name, value in zip(names, given, strict=True)
-        )
-        table.add(
-            (
-                excerpt(row["task"], 40),
-                excerpt(row["action"], 40),
-                *(() if few else (listed,)),
-            ),
-            (
-                *(given if few else ()),
-                _number(row["distance"]),
-                f"{row['line']}:{row['step']}",
-            ),
-        )
+    methods = [row["method"] for row in comparison["methods"]]
+    texts = ["task", "action"]
+    numbers = ["apart", "line:step"]
+    # Many columns would make many blocks: the advantages then share one text.
+    in_columns = len(methods) <= COLUMNS
+    if in_columns:
+        numbers = [*methods, *numbers]
+    else:
+        texts = [*texts, "advantages"]
+    table = Blocks(title, texts, numbers)
+    for row in comparison["disagreements"]:
+        advantages = [_number(row["advantages"][method]) for method in methods]
+        if not in_columns:
+            pairs = zip(methods, advantages, strict=True)
+            advantages = [", ".join(f"{method} {value}" for method, value in pairs)]
+        cells = [
+            excerpt(row["task"], TEXT),
+            excerpt(row["action"], TEXT),
+            *advantages,
+            _number(row["distance"]),
+            f"{row['line']}:{row['step']}",
+        ]
+        table.add(cells)
     return table
 
 
 def _number(value: float | None, form: str = ".4g") -> str:
-    return "-" if value is None else format(0.0 if abs(value) < NOISE else value, form)
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else percent(share)
+    if value is None:
+        return "-"
+    return format(0.0 if abs(value) < NOISE else value, form)

@@ -1,33 +1,31 @@
-"""A table that cuts no number: where the terminal is too narrow for all columns, it
-becomes several tables, one below the other.
+"""A table that cuts no number.
 
-The first columns hold texts and stand in every block; long texts are folded. The others
-hold numbers, in the order of their columns, as many to a block as fit. Texts come from
-files and folders: they are shown as they are, whatever they hold.
+Where the terminal is too narrow for all columns, it becomes several tables, one below
+the other. The first columns hold texts and stand in every block; long texts are folded.
+The others hold numbers, in the order of their columns, as many to a block as fit. Texts
+come from files and folders: they are shown as they are, whatever they hold.
 """
 
+import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.cells import cell_len, chop_cells
-from rich.console import Console, ConsoleOptions, JustifyMethod
+from rich.console import Console, ConsoleOptions
 from rich.table import Table
 from rich.text import Text
 
 from agentcli.records.faults import shown
 
+# All widths are counted in columns of the terminal.
 BORDER = 3
-"""Columns of the terminal that a column's border and padding take; one more closes the
-row.
-"""
+"""Width of a table column's border and padding; one more closes the row."""
 LEAST = 8
-"""Columns of the terminal that a text is folded to at least."""
+"""Width that a text is folded to at least."""
 EASY = 16
-"""Columns of the terminal that each text needs at least to have all columns in one
-block.
-"""
+"""Width that each text needs at least, to have all columns in one block."""
 LONGEST = 24
-"""Columns of the terminal that a word of a header may ask for at most."""
+"""Width that a word of a header may ask for at most."""
 _WORD = re.compile(r"\S+\s*|\s+")
 _PIECE = re.compile(r".+?(?:[/_:=-]+\s*|$)")
 """The pieces of a word that does not fit into a line: paths and long names are folded
@@ -35,119 +33,118 @@ behind their separators.
 """
 
 
+@dataclasses.dataclass
+class Column:
+    """One column, and the width that it is given."""
+
+    head: str
+    is_text: bool
+    cells: list[str] = dataclasses.field(default_factory=list)
+    width: int = 0
+
+    @property
+    def width_of_cells(self) -> int:
+        return max(map(cell_len, self.cells), default=0)
+
+    @property
+    def whole_width(self) -> int:
+        """The width at which the header stands on one line."""
+        return max(self.width_of_cells, cell_len(self.head))
+
+    @property
+    def narrow_width(self) -> int:
+        """The width at which no cell is folded, and a header only between words."""
+        longest_word = max(map(cell_len, self.head.split()), default=0)
+        return max(self.width_of_cells, min(longest_word, LONGEST))
+
+
 class Blocks:
-    """Rows of texts and numbers. `texts`, `numbers`: the headers; a table of texts
-    alone is folded into one block.
-    """
+    """Rows of texts and numbers, under the headers `texts` and `numbers`."""
 
     def __init__(
         self, title: str, texts: Sequence[str], numbers: Sequence[str] = ()
     ) -> None:
         self.title = shown(title)
-        self._heads = [shown(head) for head in (*texts, *numbers)]
-        self._texts = len(texts)
-        self._rows: list[list[str]] = []
+        self._texts = [Column(shown(head), is_text=True) for head in texts]
+        self._numbers = [Column(shown(head), is_text=False) for head in numbers]
         self._styles: list[str | None] = []
 
-    def add(
-        self,
-        texts: Sequence[str],
-        numbers: Sequence[str] = (),
-        style: str | None = None,
-    ) -> None:
-        """A row; as many cells as there are headers."""
-        self._rows.append([shown(cell) for cell in (*texts, *numbers)])
+    def add(self, cells: Iterable[str], style: str | None = None) -> None:
+        """Adds a row, of as many cells as there are headers."""
+        columns = [*self._texts, *self._numbers]
+        for column, cell in zip(columns, cells, strict=True):
+            column.cells.append(shown(cell))
         self._styles.append(style)
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Table | Text]:
         """The title, as wide as the terminal is, and one table, or its blocks."""
-        cells = [0] * len(self._heads)
-        for row in self._rows:
-            cells = [
-                max(width, cell_len(cell))
-                for width, cell in zip(cells, row, strict=True)
-            ]
-        whole = [
-            max(width, cell_len(head))
-            for width, head in zip(cells, self._heads, strict=True)
-        ]
-        widths = self._widths(cells, whole, options.max_width)
-        texts = dict(enumerate(widths[: self._texts]))
-        room = options.max_width - 1 - sum(width + BORDER for width in texts.values())
         if self.title:
             yield Text(self.title, style="table.title")
-        for block in _filled(widths[self._texts :], room):
-            places = [self._texts + place for place in block]
-            spare = room - sum(widths[place] + BORDER for place in places)
-            yield self._block(texts | _widened(widths, whole, places, spare))
+        self._choose_widths(options.max_width)
+        room = options.max_width - 1 - _taken(self._texts)
+        for block in _blocks(self._numbers, room):
+            _widen(block, room - _taken(block))
+            yield self._table([*self._texts, *block])
 
-    def _widths(
-        self, cells: Sequence[int], whole: Sequence[int], width: int
-    ) -> Sequence[int]:
-        """The width of every column.
+    def _choose_widths(self, width: int) -> None:
+        """Gives every column its width in a terminal of `width`."""
+        columns = [*self._texts, *self._numbers]
+        for column in columns:
+            column.width = column.whole_width
+        if _taken(columns) < width:
+            return
+        for column in columns:
+            column.width = column.narrow_width
+        most = width - 1 - _taken(self._numbers)
+        easy = sum(min(column.width, EASY) + BORDER for column in self._texts)
+        # Several blocks with texts that can be read are better than one of snippets.
+        if most < easy and self._numbers:
+            most = width // 2
+        while _taken(self._texts) > most:
+            widest = max(self._texts, key=lambda column: column.width)
+            if widest.width <= LEAST:
+                break
+            widest.width -= 1
 
-        Where all fit so, a header stands on one line. Else a column is as wide as its
-        cells need, and texts are folded to what numbers leave, or where that is little
-        to half of `width`.
-        """
-        if sum(column + BORDER for column in whole) < width:
-            return whole
-        narrow = []
-        for cell, head in zip(cells, self._heads, strict=True):
-            longest_word = max(map(cell_len, head.split()), default=0)
-            narrow.append(max(cell, min(longest_word, LONGEST)))
-        texts = narrow[: self._texts]
-        numbers = narrow[self._texts :]
-        left = width - 1 - sum(column + BORDER for column in numbers)
-        enough = sum(min(column, EASY) + BORDER for column in texts)
-        most = left if left >= enough or not numbers else width // 2
-        while sum(column + BORDER for column in texts) > most and max(texts) > LEAST:
-            texts[texts.index(max(texts))] -= 1
-        return texts + numbers
-
-    def _block(self, widths: Mapping[int, int]) -> Table:
-        """The columns of `widths`, by their places."""
+    def _table(self, columns: Sequence[Column]) -> Table:
         table = Table()
-        for place, width in widths.items():
-            justify: JustifyMethod = "left" if place < self._texts else "right"
+        for column in columns:
             table.add_column(
-                _folded(self._heads[place], width), width=width, justify=justify
+                _folded(column.head, column.width),
+                width=column.width,
+                justify="left" if column.is_text else "right",
             )
-        for row, style in zip(self._rows, self._styles, strict=True):
-            cells = [_folded(row[place], width) for place, width in widths.items()]
+        for row, style in enumerate(self._styles):
+            cells = [_folded(column.cells[row], column.width) for column in columns]
             table.add_row(*cells, style=style)
         return table
 
 
-def _filled(widths: Sequence[int], room: int) -> Iterator[list[int]]:
-    """Places of `widths`, in their order, as many at a time as fit into `room`, at
-    least one.
-    """
-    block: list[int] = []
-    for place in range(len(widths)):
-        if block and sum(widths[other] + BORDER for other in [*block, place]) > room:
+def _taken(columns: Iterable[Column]) -> int:
+    """What the columns take of a terminal's width."""
+    return sum(column.width + BORDER for column in columns)
+
+
+def _blocks(columns: Sequence[Column], room: int) -> Iterator[list[Column]]:
+    """The columns in their order, as many at a time as fit into `room`, at least one."""
+    block: list[Column] = []
+    for column in columns:
+        if block and _taken([*block, column]) > room:
             yield block
             block = []
-        block.append(place)
+        block.append(column)
     yield block
 
 
-def _widened(
-    widths: Sequence[int], whole: Sequence[int], places: Sequence[int], spare: int
-) -> dict[int, int]:
-    """The widths of `places`; while there is something to spare, headers get their one
-    line.
-    """
-    widened = {}
-    for place in places:
-        more = whole[place] - widths[place]
-        if more > spare:
-            more = 0
-        widened[place] = widths[place] + more
-        spare -= more
-    return widened
+def _widen(block: Sequence[Column], spare: int) -> None:
+    """Gives headers their one line while there is width to spare."""
+    for column in block:
+        more = column.whole_width - column.width
+        if more <= spare:
+            column.width += more
+            spare -= more
 
 
 def _folded(text: str, width: int) -> Text:
@@ -161,13 +158,15 @@ def _folded(text: str, width: int) -> Text:
         if _fits(lines[-1] + piece, width):
             lines[-1] += piece
             continue
-        lines = [line for line in lines if line]
+        # A first piece that is too wide leaves the line before it empty.
+        if lines[-1] == "":
+            lines.pop()
         lines += [piece] if _fits(piece, width) else chop_cells(piece, width)
     return Text("\n".join(line.rstrip() for line in lines), overflow="fold")
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """`text` in parts, the space behind each with it."""
+    """`text` in parts, each with the space behind it."""
     for word in _WORD.findall(text):
         if _fits(word, width):
             yield word

@@ -1,8 +1,8 @@
-"""An explained step as text for the terminal: the step, the groups it is compared with,
-the arithmetic of its advantage.
+"""An explained step as text for the terminal.
 
-Made from plain values (the JSON of analysis.explain). Texts of worlds and models are
-shortened, their control characters escaped.
+First the step, then its result, then the groups it is compared with and the arithmetic
+of its advantage. Made from plain values (the JSON of analysis.explain). Texts of worlds
+and models are shortened, their control characters escaped.
 """
 
 import re
@@ -15,12 +15,14 @@ from rich.table import Table
 from rich.text import Text
 
 from agentcli.records.faults import shown
-from agentcli.reports.tables import credit_line
+from agentcli.reports.tables import values_line
 
 LONGEST = 160
 """Characters of an observation or action."""
 MEMBERS = 12
 """Rows of a group's table."""
+STATISTICS = {"mean": "mean", "std": "std", "W": "weight"}
+"""Formulas call the numbers of a group NAME mean_NAME, std_NAME and W_NAME."""
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
@@ -28,180 +30,168 @@ def excerpt(text: str | None, longest: int = LONGEST) -> str:
     """`text` on one line, its middle left out where it is long; "-" for none."""
     if text is None:
         return "-"
+    # Only the beginning of a very long text is looked at.
     line = shown(" ".join(text[: 20 * longest].split()))
-    return (
-        line
-        if len(line) <= longest
-        else f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
-    )
+    if len(line) <= longest:
+        return line
+    return f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
 
 
-def explanation(told: Mapping[str, Any]) -> Iterator[str | Table]:
+def explanation(explained: Mapping[str, Any]) -> Iterator[str | Table]:
     """Lines and tables, top to bottom."""
-    about = told["explanation"]
-    yield from _step(told, about)
+    step = explained["explanation"]
+    yield from _step(explained, step)
     yield ""
-    yield from _result(told, about)
+    yield from _result(explained, step)
+    yield from _account(step)
+
+
+def _step(explained: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[str]:
+    place = f"{explained['trees']}:{explained['line']}"
+    yield f"task         {excerpt(step['task'])} ({place}), kind {excerpt(step['kind'])}"
+    yield f"instruction  {excerpt(step['instruction'])}"
+    yield f"step         {step['step']}: {', '.join(_facts(step))}"
+    yield f"saw          {excerpt(step['observation'])}"
+    yield f"did          {excerpt(', '.join(step['moves']) or step['action'])}"
+    yield f"then         {excerpt(step['next_observation'])}"
+
+
+def _facts(step: Mapping[str, Any]) -> Iterator[str]:
+    if step["parent"] is None:
+        yield "the first of its trajectory"
+    else:
+        yield f"after step {step['parent']}"
+    siblings = step["siblings"]
+    noun = "other" if siblings == 1 else "others"
+    yield f"{siblings or 'no'} {noun} from the same state"
+    if step["tag"]:
+        yield f"tag {excerpt(step['tag'], 40)}"
+    if step["validity"] != "valid":
+        yield step["validity"]
+    if step["outcome"]:
+        yield f"ends in {step['outcome']}"
+
+
+def _result(explained: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[str]:
+    switches = values_line(step["changed"]) or "with its defaults"
+    yield f"method       {step['method']}, {switches}"
+    is_masked = step["masked"] is not None
+    if is_masked:
+        reason = f": {step['why_masked']}" if step["why_masked"] else ""
+        yield f"advantage    none, masked as {excerpt(step['masked'])!r}{reason}"
+    else:
+        yield f"advantage    {_signed(step['advantage'])}"
+    rows = [_signed(advantage) for advantage in step["rows"]]
+    if len(rows) > 1:
+        more = ", ..." if len(rows) > MEMBERS else ""
+        yield (
+            f"rows         this is row {step['row']} of {len(rows)} of the step, one "
+            f"per leaf below it: {', '.join(rows[:MEMBERS])}{more}"
+        )
+    if not is_masked and not step["account"]:
+        parts = values_line(step["parts"]) or "-"
+        yield f"parts        {parts} (the method gives no account of its arithmetic)"
+    if explained["written"] is not None:
+        run = Path(explained["trees"]).parent
+        yield f"written      {_written(explained['written'], run, step['method'])}"
+
+
+def _written(written: Mapping[str, Any], run: Path, method: str) -> str:
+    """What RUN's credit file says of the same row."""
+    file = written["file"]
+    if written["same"]:
+        return f"the same in {file}"
+    differences = []
+    for name, (there, here) in written["settings"].items():
+        differences.append(f"credit.{name} {there} there, {here} here")
+    reason = ", ".join(differences)
+    if not reason:
+        again = ["agentcli", "assign-credit", str(run), "--method", method]
+        command = join([*again, "--overwrite"])
+        reason = f"not of these trees as they are; write it again with: {command}"
+    return f"{_signed(written['advantage'])} in {file}: {reason}"
+
+
+def _account(step: Mapping[str, Any]) -> Iterator[str | Table]:
+    """Groups and numbers, in the order in which they are needed."""
     numbers: dict[str, float] = {}
-    before = ""
-    for entry in about["account"]:
-        if before != "group":
-            yield from [""] if entry["entry"] == "group" or not before else []
-        before = entry["entry"]
-        if before == "group":
-            yield from _group(entry, about["peers"])
+    was_group = True
+    for entry in step["account"]:
+        is_group = entry["entry"] == "group"
+        # An empty line before each group, and before the first number after one.
+        if is_group or was_group:
             yield ""
-            parts = {"mean": "mean", "std": "std", "W": "weight"}
-            numbers |= {
-                f"{part}_{entry['name']}": entry[field] for part, field in parts.items()
-            }
+        was_group = is_group
+        if is_group:
+            yield from _group(entry, step["peers"])
+            for name, field in STATISTICS.items():
+                numbers[f"{name}_{entry['name']}"] = entry[field]
         else:
-            yield _line(entry, numbers)
+            yield _equation(entry, numbers)
             numbers[entry["name"]] = entry["value"]
 
 
-def _step(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    yield (
-        f"task         {excerpt(about['task'])} ({told['trees']}:{told['line']}), "
-        f"kind {excerpt(about['kind'])}"
-    )
-    yield f"instruction  {excerpt(about['instruction'])}"
-    after = (
-        "the first of its trajectory"
-        if about["parent"] is None
-        else f"after step {about['parent']}"
-    )
-    facts = [
-        after,
-        f"{about['siblings'] or 'no'} other{'s' if about['siblings'] != 1 else ''} "
-        "from the same state",
-    ]
-    facts += [f"tag {excerpt(about['tag'], 40)}"] if about["tag"] else []
-    facts += [about["validity"]] if about["validity"] != "valid" else []
-    facts += [f"ends in {about['outcome']}"] if about["outcome"] else []
-    yield f"step         {about['step']}: {', '.join(facts)}"
-    yield f"saw          {excerpt(about['observation'])}"
-    yield f"did          {excerpt(', '.join(about['moves']) or about['action'])}"
-    yield f"then         {excerpt(about['next_observation'])}"
-
-
-def _result(told: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    yield (
-        f"method       {about['method']}, "
-        f"{credit_line(about['changed']) or 'with its defaults'}"
-    )
-    if about["masked"] is None:
-        yield f"advantage    {_signed(about['advantage'])}"
-    else:
-        why = f": {about['why_masked']}" if about["why_masked"] else ""
-        yield f"advantage    none, masked as {excerpt(about['masked'])!r}{why}"
-    if len(about["rows"]) > 1:
-        listed = ", ".join(map(_signed, about["rows"][:MEMBERS])) + (
-            ", ..." if len(about["rows"]) > MEMBERS else ""
-        )
-        yield (
-            f"rows         this is row {about['row']} of {len(about['rows'])} of the "
-            f"step, one per leaf below it: {listed}"
-        )
-    if about["masked"] is None and not about["account"]:
-        yield (
-            f"parts        {credit_line(about['parts']) or '-'} (the method gives no "
-            "account of its arithmetic)"
-        )
-    if told["written"] is not None:
-        yield f"written      {_written(told['written'], _again(told, about))}"
-
-
-def _again(told: Mapping[str, Any], about: Mapping[str, Any]) -> str:
-    """What writes the method's credit anew."""
-    return join(
-        [
-            "agentcli",
-            "assign-credit",
-            str(Path(told["trees"]).parent),
-            "--method",
-            about["method"],
-            "--overwrite",
-        ]
-    )
-
-
-def _written(written: Mapping[str, Any], again: str) -> str:
-    if written["same"]:
-        return f"the same in {written['file']}"
-    differing = ", ".join(
-        f"credit.{name} {there} there, {here} here"
-        for name, (there, here) in written["settings"].items()
-    )
-    why = differing or f"not of these trees as they are; write it again with: {again}"
-    return f"{_signed(written['advantage'])} in {written['file']}: {why}"
-
-
 def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str | Table]:
+    members = group["members"]
     spread = "" if group["std"] is None else f", std {group['std']:.10g}"
     yield f"  group {group['name']}: {excerpt(group['what'], 300)}"
     yield (
-        f"    {len(group['members'])} entries, mean {group['mean']:.10g}{spread}, W "
+        f"    {len(members)} entries, mean {group['mean']:.10g}{spread}, W "
         f"{group['weight']:.10g}"
     )
+    # A member that is a copy of the environment has no action of its own.
+    are_steps = group["of"] == "step"
+    texts = ["action", "ends in"] if are_steps else []
     table = Table(show_edge=False, pad_edge=False, box=None)
-    steps = group["of"] == "step"
-    for column in (
-        "",
-        group["of"],
-        *(("action", "ends in") if steps else ()),
-        "score",
-        "weight",
-    ):
-        text = column in ("action", "ends in")
+    for head in ["", group["of"], *texts, "score", "weight"]:
+        is_text = head in texts
         table.add_column(
-            column,
-            justify="left" if text else "right",
-            no_wrap=not text,
+            head,
+            justify="left" if is_text else "right",
+            no_wrap=not is_text,
             overflow="fold",
         )
-    chosen = _chosen(group["members"])
-    for place in chosen:
-        member = group["members"][place]
+    chosen = _chosen(members)
+    for member in chosen:
         cells = ["    >" if member["own"] else "     ", str(member["step"])]
-        if steps:
+        if are_steps:
             peer = peers[str(member["step"])]
             cells += [excerpt(peer["action"], 60), peer["outcome"] or "-"]
-        table.add_row(
-            *map(Text, [*cells, f"{member['score']:.10g}", f"{member['weight']:.10g}"])
-        )
+        cells += [f"{member['score']:.10g}", f"{member['weight']:.10g}"]
+        # As Text, so that what a world wrote is not read as markup.
+        table.add_row(*map(Text, cells))
     yield table
-    if len(chosen) < len(group["members"]):
-        yield f"    ... and {len(group['members']) - len(chosen)} more"
+    if len(chosen) < len(members):
+        yield f"    ... and {len(members) - len(chosen)} more"
 
 
-def _chosen(members: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Which members are shown: the step's own first, then the others in their order."""
-    own = [place for place, member in enumerate(members) if member["own"]][
-        : MEMBERS // 2
-    ]
-    others = [place for place in range(len(members)) if place not in own][
-        : MEMBERS - len(own)
-    ]
-    return sorted([*own, *others])
+def _chosen(members: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The members that are shown: the step's own before others, in their order."""
+    places = [place for place, member in enumerate(members) if member["own"]]
+    chosen = set(places[: MEMBERS // 2])
+    for place in range(len(members)):
+        if len(chosen) == MEMBERS:
+            break
+        chosen.add(place)
+    return [members[place] for place in sorted(chosen)]
 
 
-def _line(line: Mapping[str, Any], numbers: Mapping[str, float]) -> str:
-    formula, value = line["formula"], f"{line['value']:.10g}"
+def _equation(line: Mapping[str, Any], numbers: Mapping[str, float]) -> str:
+    """A number: its name, its formula, the formula with numbers, and its value."""
+    value = f"{line['value']:.10g}"
     sides = [line["name"]]
-    if formula is not None:
-        sides += [
-            formula,
-            _NAME.sub(lambda name: _filled(numbers[name.group()]), formula),
-        ]
-    sides = [
-        side for place, side in enumerate(sides) if side not in (value, *sides[:place])
-    ]
-    note = line["what"] + (f" [{line['source']}]" if line["source"] else "")
-    return "  " + " = ".join([*sides, value]).ljust(68) + f"  {note}"
+    if line["formula"] is not None:
+        filled = _NAME.sub(
+            lambda name: _in_formula(numbers[name.group()]), line["formula"]
+        )
+        sides += [line["formula"], filled]
+    sides = [side for side in dict.fromkeys(sides) if side != value]
+    equation = "  " + " = ".join([*sides, value])
+    source = f" [{line['source']}]" if line["source"] else ""
+    return f"{equation.ljust(70)}  {line['what']}{source}"
 
 
-def _filled(value: float) -> str:
+def _in_formula(value: float) -> str:
     return f"{value:.10g}" if value >= 0 else f"({value:.10g})"
 
 

@@ -1,7 +1,7 @@
-"""Who gets what: stdout is for data (a run's path, or JSON lines), stderr for tables."""
+"""Prints results: stdout is for data (a run's path, or JSON lines), stderr for tables."""
 
 import json as jsonlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.types import StageRecord
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
-    credit_line,
     credit_table,
     evaluation_table,
     ledger_table,
     pass_at_k_table,
     rows_table,
+    values_line,
 )
 
 if TYPE_CHECKING:
@@ -37,24 +37,12 @@ RECORD_FIELDS = (
 """Fields of a stage's record that its JSON line has."""
 
 
-def console() -> Console:
-    """stderr, wide enough for the tables when it is no terminal."""
-    terminal = Console(stderr=True, highlight=False)
-    return (
-        terminal
-        if terminal.is_terminal
-        else Console(stderr=True, highlight=False, width=PIPE_WIDTH)
-    )
-
-
-def data_console() -> Console:
-    """stdout, wide enough for the tables when it is no terminal."""
-    terminal = Console(highlight=False, emoji=False)
-    return (
-        terminal
-        if terminal.is_terminal
-        else Console(highlight=False, emoji=False, width=PIPE_WIDTH)
-    )
+def console(*, stderr: bool = False) -> Console:
+    """stdout or stderr, wide enough for the tables where it is no terminal."""
+    terminal = Console(stderr=stderr, highlight=False, emoji=False)
+    if not terminal.is_terminal:
+        terminal.width = PIPE_WIDTH
+    return terminal
 
 
 def print_result(
@@ -65,9 +53,7 @@ def print_result(
     json: bool,
     quiet: bool,
 ) -> None:
-    """One finished stage: with `json` a line with everything on stdout, else the run's
-    path there; a table on stderr.
-    """
+    """Prints one finished stage: its path, or with `json` everything, and a table."""
     if json:
         print_json({"stage": stage, "out": str(out), **_plain(result)})
     else:
@@ -76,84 +62,8 @@ def print_result(
         return
     if isinstance(result, StageRecord):
         _show_record(stage, result)
-        return
-    console().print(evaluation_table(result))
-    if result.pass_at_k is not None:
-        console().print(pass_at_k_table(result))
-
-
-def print_rows(title: str, rows: list[dict[str, Any]], *, json: bool) -> None:
-    """Rows that were asked for: JSON lines, or a table, on stdout."""
-    if json:
-        for row in rows:
-            print_json(row)
-        return
-    data_console().print(rows_table(title, rows))
-
-
-def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
-    """An explained step (analysis.explain, as plain values): one JSON line, or text, on
-    stdout.
-    """
-    if json:
-        print_json(explained)
-        return
-    from agentcli.reports.explanation import explanation
-
-    out = data_console()
-    for part in explanation(explained):
-        out.print(part, markup=False, soft_wrap=isinstance(part, str))
-
-
-def print_agreement(agreement: dict[str, Any], *, json: bool) -> None:
-    """Credit methods side by side (analysis.compare_credit): one JSON line, or tables,
-    on stdout.
-    """
-    if json:
-        print_json(agreement)
-        return
-    from agentcli.reports.agreement import tables
-
-    _print_tables(tables(agreement))
-
-
-def print_comparison(comparison: "RunComparison", *, json: bool) -> None:
-    """A comparison that was asked for: one JSON line, or its tables, on stdout."""
-    if json:
-        print_json(comparison)
-        return
-    from agentcli.reports.comparison import comparison_tables
-
-    _print_tables(comparison_tables(comparison))
-
-
-def print_data(value: dict[str, Any], *, json: bool) -> None:
-    """A mapping that was asked for: one JSON line, or YAML, on stdout."""
-    if json:
-        print_json(value)
     else:
-        print(to_yaml(value), end="")
-
-
-def print_json(value: Any) -> None:
-    """Plain values, or structs of them, as one JSON line on stdout."""
-    print(jsonlib.dumps(msgspec.to_builtins(value)))
-
-
-def to_yaml(value: Any) -> str:
-    """Settings, or any mapping of plain values, as YAML in their own order."""
-    import yaml
-
-    text: str = yaml.safe_dump(
-        msgspec.to_builtins(value), sort_keys=False, allow_unicode=True
-    )
-    return text
-
-
-def _print_tables(tables: Iterable[Blocks]) -> None:
-    out = data_console()
-    for table in tables:
-        out.print(table)
+        _show_summary(result)
 
 
 def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
@@ -165,21 +75,97 @@ def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
 
 
 def _show_record(stage: str, record: StageRecord) -> None:
-    terminal = console()
-    shown = {
+    terminal = console(stderr=True)
+    lines = {
         "counts": record.counts,
         "statistics": record.statistics,
         "seconds": record.seconds,
     }
     # assign-credit has a table for its statistics.
     if stage == "assign-credit":
-        terminal.print(
-            credit_table(record.settings["credit"]["method"], shown.pop("statistics"))
-        )
-    for name, values in shown.items():
+        method = record.settings["credit"]["method"]
+        terminal.print(credit_table(method, lines.pop("statistics")))
+    for name, values in lines.items():
         if values:
             terminal.print(
-                f"{name}: {credit_line(values)}", markup=False, soft_wrap=True
+                f"{name}: {values_line(values)}", markup=False, soft_wrap=True
             )
     if record.ledger is not None:
-        terminal.print(ledger_table({"total": record.ledger}))
+        terminal.print(ledger_table(record.ledger))
+
+
+def _show_summary(summary: EvaluationSummary) -> None:
+    terminal = console(stderr=True)
+    terminal.print(evaluation_table(summary))
+    if summary.pass_at_k is not None:
+        terminal.print(pass_at_k_table(summary))
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]], *, json: bool) -> None:
+    """Prints rows that were asked for: JSON lines, or a table, on stdout."""
+    if json:
+        for row in rows:
+            print_json(row)
+        return
+    console().print(rows_table(title, rows))
+
+
+def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
+    """Prints an explained step (analysis.explain): one JSON line, or text, on stdout."""
+    if json:
+        print_json(explained)
+        return
+    from agentcli.reports.explanation import explanation
+
+    out = console()
+    for part in explanation(explained):
+        out.print(part, markup=False, soft_wrap=isinstance(part, str))
+
+
+def print_agreement(agreement: dict[str, Any], *, json: bool) -> None:
+    """Prints credit methods side by side: one JSON line, or tables, on stdout."""
+    if json:
+        print_json(agreement)
+        return
+    from agentcli.reports.agreement import agreement_tables
+
+    _print_tables(agreement_tables(agreement))
+
+
+def print_comparison(comparison: "RunComparison", *, json: bool) -> None:
+    """Prints runs side by side: one JSON line, or tables, on stdout."""
+    if json:
+        print_json(comparison)
+        return
+    from agentcli.reports.comparison import comparison_tables
+
+    _print_tables(comparison_tables(comparison))
+
+
+def _print_tables(tables: Iterable[Blocks]) -> None:
+    out = console()
+    for table in tables:
+        out.print(table)
+
+
+def print_data(value: dict[str, Any], *, json: bool) -> None:
+    """Prints a mapping that was asked for: one JSON line, or YAML, on stdout."""
+    if json:
+        print_json(value)
+    else:
+        print(to_yaml(value), end="")
+
+
+def print_json(value: Any) -> None:
+    """Prints plain values, or structs of them, as one JSON line on stdout."""
+    print(jsonlib.dumps(msgspec.to_builtins(value)))
+
+
+def to_yaml(value: Any) -> str:
+    """Settings, or any mapping of plain values, as YAML in their own order."""
+    import yaml
+
+    text: str = yaml.safe_dump(
+        msgspec.to_builtins(value), sort_keys=False, allow_unicode=True
+    )
+    return text

@@ -1,8 +1,8 @@
 """The terminal's progress: a bar on stderr with rate, success so far and time left.
 
-Into a pipe or a log file no bar is drawn: a plain line with the same figures is written
-every half minute and one at the end. Nothing here writes to stdout. NO_COLOR is
-honoured by rich.
+Into a pipe or a log file no bar is drawn. A plain line with the same figures is written
+every half minute, and one at the end. Nothing here writes to stdout. Rich honours
+NO_COLOR.
 """
 
 import time
@@ -43,10 +43,10 @@ class TerminalProgress:
         done: int = 0,
         success: float | None = None,
     ) -> None:
-        """Begin a bar of `total` things (None: not known), `done` of them finished
-        earlier.
+        """Begins a bar of `total` things, None where that is not known.
 
-        `success` is the share of success among those, None where they were not judged.
+        `done` of them were finished earlier. `success` is the share of success among
+        these, None where they were not judged.
         """
         self.stop()
         self._description = description
@@ -71,8 +71,9 @@ class TerminalProgress:
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None:
-        """Count `n` more; `success` is the share of success among them, `figures` what
-        else to show (loss, ...).
+        """Counts `n` more, with the share of success among them.
+
+        `figures` are shown beside it (loss, ...).
         """
         self._done += n
         self._figures.update(figures or {})
@@ -81,33 +82,33 @@ class TerminalProgress:
             self._judged += n
         if self._bar is not None:
             self._bar.update(self._task, advance=n, state=self._state())
-        elif (
-            not self._quiet and time.monotonic() - self._last_line >= PLAIN_LINE_SECONDS
-        ):
-            self._last_line = time.monotonic()
-            self._console.print(self._line(self._left()), markup=False)
+            return
+        now = time.monotonic()
+        if now - self._last_line >= PLAIN_LINE_SECONDS:
+            self._last_line = now
+            self.note(self._line(self._left()))
 
     def note(self, text: str) -> None:
-        """Print a line that stays."""
+        """Prints a line that stays."""
         if not self._quiet:
             self._console.print(text, markup=False)
 
     def stop(self) -> None:
-        """End the bar; a plain line says what was done and how long it took."""
+        """Ends the bar; a plain line says what was done and how long it took."""
         if not self._description:
             return
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
-        if not self._quiet:
-            self._console.print(
-                self._line(f"{time.monotonic() - self._begun:.1f} s"), markup=False
-            )
+        seconds = time.monotonic() - self._begun
+        self.note(self._line(f"{seconds:.1f} s"))
         self._description = ""
 
     def _line(self, last: str) -> str:
-        done = f"{self._done}" if self._total is None else f"{self._done}/{self._total}"
-        parts = [part for part in (done, self._state(), last) if part]
+        done = str(self._done)
+        if self._total is not None:
+            done += f"/{self._total}"
+        parts = filter(None, [done, self._state(), last])
         return f"{self._description}: {', '.join(parts)}"
 
     def _state(self) -> str:
@@ -135,9 +136,7 @@ class TerminalProgress:
 
 
 def _per_time(rate: float) -> str:
-    """A rate in the unit in which it is at least 1, if there is one: 12.00/s, 3.20/min,
-    0.50/h.
-    """
+    """A rate in the unit in which it is at least 1: 12.00/s, 3.20/min, else 0.50/h."""
     if rate >= 1:
         return f"{rate:.2f}/s"
     if rate * 60 >= 1:

@@ -11,8 +11,9 @@ import pytest
 import typer
 import yaml
 from agentcli.cli import rollout
-from agentcli.cli.app import COMMANDS, GROUPS, build
-from agentcli.cli.command import Call, Command
+from agentcli.cli.app import build
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
 from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
 from agentcli.environments.registry import settle
@@ -23,6 +24,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.reports.output import to_yaml
 from agentcli.stages.layers import resolve
+from command_line import all_commands
 from typer.testing import CliRunner
 
 HEAVY = ("torch", "transformers", "textworld", "networkx", "scipy", "numpy", "msgspec", "yaml")
@@ -57,9 +59,7 @@ except SystemExit:
 
 
 def test_every_command_ends_its_help_with_an_example() -> None:
-    for words in [[module.COMMAND.name] for module in COMMANDS] + [
-        [name, c.name] for name, (module, _) in GROUPS.items() for c in module.COMMANDS
-    ]:
+    for words in all_commands():
         text = agentcli(*words, "--help").stdout
         assert f"Example: agentcli {' '.join(words)}" in " ".join(text.split()), words
 

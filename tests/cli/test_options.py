@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.cli.command import Command
-from agentcli.cli.options import Option, parse_where
+from agentcli.cli.option import Option
+from agentcli.cli.typed import parse_where
 from agentcli.errors import UsageError
 from agentcli.exploration.settings import decode, methods_with
 from agentcli.records.settings import RolloutSettings, Settings
@@ -16,7 +17,7 @@ from agentcli.reports.output import to_yaml
 from command_line import all_commands, settings_of
 
 COMMANDS = list(all_commands().values())
-CASES = [(command, option) for command in COMMANDS for option in command.vocabulary if option.path]
+CASES = [(command, option) for command in COMMANDS for option in command.every_option if option.path]
 NAMES = [f"{command.name}-{option.name}" for command, option in CASES]
 
 
@@ -85,14 +86,14 @@ def test_an_option_not_given_leaves_the_file_alone_and_one_given_overrides_it(co
     file = with_value(path, in_file)
     layers = ["--config", str(file)]
     assert value_at(settings_of(command, layers), path) == in_file
-    switch = option.declarations[0].split("/")[-1:] if option.declarations else []
+    switch = option.names[-1:] if option.kind is bool else option.names[:1]
     expected = {**in_file, **typed} if isinstance(typed, dict) else typed
     assert value_at(settings_of(command, [*layers, *switch, *words]), path) == expected
 
 
 @pytest.mark.parametrize(
     "command",
-    [command for command in COMMANDS if any(option.path for option in command.vocabulary)],
+    [command for command in COMMANDS if any(option.path for option in command.every_option)],
     ids=lambda c: c.name,
 )
 def test_without_options_a_file_with_every_setting_changed_comes_through(command: Command, tmp_path: Path) -> None:
@@ -137,8 +138,8 @@ def _changed(section: Any) -> Any:
 
 def test_options_of_a_command_are_unambiguous() -> None:
     for command in COMMANDS:
-        paths = [option.path for option in command.vocabulary if option.path]
-        words = [word for option in command.options for word in option.declarations]
+        paths = [option.path for option in command.every_option if option.path]
+        words = [word for option in command.options for word in option.names]
         assert len(set(paths)) == len(paths), command.name
         assert len(set(words)) == len(words), command.name
 

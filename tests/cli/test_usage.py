@@ -14,6 +14,7 @@ from command_line import agentcli, all_commands
 
 COMMANDS = all_commands()
 ROOT = Path(__file__).parents[2]
+FLAGS = {path: [option for option in command.options if not option.positional] for path, command in COMMANDS.items()}
 PATHS = pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 
 
@@ -37,22 +38,22 @@ def refused(*words: str) -> str:
 def test_an_unknown_option_of_every_command(path: tuple[str, ...]) -> None:
     command = " ".join(path)
     assert refused(*path, "--zzqx") == f"no option --zzqx; type: agentcli {command} --help"
-    for option in COMMANDS[path].options:
+    for option in FLAGS[path]:
         (long,) = [name for name in option.names if name.startswith("--")][:1]
         if len(long) > 6:
             misspelt = long[:-2] + long[-1] + long[-2]
             near = refused(*path, misspelt)
-            if misspelt not in {name for other in COMMANDS[path].options for name in other.names}:
+            if misspelt not in {name for other in FLAGS[path] for name in other.names}:
                 assert near == f"no option {misspelt}; did you mean {long}? type: agentcli {command} --help"
             break
 
 
 @PATHS
 def test_a_missing_value_of_every_option_of_every_command(path: tuple[str, ...]) -> None:
-    for option in COMMANDS[path].options:
+    for option in FLAGS[path]:
         name = option.names[0]
         if option.takes_value:
-            expected = f"{name} needs a value ({option.metavar}); type: agentcli {' '.join(path)} --help"
+            expected = f"{name} needs a value ({option.shown_value}); type: agentcli {' '.join(path)} --help"
             assert refused(*path, name) == expected
             assert refused(*path, name, name) == expected.replace(";", f", not {name};")
         elif len(option.names) < 3 and name.startswith("--"):
@@ -61,7 +62,7 @@ def test_a_missing_value_of_every_option_of_every_command(path: tuple[str, ...])
 
 @PATHS
 def test_a_wrong_type_of_every_number_of_every_command(path: tuple[str, ...]) -> None:
-    for option in COMMANDS[path].options:
+    for option in FLAGS[path]:
         expected = {int: "a whole number", float: "a number"}.get(option.kind)
         if expected:
             name = option.names[0]

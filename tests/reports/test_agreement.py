@@ -4,13 +4,13 @@ import io
 from typing import Any
 
 import pytest
-from agentcli.reports.agreement import tables
+from agentcli.reports.agreement import agreement_tables
 from agentcli.reports.tables import credit_table
 from rich.console import Console
-from test_tables import text_of
+from table_text import text_of
 
 
-def found(names: list[str], kinds: list[str], disagreements: int = 1) -> dict[str, Any]:
+def comparison(names: list[str], kinds: list[str], disagreements: int = 1) -> dict[str, Any]:
     pair = {
         "methods": names[:2],
         "steps": 40,
@@ -39,7 +39,7 @@ def found(names: list[str], kinds: list[str], disagreements: int = 1) -> dict[st
 
 
 def test_methods_agreement_and_disagreements() -> None:
-    methods, agreement, apart = tables(found(["a", "b"], ["cool", "heat"]))
+    methods, agreement, apart = agreement_tables(comparison(["a", "b"], ["cool", "heat"]))
     assert methods.title == "credit of 1,234 steps"
     assert text_of(methods)[1:] == [
         ["a", "computed now", "gamma 0.5", "1,234", "50.0", "-", "0.125", "1.5"],
@@ -52,12 +52,12 @@ def test_methods_agreement_and_disagreements() -> None:
 
 
 def test_one_kind_is_not_told_twice_and_nothing_apart_is_no_table() -> None:
-    _, agreement = tables(found(["a", "b"], ["cool"], disagreements=0))
+    _, agreement = agreement_tables(comparison(["a", "b"], ["cool"], disagreements=0))
     assert [row[1] for row in text_of(agreement)] == ["kind", "all"]
 
 
 def test_a_sample_is_said_to_be_one() -> None:
-    methods, *_ = tables(found(["a", "b"], []) | {"steps": 5_000_000})
+    methods, *_ = agreement_tables(comparison(["a", "b"], []) | {"steps": 5_000_000})
     assert methods.title == "credit of 5,000,000 steps, figures from a sample of 1,234"
 
 
@@ -65,7 +65,7 @@ def test_twelve_methods_fit() -> None:
     names = [f"method{n}" for n in range(12)]
     out = io.StringIO()
     console = Console(file=out, width=140, emoji=False)
-    for table in tables(found(names, [])):
+    for table in agreement_tables(comparison(names, [])):
         console.print(table)
     text = out.getvalue()
     assert "method11 -0.25" in text
@@ -107,7 +107,7 @@ def test_statistics_of_a_credit_file() -> None:
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
     out = io.StringIO()
-    for table in tables(found(["grpo", "rewardflow"], ["cool", "heat"])):
+    for table in agreement_tables(comparison(["grpo", "rewardflow"], ["cool", "heat"])):
         Console(file=out, width=width, emoji=False).print(table)
     text = out.getvalue()
     assert "…" not in text
@@ -117,7 +117,7 @@ def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
 
 
 def test_float_noise_is_no_mean() -> None:
-    rows = found(["a", "b"], [])
+    rows = comparison(["a", "b"], [])
     rows["methods"][0] |= {"mean": -2.2e-18}
-    methods, *_ = tables(rows)
+    methods, *_ = agreement_tables(rows)
     assert text_of(methods)[1][-2:] == ["0", "1.5"]

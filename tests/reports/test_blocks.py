@@ -18,8 +18,8 @@ def printed(table: Blocks, width: int) -> list[str]:
 
 def ten_columns(name: str = "runs/a") -> Blocks:
     table = Blocks("ten", ("run",), [f"what is {number}" for number in range(10)])
-    table.add((name,), NUMBERS)
-    table.add(("b",), NUMBERS[::-1])
+    table.add([name, *NUMBERS])
+    table.add(["b", *NUMBERS[::-1]])
     return table
 
 
@@ -59,7 +59,7 @@ def test_a_long_name_is_folded_to_half_of_the_width() -> None:
 
 def test_long_headers_are_folded_where_the_numbers_are_short() -> None:
     table = Blocks("t", ("",), [f"runs/a-very-long-name-of-a-run-{number}" for number in range(4)])
-    table.add(("leaves",), ["1"] * 4)
+    table.add(["leaves", *["1"] * 4])
     lines = printed(table, 70)
     assert max(map(len, lines)) <= 70
     assert [row for row in cells(lines) if row[0] == "leaves"] == [["leaves", "1", "1"]] * 2
@@ -68,7 +68,7 @@ def test_long_headers_are_folded_where_the_numbers_are_short() -> None:
 
 def test_a_title_is_as_wide_as_the_terminal_and_no_narrower() -> None:
     table = Blocks("the signed-rank test over six benchmarks, against the first", ("run",), ("p",))
-    table.add(("b",), ("0.5",))
+    table.add(["b", "0.5"])
     assert printed(table, 80)[0].rstrip() == table.title
     assert [line.rstrip() for line in printed(table, 40)[:2]] == [
         "the signed-rank test over six",
@@ -82,7 +82,7 @@ def heads(lines: list[str]) -> list[list[str]]:
 
 def test_headers_have_one_line_while_their_block_has_room() -> None:
     table = Blocks("t", ("run",), ("tasks solved by anyone %", "steps of an episode", "McNemar p"))
-    table.add(("a",), ("97.1 (92.9-98.9)", "12.25", "0.25"))
+    table.add(["a", "97.1 (92.9-98.9)", "12.25", "0.25"])
     whole, short = "tasks solved by anyone %", "McNemar p"
     assert heads(printed(table, 80)) == [["run", whole, "steps of an episode", short]]
     assert heads(printed(table, 60)) == [
@@ -100,7 +100,7 @@ def test_headers_have_one_line_while_their_block_has_room() -> None:
 
 def test_a_text_is_folded_a_little_to_have_all_numbers_in_one_table() -> None:
     table = Blocks("t", ("kind", "run"), ("episodes", "success % (95 %)"))
-    table.add(("pick_clean_then_place_in_recep", "all"), ("420", "67.4 (61.0-73.8)"))
+    table.add(["pick_clean_then_place_in_recep", "all", "420", "67.4 (61.0-73.8)"])
     for width in (60, (16 + 3) + (3 + 3) + (8 + 3) + (16 + 3) + 1):
         assert cells(printed(table, width)) == [
             ["pick_clean_then_", "all", "420", "67.4 (61.0-73.8)"],
@@ -129,7 +129,7 @@ def test_texts_alone_are_folded_between_words_to_the_whole_width() -> None:
 
 def test_a_wide_letter_takes_two_columns() -> None:
     table = Blocks("t", ("task",), ("p",))
-    table.add(("洗" * 30,), ("0.5",))
+    table.add(["洗" * 30, "0.5"])
     rows = cells(printed(table, 20))
     assert [row[0] for row in rows] == ["洗" * 4] * 7 + ["洗" * 2]
 
@@ -140,7 +140,7 @@ def test_a_table_without_rows_has_its_headers() -> None:
 
 def test_texts_are_shown_whatever_they_hold() -> None:
     table = Blocks("[red]t[/x]", ("[b]",), ("[/c]",))
-    table.add(("[bold]x[/y] :warning: \x1b[31m\n2",), ("[1]",), style="bold")
+    table.add(["[bold]x[/y] :warning: \x1b[31m\n2", "[1]"], style="bold")
     lines = printed(table, 80)
     assert lines[0].strip() == "[red]t[/x]"
     assert re.search(r"\[b\] +┃ \[/c\]", "".join(lines))
@@ -149,7 +149,7 @@ def test_texts_are_shown_whatever_they_hold() -> None:
 
 def test_wide_letters_are_folded_between_pieces_too() -> None:
     table = Blocks("t", ("task",), ("p",))
-    table.add(("洗洗/洗洗/洗",), ("0.5",))
+    table.add(["洗洗/洗洗/洗", "0.5"])
     assert [row[0] for row in cells(printed(table, 20))] == ["洗洗/", "洗洗/洗"]
 
 

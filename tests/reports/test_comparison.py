@@ -8,7 +8,6 @@ from agentcli.evaluation.growth import Cost, Growth
 from agentcli.evaluation.record import Rate
 from agentcli.evaluation.training import LoopCost, ResponsesUpdated
 from agentcli.records.types import Episode, Ledger
-from agentcli.reports.blocks import Blocks
 from agentcli.reports.comparison import (
     behaviour_table,
     comparison_tables,
@@ -20,13 +19,7 @@ from agentcli.reports.comparison import (
 from evaluated import episodes
 from msgspec.structs import asdict, replace
 from rich.console import Console
-
-
-def cells(table: Blocks) -> list[list[str]]:
-    out = io.StringIO()
-    Console(file=out, width=250).print(table)
-    lines = [line for line in out.getvalue().splitlines() if line.startswith(("│", "┃"))]
-    return [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in lines]
+from table_text import text_of
 
 
 def evaluation(wins: str, tokens: int, samples: int = 1) -> list[Episode]:
@@ -38,7 +31,7 @@ RUNS = side_by_side({"a": evaluation("+---", 10), "b": evaluation("++++", 25)})
 
 
 def test_success_and_gain() -> None:
-    header, first, second = cells(label_table("L0", RUNS))
+    header, first, second = text_of(label_table("L0", RUNS))
     assert header == ["run", "episodes", "success % (95 %)", "gain (95 %)", "McNemar p"]
     assert first == ["a", "4", "25.0 (4.6-69.9)", "", ""]
     assert second[:3] == ["b", "4", "100.0 (51.0-100.0)"]
@@ -48,13 +41,13 @@ def test_success_and_gain() -> None:
 
 def test_several_samples_show_solved_tasks_and_no_mcnemar() -> None:
     runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("++--", 25, samples=3)})
-    header, _, second = cells(label_table("L0", runs))
+    header, _, second = text_of(label_table("L0", runs))
     assert header[-1] == "tasks solved % (95 %)"
     assert (second[1], second[4], second[5]) == ("12", "-", "50.0 (15.0-85.0)")
 
 
 def test_behaviour_and_cost() -> None:
-    header, first, second = cells(behaviour_table("L0", RUNS))
+    header, first, second = text_of(behaviour_table("L0", RUNS))
     assert header[1:] == [
         "steps an episode",
         "repetitive %",
@@ -69,7 +62,7 @@ def test_behaviour_and_cost() -> None:
 
 
 def test_kinds() -> None:
-    header, clean, heat = cells(kinds_table("L0", RUNS))
+    header, clean, heat = text_of(kinds_table("L0", RUNS))
     assert header == ["kind", "a", "b"]
     assert (clean[0], clean[1][:4], clean[2][-5:]) == ("clean", "50.0", "+50.0")
     assert (heat[0], heat[2][-6:]) == ("heat", "+100.0")
@@ -102,7 +95,7 @@ def cost(steps: int, forks: int, distinct: float | None = 0.25) -> Cost:
 
 
 def test_trees() -> None:
-    rows = cells(trees_table({"a": trees(2000, 0), "b": trees(1500, 12)}))
+    rows = text_of(trees_table({"a": trees(2000, 0), "b": trees(1500, 12)}))
     assert rows[0] == ["", "a", "b"]
     assert ["steps", "2,000", "1,500 x0.75"] in rows
     assert ["forks", "0", "12"] in rows
@@ -121,12 +114,12 @@ def test_trees() -> None:
 
 
 def test_nothing_was_cut_where_no_model_was_asked() -> None:
-    rows = cells(trees_table({"a": trees(20, 0, "expert"), "b": trees(15, 0)}))
+    rows = text_of(trees_table({"a": trees(20, 0, "expert"), "b": trees(15, 0)}))
     assert ["cut at max_tokens % of responses", "-", "96.0"] in rows
 
 
 def test_errored_leaves_are_shown_where_there_are_any() -> None:
-    rows = cells(trees_table({"a": trees(20, 0), "b": trees(15, 0, errored=3)}))
+    rows = text_of(trees_table({"a": trees(20, 0), "b": trees(15, 0, errored=3)}))
     assert ["errored leaves", "0", "3"] in rows
 
 
@@ -153,7 +146,7 @@ def loop(steps: int, updated: int | None, **more: Any) -> LoopCost:
 
 
 def test_training() -> None:
-    rows = cells(training_table({"a": loop(2000, 1000), "b": loop(1500, 150)}))
+    rows = text_of(training_table({"a": loop(2000, 1000), "b": loop(1500, 150)}))
     for row in (
         ["", "a", "b"],
         ["iterations", "28", "28"],
@@ -170,13 +163,13 @@ def test_training() -> None:
     ):
         assert row in rows
     assert "errored leaves" not in [row[0] for row in rows]
-    assert ["errored leaves", "2", "0"] in cells(training_table({"a": loop(20, 1, errored=2), "b": loop(15, 1)}))
+    assert ["errored leaves", "2", "0"] in text_of(training_table({"a": loop(20, 1, errored=2), "b": loop(15, 1)}))
 
 
 def test_what_is_not_over_and_what_is_no_loop() -> None:
     one = loop(100, None, iterations=None, unfinished=None, ended=None, method=None, credit=None)
     going, short = loop(100, 10, iterations=3, ended=False), loop(100, 10, iterations=27, unfinished=1)
-    rows = cells(training_table({"a": one, "b": going, "c": short}))
+    rows = text_of(training_table({"a": one, "b": going, "c": short}))
     assert ["iterations", "-", "3 (unfinished)", "27 (unfinished)"] in rows
     for row in (["method", "-", "carl", "carl"], ["responses updated", "-", "10", "10"], ["updates", "-", "1", "1"]):
         assert row in rows
@@ -185,7 +178,7 @@ def test_what_is_not_over_and_what_is_no_loop() -> None:
 def test_what_a_budget_cut_is_told_beside_what_it_is_compared_with() -> None:
     """The first solves task 0 of four; the other walked two of them, at twice the cost."""
     runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("+-", 20)})
-    header, first, second = cells(label_table("L0", runs))
+    header, first, second = text_of(label_table("L0", runs))
     assert header[-1] == "tasks in common"
     assert (first[2][:4], first[-1]) == ("25.0", "")
     assert (second[2][:4], second[3][:4], second[-1]) == ("50.0", "+0.0", "2")
@@ -194,20 +187,20 @@ def test_what_a_budget_cut_is_told_beside_what_it_is_compared_with() -> None:
 def test_cost_is_relative_to_what_the_first_paid_for_the_same_tasks() -> None:
     first = episodes({"0": "+"}, tokens=10) + episodes({"1": "+"}, tokens=90)
     runs = side_by_side({"a": first, "b": episodes({"0": "+"}, tokens=20)})
-    rows = cells(behaviour_table("L0", runs))
+    rows = text_of(behaviour_table("L0", runs))
     assert [row[-1] for row in rows] == ["tokens a task", "50.0", "20.0 x2.00"]
 
 
 def test_a_kind_without_a_task_in_common_has_no_gain() -> None:
     runs = side_by_side({"a": evaluation("+", 10), "b": evaluation("++", 10)})
-    _, clean, heat = cells(kinds_table("L0", runs))
+    _, clean, heat = text_of(kinds_table("L0", runs))
     assert (clean[2][-5:], heat[1], heat[2]) == (" +0.0", "-", "100.0 (20.7-100.0)")
 
 
 def test_errored_episodes_have_a_column_where_there_are_any() -> None:
     runs = side_by_side({"a": evaluation("++", 10), "b": evaluation("+!", 10)})
-    assert [row[-1] for row in cells(label_table("L0", runs))] == ["errored", "0", "1"]
-    assert "errored" not in cells(label_table("L0", RUNS))[0]
+    assert [row[-1] for row in text_of(label_table("L0", runs))] == ["errored", "0", "1"]
+    assert "errored" not in text_of(label_table("L0", RUNS))[0]
 
 
 def test_hostile_names_are_shown_as_they_are() -> None:
@@ -236,4 +229,4 @@ def test_every_part_of_a_result_has_its_table() -> None:
     found = list(comparison_tables(result))
     assert len(found) == 6
     assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
-    assert cells(found[3])[1] == ["b", "2", "0.5"]
+    assert text_of(found[3])[1] == ["b", "2", "0.5"]

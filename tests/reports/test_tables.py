@@ -5,88 +5,26 @@ import json
 from typing import Any
 
 import pytest
-from agentcli.evaluation.record import EvaluationSummary, Rate, Results, SuccessRate, WalkedPanel
+from agentcli.evaluation.record import Rate
 from agentcli.records.types import Ledger
 from agentcli.reports.output import print_rows
 from agentcli.reports.tables import (
-    comparison_table,
-    credit_line,
     evaluation_table,
     ledger_table,
     pass_at_k_table,
     rows_table,
+    values_line,
 )
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
+from quickstart_report import ledgers_table, success_table
 from rich.console import Console, RenderableType
-
-
-def text_of(table: RenderableType) -> list[list[str]]:
-    """Cells of a printed table, row by row."""
-    out = io.StringIO()
-    Console(file=out, width=250).print(table)
-    lines = [line for line in out.getvalue().splitlines() if line.startswith(("│", "┃"))]
-    return [[cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")] for line in lines]
-
-
-def results(share: float) -> Results:
-    return Results(
-        episodes=40,
-        tasks=10,
-        outcomes={},
-        success=SuccessRate(rate=share, low=share - 0.1, high=share + 0.1, interval="bootstrap"),
-        score=share,
-        steps=7.25,
-        moves=7.25,
-        tokens=80.4,
-        repetitive=0.125,
-        explore=0.5,
-        malformed=0.0,
-        inadmissible=0.07,
-    )
-
-
-def summary(
-    share: float, kinds: dict[str, Results] | None = None, pass_at_k: dict[str, Rate] | None = None
-) -> EvaluationSummary:
-    return EvaluationSummary(
-        **asdict(results(share)),
-        kinds=kinds or {},
-        stage="eval",
-        split="L0",
-        label="L0",
-        model=None,
-        policy="random",
-        seed=0,
-        samples=4,
-        temperature=1.0,
-        panel=WalkedPanel(name="L0", tasks=10, sha256="0" * 64),
-        ledger=Ledger(),
-        pass_at_k=pass_at_k,
-    )
+from table_text import results, summary, text_of
 
 
 def test_evaluation_by_kind_and_over_all() -> None:
     rows = text_of(evaluation_table(summary(0.5, {"clean": results(0.25)})))
     assert rows[1] == ["clean", "40", "25.0 (15.0-35.0)", "7.2", "80", "12.5", "50.0", "0.0", "7.0"]
     assert rows[2][:3] == ["all", "40", "50.0 (40.0-60.0)"]
-
-
-def test_comparison_shows_gains_in_points_and_p_only_over_all() -> None:
-    before = summary(0.5, {"clean": results(0.25), "gone": results(0.5)})
-    after = summary(0.75, {"clean": results(0.2)})
-    rows = text_of(comparison_table({"greedy": (before, after)}, {"greedy": 0.00123}))
-    assert rows[0] == ["kind", "greedy: before", "after", "gain", "McNemar p"]
-    assert rows[1] == ["clean", "25.0 (15.0-35.0)", "20.0 (10.0-30.0)", "-5.0", ""]
-    assert rows[2] == ["gone", "50.0 (40.0-60.0)", "-", "-", ""]
-    assert rows[3] == ["all", "50.0 (40.0-60.0)", "75.0 (65.0-85.0)", "+25.0", "0.0012"]
-
-
-def test_ledgers_side_by_side_with_shares() -> None:
-    ledgers = {"chain": Ledger(steps=2000), "spark": Ledger(steps=1500, forks=12)}
-    rows = text_of(ledger_table(ledgers, reference="chain"))
-    assert rows[0] == ["count", "chain", "spark", "spark / chain"]
-    assert ["steps", "2,000", "1,500", "0.75"] in rows
-    assert ["forks", "0", "12", "-"] in rows
 
 
 def test_pass_at_k() -> None:
@@ -96,7 +34,7 @@ def test_pass_at_k() -> None:
 
 
 def test_statistics_on_one_line() -> None:
-    line = credit_line({"rows": 12, "advantage": {"mean": 0.0, "std": 1.23456}, "reasons": [1, 2], "model": None})
+    line = values_line({"rows": 12, "advantage": {"mean": 0.0, "std": 1.23456}, "reasons": [1, 2], "model": None})
     assert line == "rows 12, advantage.mean 0, advantage.std 1.235, reasons 1 2, model -"
 
 
@@ -115,8 +53,9 @@ def every_table() -> dict[str, RenderableType]:
     return {
         "eval": evaluation_table(one),
         "pass@k": pass_at_k_table(replace(one, pass_at_k={"16": Rate(rate=0.9, low=0.8, high=1.0)})),
-        "pairs": comparison_table(dict.fromkeys(("sampled", "greedy"), (one, one)), {"greedy": 0.00123}),
-        "ledger": ledger_table({"chain": ledger, "a-run-with-a-long-name": ledger}, reference="chain"),
+        "pair": success_table("greedy", one, one, 0.00123),
+        "ledger": ledger_table(ledger),
+        "ledgers": ledgers_table({"chain": ledger, "a-run-with-a-long-name": ledger}),
         "rows": rows_table("doctor", [{"name": "generated games", "found": True, "detail": "3558 games " * 20}]),
     }
 

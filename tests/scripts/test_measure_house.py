@@ -48,9 +48,11 @@ def tree(tmp_path: Path) -> Path:
 def test_a_small_package_is_counted(tree: Path) -> None:
     figures = measure_house.measure_sources(tree)
     assert figures["code lines"] == 4 + 6
+    assert figures["syntax nodes"] == sum(figures["syntax nodes by package"].values())
     assert figures["lines by package"] == {"(top)": 11, "environments": 16}
     assert figures["comment lines"] == 1
-    assert figures["longest line"] == len("    def engine(self) -> None: ...")
+    assert figures["longest line of code"] == len("    def engine(self) -> None: ...")
+    assert figures["longest line of text"] == len('"""A docstring is no code."""')
     assert figures["class names with two meanings"] == 0
     assert figures["class names with two meanings, with _"] == 1
     assert figures["world members by name"] == ["World.card", "World.engine", "Engine.step"]
@@ -61,7 +63,9 @@ def test_every_node_counts(tmp_path: Path) -> None:
     """`x = 1` is a module, an assignment, a name, its context and a constant."""
     (tmp_path / "agentcli" / "environments").mkdir(parents=True)
     (tmp_path / "agentcli" / "environments" / "protocol.py").write_text("x = 1\n")
-    assert measure_house.measure_sources(tmp_path)["nodes a code line"] == 5
+    figures = measure_house.measure_sources(tmp_path)
+    assert figures["syntax nodes by package"] == {"environments": 5}
+    assert figures["nodes a code line"] == 5
 
 
 def test_the_way_of_a_step_goes_down_the_floors() -> None:

@@ -71,11 +71,11 @@ def test_games_are_paired_by_seed_and_place() -> None:
     assert rate(own)[0] == pytest.approx(100 * 7 / 12)
     tested = over_games(games(regime, "grpo", "L0"), games(regime, "gigpo", "L0"))
     assert tested is not None
-    assert tested[0] == pytest.approx(175 / 6)
-    assert tested[3] is None
+    assert tested.gain.value == pytest.approx(175 / 6)
+    assert tested.mcnemar is None
     greedy = over_games(games(regime, "start", "L0-greedy"), games(regime, "grpo", "L0-greedy"))
     assert greedy is not None
-    assert greedy[3] == pytest.approx(2 / 2**6)
+    assert greedy.mcnemar == pytest.approx(2 / 2**6)
 
 
 def test_quarters_leave_out_what_is_unknown() -> None:

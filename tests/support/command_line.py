@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 import typer
 from agentcli.cli.app import command_tree, main
-from agentcli.cli.command import Call, Command
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
 from agentcli.records.settings import Settings
 from typer.testing import CliRunner
 

@@ -28,8 +28,9 @@ DEEPEST = 12
 
 
 def tree_drawing(shown: ShownTree, *, whole: bool = False) -> Drawing:
-    """The tree as a drawing. Without `whole`, long stretches are shortened, and what is
-    left out is counted.
+    """The tree as a drawing.
+
+    Without `whole`, long stretches are shortened, and what is left out is counted.
     """
     stretches = outline(shown.tree)
     drawing = Drawing(_heading(shown), guide_style=QUIET)

@@ -23,9 +23,8 @@ class Stretch(msgspec.Struct, kw_only=True):
 
 
 def outline(tree: Tree) -> list[Stretch]:
-    """The stretches that begin at the initial state. Not recursive, so that depth is no
-    limit.
-    """
+    """The stretches that begin at the initial state."""
+    # Not recursive: a trajectory may have more forks than Python has stack.
     followers = children(tree)
     leaves, success = _below(tree)
     numbers = trajectory_numbers(tree)

@@ -14,7 +14,7 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
-from agentcli.reports.tables import percent, percent_or_none, rate
+from agentcli.reports.tables import percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -24,38 +24,34 @@ UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
 def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Blocks:
     """The runs of a folder, a row each."""
     table = Blocks(
-        f"runs in {folder}", ("run", "stages", "model", "measured on"), ("%", "ended")
+        f"runs in {folder}", ["run", "stages", "model", "measured on"], ["%", "ended"]
     )
     for run in runs:
-        success = run.success
         stages = [*run.stages, *(f"{name} (not ended)" for name in run.unfinished)]
-        table.add(
-            (
-                run.path,
-                ", ".join(stages),
-                run.model or "-",
-                "-" if success is None else success.measured_on,
-            ),
-            (
-                "-" if success is None else percent(success.rate),
-                "-" if run.finished is None else age(run.finished, now),
-            ),
-        )
+        cells = [run.path, ", ".join(stages), run.model or "-"]
+        if run.success is None:
+            cells += ["-", "-"]
+        else:
+            cells += [run.success.measured_on, percent(run.success.rate)]
+        cells.append("-" if run.finished is None else age(run.finished, now))
+        table.add(cells)
     return table
 
 
 def stages_table(run: str, stages: Sequence[StageOverview], now: datetime) -> Blocks:
     """The stages of a run, a row each."""
-    table = Blocks(run, ("stage", "method", "model"), ("%", "seconds", "ended"))
+    table = Blocks(run, ["stage", "method", "model"], ["%", "seconds", "ended"])
     for stage in stages:
-        table.add(
-            (stage.name, stage.method or "-", stage.model or "-"),
-            (
-                percent_or_none(stage.success),
-                "-" if stage.seconds is None else f"{stage.seconds:.1f}",
-                age(stage.finished, now),
-            ),
-        )
+        seconds = "-" if stage.seconds is None else f"{stage.seconds:.1f}"
+        cells = [
+            stage.name,
+            stage.method or "-",
+            stage.model or "-",
+            percent(stage.success),
+            seconds,
+            age(stage.finished, now),
+        ]
+        table.add(cells)
     return table
 
 
@@ -72,45 +68,36 @@ def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
     """The evaluations of a run: of which model, at which temperature, on which panel."""
     table = Blocks(
         "evaluations",
-        ("label", "model", "panel"),
-        ("T", "samples", "episodes", "success % (95 %)", "steps"),
+        ["label", "model", "panel"],
+        ["T", "samples", "episodes", "success % (95 %)", "steps"],
     )
-    for one in evaluations:
-        table.add(
-            (
-                one.label,
-                one.model or one.policy,
-                f"{one.panel.name}: {one.panel.tasks}",
-            ),
-            (
-                f"{one.temperature:g}",
-                str(one.samples),
-                str(one.episodes),
-                rate(one.success),
-                f"{one.steps:.1f}",
-            ),
-        )
+    for summary in evaluations:
+        cells = [
+            summary.label,
+            summary.model or summary.policy,
+            f"{summary.panel.name}: {summary.panel.tasks}",
+            f"{summary.temperature:g}",
+            str(summary.samples),
+            str(summary.episodes),
+            rate(summary.success),
+            f"{summary.steps:.1f}",
+        ]
+        table.add(cells)
     return table
 
 
 def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
     """Success by task kind."""
     table = Blocks(
-        "trees by kind", ("kind",), ("trees", "trajectories", "success %", "steps")
+        "trees by kind", ["kind"], ["trees", "trajectories", "success %", "steps"]
     )
     for kind in sorted({tree.kind for tree in trees}):
         group = [tree for tree in trees if tree.kind == kind]
         trajectories = sum(tree.trajectories for tree in group)
         success = sum(tree.success for tree in group)
-        table.add(
-            (kind,),
-            (
-                str(len(group)),
-                str(trajectories),
-                percent(success / max(1, trajectories)),
-                str(sum(tree.steps for tree in group)),
-            ),
-        )
+        steps = sum(tree.steps for tree in group)
+        share = percent(success / max(1, trajectories))
+        table.add([kind, str(len(group)), str(trajectories), share, str(steps)])
     return table
 
 
@@ -118,20 +105,20 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
     """The trees, a row each, in their order."""
     table = Blocks(
         "trees, failures first",
-        ("line", "kind", "task"),
-        ("succeed", "steps", "forks", "tokens"),
+        ["line", "kind", "task"],
+        ["succeed", "steps", "forks", "tokens"],
     )
     for tree in trees if whole else trees[:MOST_TREES]:
-        table.add(
-            (str(tree.line), tree.kind, tree.instruction),
-            (
-                f"{tree.success} of {tree.trajectories}",
-                str(tree.steps),
-                str(tree.forks),
-                str(tree.tokens),
-            ),
-            style=share_style(tree.success, tree.trajectories),
-        )
+        cells = [
+            str(tree.line),
+            tree.kind,
+            tree.instruction,
+            f"{tree.success} of {tree.trajectories}",
+            str(tree.steps),
+            str(tree.forks),
+            str(tree.tokens),
+        ]
+        table.add(cells, style=share_style(tree.success, tree.trajectories))
     return table
 
 

@@ -31,7 +31,9 @@ def advantage(value: float | None) -> Text:
     """An advantage in seven columns: blue for a gain, orange for a loss, "-" for none."""
     if value is None:
         return Text(f"{'-':>7}", style=QUIET)
-    style = QUIET if value == 0 else GAIN if value > 0 else LOSS
+    style = GAIN if value > 0 else LOSS
+    if value == 0:
+        style = QUIET
     return Text(f"{value:+7.2f}", style=style)
 
 

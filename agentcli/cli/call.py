@@ -1,0 +1,254 @@
+"""One call of a subcommand, from typed options to a result on the terminal.
+
+It finds the settings, the RUN and the output folder that the options mean.
+Heavy modules are imported inside functions: `agentcli --help` needs none of them.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentcli.cli.effects import refuse_without_effect
+from agentcli.cli.typed import typed_settings
+from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentcli.cli.command import Command
+    from agentcli.evaluation.record import EvaluationSummary
+    from agentcli.records.settings import Settings
+    from agentcli.records.types import StageRecord
+    from agentcli.reports.progress import TerminalProgress
+    from agentcli.stages.session import Invocation, PlanT, Session
+
+
+class Call:
+    """What was typed, and what follows from it, computed when first asked for.
+
+    `values` has every option of the command by name: None, or False for a switch, where
+    it was not typed.
+    """
+
+    def __init__(self, command: "Command", values: dict[str, Any]) -> None:
+        self.command = command
+        self.values = values
+        self.words = ["agentcli", *sys.argv[1:]]
+        self.dry = bool(values.get("dry_run"))
+        self._out: Path | None = None
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Ends a bar that an error or Ctrl-C left on the terminal."""
+        self.progress.stop()
+
+    @cached_property
+    def progress(self) -> "TerminalProgress":
+        """Bar and notes on stderr."""
+        from agentcli.reports.progress import TerminalProgress
+
+        return TerminalProgress(
+            quiet=self.values.get("quiet", False), json=self.values.get("json", False)
+        )
+
+    @cached_property
+    def source(self) -> Path | None:
+        """The run that settings and model may come from: RUN, else runs/latest."""
+        from agentcli.stages.resolve import RUNS, find_run
+
+        typed = self.values.get("run")
+        if typed is None and not (RUNS / "latest").is_dir():
+            return None
+        run = find_run(typed)
+        if typed is None:
+            self.progress.note(f"using {run} (runs/latest)")
+        return run
+
+    @property
+    def run(self) -> Path:
+        """RUN, or runs/latest. Raises UsageError when there is neither."""
+        from agentcli.stages.resolve import find_run
+
+        return self.source or find_run(None)
+
+    @cached_property
+    def settings(self) -> "Settings":
+        """All layers resolved. Raises UsageError for an option without effect."""
+        from agentcli.stages.layers import resolve
+
+        options = self.command.every_option
+        typed = typed_settings(options, self.values)
+        flags = {option.path: option.shown for option in options if option.path}
+        settings = resolve(
+            self.values.get("preset"),
+            self.values.get("config") or [],
+            os.environ,
+            self.values.get("set") or [],
+            typed,
+            base=self._inherited(),
+            names=flags,
+            note=self.progress.note,
+        )
+        # Commands that play no world leave open what is the world's to say.
+        if "environment.name" in flags:
+            from agentcli.environments.registry import settle
+
+            settings = settle(settings)
+        refuse_without_effect(options, typed, settings)
+        return settings
+
+    def _inherited(self) -> dict[str, Any] | None:
+        """The settings of the run that this command goes on from, if it does."""
+        if not self.command.inherits:
+            return None
+        instead = ("preset", "config", "model") if self.command.fresh else ("preset",)
+        if any(self.values.get(name) for name in instead):
+            return None
+        if self._begun is not None:
+            self.progress.note(f"settings of {self.values['out']}, as it was begun")
+            return self._begun
+        if self.source is None:
+            return None
+        from agentcli.stages.resolve import inherited
+
+        settings = inherited(self.source)
+        if settings is not None:
+            self.progress.note(
+                f"settings of {self.source}; choose others with --preset"
+            )
+        return settings
+
+    @cached_property
+    def _begun(self) -> dict[str, Any] | None:
+        """The settings that the run was begun with, where --resume goes on with one."""
+        from agentcli.stages.session import begun_with
+
+        out = self.values.get("out")
+        if self.command.fresh and self.values.get("resume") and out:
+            return begun_with(out, self.command.name)
+        return None
+
+    def model(
+        self, settings: "Settings | None" = None, *, updated: bool = True
+    ) -> str | None:
+        """The model: --model, the preset's, RUN/checkpoint, or the one in RUN's manifest.
+
+        Not `updated`: the model that RUN was sampled from, without RUN/checkpoint. None
+        for a policy without a model.
+        """
+        from agentcli.stages.layers import resolve
+        from agentcli.stages.resolve import find_model
+
+        settings = settings or self.settings
+        # Where settings say enough, runs/latest is neither looked for nor announced.
+        if settings.policy.kind != "transformers" or settings.policy.model is not None:
+            return find_model(settings, None)
+        if self._begun is not None:
+            return find_model(resolve(base=self._begun), None)
+        return find_model(settings, self.source, updated=updated)
+
+    def new_run(self) -> Path:
+        """Where a new run is written: -o, else a free folder under runs/.
+
+        Raises UsageError for --resume without -o.
+        """
+        from agentcli.stages.resolve import new_run
+
+        if self._out is None:
+            out = self.values.get("out")
+            if self.values.get("resume") and out is None:
+                raise UsageError("--resume needs -o DIR, the run to go on with")
+            self._out = new_run(out, self.command.name)
+        return self._out
+
+    def write_to(self, run: Path) -> Path:
+        """Where an existing run is written to: -o, else the run itself.
+
+        Raises UsageError where no directory can be made.
+        """
+        from agentcli.stages.resolve import usable
+
+        self._out = usable(self.values.get("out") or run)
+        return self._out
+
+    def carry_out(
+        self,
+        plan: "PlanT",
+        perform: "Callable[[PlanT, Session], StageRecord | EvaluationSummary]",
+        settings: "Settings | None" = None,
+    ) -> None:
+        """Performs a plan and prints the result; with --dry-run prints the plan.
+
+        `settings` are shown instead of the typed ones, where the inputs decide some of
+        them. Raises what the stage raises. A dry run raises the same for what is
+        refused before the work begins.
+        """
+        from agentcli.reports.output import print_result
+        from agentcli.stages.session import Session, carry_out
+
+        if self.dry:
+            Session(plan, self.invocation).preview()
+            self.print_plan(plan.inputs, plan.outputs, plan.counts(), settings)
+            return
+        result = carry_out(plan, perform, self.invocation)
+        print_result(
+            self.command.name,
+            result,
+            plan.run.path,
+            json=self.values["json"],
+            quiet=self.values["quiet"],
+        )
+
+    @property
+    def invocation(self) -> "Invocation":
+        """What a session is told of the command line."""
+        from agentcli.stages.session import Invocation
+
+        resume = bool(self.values.get("resume"))
+        overwrite = bool(self.values.get("overwrite"))
+        return Invocation(self.words, resume, overwrite, self.progress)
+
+    def print_plan(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[Path],
+        counts: dict[str, int],
+        settings: "Settings | None" = None,
+    ) -> None:
+        """Prints resolved settings, inputs, outputs and counts."""
+        import msgspec
+
+        from agentcli.reports.output import print_data
+
+        input_texts = {
+            name: None if value is None else str(value)
+            for name, value in inputs.items()
+        }
+        plan = {
+            "command": self.command.name,
+            "settings": msgspec.to_builtins(settings or self.settings),
+            "inputs": input_texts,
+            "outputs": [str(path) for path in outputs],
+            "counts": counts,
+        }
+        print_data(plan, json=self.values.get("json", False))
+
+    def refuse_existing(self, file: Path | None) -> None:
+        """Raises UsageError for a file that exists, without --overwrite."""
+        if file is not None and file.exists() and not self.values["overwrite"]:
+            raise UsageError(f"{file} exists; replace it with --overwrite")
+
+    def how_to_go_on(self) -> str:
+        """What to type after an interruption."""
+        if "resume" not in self.values or self._out is None:
+            return "type the same command again, with --overwrite where output exists"
+        switches = ("--resume", "--overwrite")
+        words = [word for word in self.words if word not in switches]
+        # A folder that was chosen for the user has to be named now.
+        if self.values.get("out") is None and self._out != self.values.get("run"):
+            words += ["-o", str(self._out)]
+        return f"go on with: {shlex.join([*words, '--resume'])}"

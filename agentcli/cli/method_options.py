@@ -1,0 +1,74 @@
+"""Options made from the settings of exploration methods.
+
+A knob of a method is one field with a docstring under it. The option, its help and its
+completion follow from these. Making the options imports the methods.
+"""
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Iterator
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from agentcli.cli.completion import fixed
+from agentcli.cli.option import Option, method_option
+
+PLAIN = (int, float, str, bool)
+"""The types of settings that can be typed as one word."""
+
+
+def growth_options() -> tuple[Option, ...]:
+    """Options of every method that grows trees; their help names the methods."""
+    from agentcli.exploration.registry import method_names
+
+    options: dict[str, Option] = {}
+    methods: dict[str, list[str]] = defaultdict(list)
+    for method in method_names():
+        for option in setting_options(method, "rollout"):
+            options.setdefault(option.name, option)
+            methods[option.name].append(method)
+    return tuple(
+        dataclasses.replace(option, help=f"{option.help} ({', '.join(methods[name])})")
+        for name, option in options.items()
+    )
+
+
+def voting_options() -> tuple[Option, ...]:
+    """Options for the vote of test-time branching."""
+    from agentcli.exploration.settings import VOTING
+
+    return tuple(setting_options(VOTING, "evaluation"))
+
+
+def setting_options(method: str, section: str) -> Iterator[Option]:
+    """An option for every plain setting that a method adds, as `section`.NAME."""
+    from agentcli.exploration.settings import own_fields, rollout_class
+    from agentcli.records.docs import field_docs
+
+    docs = field_docs(rollout_class(method))
+    for field in own_fields(method):
+        kind, choices = _typed_as(field.type)
+        # A section or a list of numbers is set in a file or by --set.
+        if kind is None:
+            continue
+        flag = field.name.replace("_", "-")
+        yield method_option(
+            f"--{flag}/--no-{flag}" if kind is bool else f"--{flag}",
+            f"{section}.{field.name}",
+            docs.get(field.name, ""),
+            kind,
+            "|".join(choices) or None,
+            fixed(*choices) if choices else None,
+        )
+
+
+def _typed_as(kind: Any) -> tuple[type | None, tuple[str, ...]]:
+    """The type of one word for a setting, and its choices; None where there is none."""
+    inner = [part for part in get_args(kind) if part is not type(None)]
+    origin = get_origin(kind)
+    if origin is Literal:
+        return str, tuple(map(str, inner))
+    is_optional = origin in (Union, UnionType) and len(inner) == 1
+    if origin is Annotated or is_optional:
+        return _typed_as(inner[0])
+    return (kind if kind in PLAIN else None), ()

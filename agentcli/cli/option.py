@@ -1,0 +1,104 @@
+"""What an option is, and how Typer is told of it."""
+
+import dataclasses
+import inspect
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+
+from agentcli.cli.completion import ASKED, Values, completer
+
+METAVARS = {int: "N", float: "X", str: "TEXT"}
+"""What stands for a value in a command's help, where the option says nothing better."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One option, or a positional argument where `flags` begins without a dash.
+
+    `flags` holds every way to type it: `--json`, `--out -o`, `--x/--no-x`. `path` is the
+    setting that it overrides; such an option is None unless it was typed, so that it
+    never overrides a file unasked. Without a path it steers the command itself and is
+    never recorded. The shell offers `values`.
+    """
+
+    flags: str
+    path: str | None
+    help: str
+    kind: Any = str
+    metavar: str | None = None
+    values: Values | None = None
+    panel: str = "Options"
+
+    @property
+    def positional(self) -> bool:
+        return not self.flags.startswith("-")
+
+    @property
+    def name(self) -> str:
+        """The name of its value in a Call: `max_steps` for `--max-steps`."""
+        first = self.flags.split()[0].partition("/")[0]
+        return first.lstrip("-").replace("-", "_")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every word that types it: --json; --quiet and -q; --x and --no-x."""
+        return () if self.positional else tuple(self.flags.replace("/", " ").split())
+
+    @property
+    def shown(self) -> str:
+        """How a message names it."""
+        return self.shown_value if self.positional else self.names[0]
+
+    @property
+    def shown_value(self) -> str:
+        """How help and messages name its value."""
+        if self.metavar is not None:
+            return self.metavar
+        return self.name.upper() if self.positional else METAVARS[self.kind]
+
+    @property
+    def takes_value(self) -> bool:
+        return self.kind is not bool
+
+    def to(
+        self, path: str, help: str | None = None, values: Values | None = None
+    ) -> "Option":
+        """The same option for another setting."""
+        return dataclasses.replace(
+            self, path=path, help=help or self.help, values=values or self.values
+        )
+
+    def parameter(self) -> inspect.Parameter:
+        """The parameter of a function that Typer makes this option of."""
+        complete = completer(self.values) if self.values and ASKED else None
+        metavar = self.shown_value if self.takes_value else None
+        detail: Any
+        if self.positional:
+            detail = typer.Argument(
+                metavar=metavar, help=self.help, autocompletion=complete
+            )
+        else:
+            detail = typer.Option(
+                *self.flags.split(),
+                metavar=metavar,
+                help=self.help,
+                rich_help_panel=self.panel,
+                autocompletion=complete,
+            )
+        # A switch of a setting has three values: on, off, and as the files say.
+        is_switch = self.kind is bool and self.path is None
+        return inspect.Parameter(
+            self.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if is_switch else None,
+            annotation=Annotated[bool if is_switch else self.kind | None, detail],
+        )
+
+
+world_option = partial(Option, panel="World")
+policy_option = partial(Option, panel="Policy")
+method_option = partial(Option, panel="Method")
+running_option = partial(Option, panel="Running")
+file_option = partial(Option, panel="Files and output")

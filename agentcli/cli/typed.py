@@ -1,0 +1,76 @@
+"""Reads what was typed: options become settings, and slips of the hand are refused."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import typer
+
+from agentcli.cli.option import Option
+from agentcli.errors import UsageError
+
+
+def typed_settings(options: Sequence[Option], values: dict[str, Any]) -> dict[str, Any]:
+    """Setting path -> value of the options that were typed.
+
+    Raises UsageError for a --where that names no values.
+    """
+    settings = {}
+    for option in options:
+        value = values.get(option.name)
+        if option.path is None or value is None:
+            continue
+        if option.path == "environment.where":
+            value = parse_where(value)
+        settings[option.path] = value
+    return settings
+
+
+def parse_where(texts: list[str]) -> dict[str, list[str]]:
+    """The values of --where by key; a key that is given twice adds up.
+
+    ["kind=a,b", "room=x"] and ["kind=a,b,room=x"] are both
+    {"kind": ["a", "b"], "room": ["x"]}.
+    """
+    values: dict[str, list[str]] = {}
+    for text in texts:
+        key = ""
+        for part in text.split(","):
+            before, equals, after = part.partition("=")
+            # Without "=" it is one more value of the key before it.
+            if equals:
+                key = before.strip()
+            value = (after if equals else before).strip()
+            if not key or not value:
+                raise UsageError(
+                    f"--where {text}: write key=value, for instance --where "
+                    "kind=pick_and_place_simple,room=kitchen"
+                )
+            values.setdefault(key, []).append(value)
+    return values
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """Raises typer.BadParameter for an empty word.
+
+    A shell variable that is not set leaves one, and as a path it is this folder.
+    """
+    for before, word in pairwise(words):
+        if not word:
+            raise typer.BadParameter(f"there is an empty word after {before}")
+        if word.startswith("--") and word.find("=") == len(word) - 1:
+            raise typer.BadParameter(f"{word} is given an empty value")
+
+
+def refuse_swallowed(options: Sequence[Option], values: dict[str, Any]) -> None:
+    """Raises typer.BadParameter for an option that took another one for its value."""
+    names = {name for option in options for name in option.names}
+    for option in options:
+        if option.positional or not option.takes_value:
+            continue
+        value = values.get(option.name)
+        for word in value if isinstance(value, list) else [value]:
+            if str(word) in names:
+                raise typer.BadParameter(
+                    f"{option.shown} needs a value ({option.shown_value}), not {word}"
+                )
