@@ -35,6 +35,7 @@ SESSION = [
     ("compare",),
     ("show",),
     ("run",),
+    ("plot",),
     ("validate",),
     ("schema",),
 ]

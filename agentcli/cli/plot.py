@@ -1,0 +1,111 @@
+"""The command `agentcli plot`."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option, file_option
+from agentcli.cli.options import OVERWRITE
+from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Subject = Literal["training", "evaluations", "pass-at-k"]
+
+picture_option = partial(Option, panel="Picture")
+
+RUNS_ARGUMENT = Option(
+    "runs",
+    None,
+    "Run directories. Loops that differ in their seed become one line with a band.",
+    list[Path],
+    "RUN...",
+)
+SUBJECT = picture_option(
+    "--of",
+    None,
+    "What is drawn. Without it: training for loops, evaluations for other runs.",
+    Subject,
+    "SUBJECT",
+)
+LABEL = picture_option(
+    "--label",
+    None,
+    "Draw these evaluations; repeatable. All of them without it.",
+    list[str],
+    "NAME",
+)
+WINDOW = picture_option(
+    "--window",
+    None,
+    "Iterations of the trailing mean of a loop's success; 5 without it.",
+    int,
+    "N",
+)
+PICTURE = file_option(
+    "--out -o",
+    None,
+    "The picture: .svg, .png or .pdf. Without it, plot.svg.",
+    Path,
+    "FILE",
+)
+
+
+def plot(call: Call) -> None:
+    """Draw success over training, evaluations with intervals, or pass@k.
+
+    The picture is fit for a paper, and one input gives one file. The band of several
+    seeds is one standard error of their mean.
+    """
+    from agentcli.reports.plots.figures import check_suffix, save
+
+    runs = call.values["runs"] or [call.run]
+    out = call.values["out"] or Path("plot.svg")
+    check_suffix(out)
+    call.refuse_existing(out)
+    save(_figure(call, runs), out)
+    print(out)
+
+
+def _figure(call: Call, runs: list[Path]) -> "Figure":
+    from agentcli.reports.plots import figures, groups
+    from agentcli.stages.resolve import find_run
+
+    runs = [find_run(run) for run in runs]
+    subject = call.values["of"] or _usual_subject(runs)
+    _refuse_without_effect(call, subject)
+    if subject == "training":
+        loops = groups.loops_by_group(runs)
+        window = call.values["window"]
+        return figures.training_figure(loops, window=5 if window is None else window)
+    if subject == "evaluations":
+        labels = call.values["label"] or []
+        return figures.evaluations_figure(groups.rates_by_label(runs, labels))
+    return figures.pass_at_k_figure(groups.chances_by_run(runs))
+
+
+def _usual_subject(runs: list[Path]) -> Subject:
+    loops = all(any(run.glob("iteration_*")) for run in runs)
+    return "training" if loops else "evaluations"
+
+
+def _refuse_without_effect(call: Call, subject: Subject) -> None:
+    """Raises UsageError for an option that another subject reads, or out of range."""
+    window = call.values["window"]
+    if window is not None and subject != "training":
+        raise UsageError(f"--window has no effect on {subject}; add --of training")
+    if window is not None and window < 1:
+        raise UsageError(f"--window {window}: must be at least 1")
+    if call.values["label"] and subject != "evaluations":
+        raise UsageError(f"--label has no effect on {subject}; add --of evaluations")
+
+
+COMMAND = Command(
+    name="plot",
+    body=plot,
+    options=(RUNS_ARGUMENT, SUBJECT, LABEL, WINDOW, PICTURE, OVERWRITE),
+    example="agentcli plot runs/rl -o success.svg",
+)

@@ -1,0 +1,177 @@
+"""The figures of `agentcli plot`: success over a loop, evaluations, pass@k.
+
+Every function takes plain numbers and returns a matplotlib figure. The same numbers
+give the same bytes.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from agentcli.errors import MissingError, UsageError
+from agentcli.evaluation.record import Rate
+from agentcli.records.files import writing
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SUFFIXES = (".svg", ".png", ".pdf")
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
+"""Okabe and Ito's, told apart by colour-blind readers; their yellow is too pale."""
+STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "figure.constrained_layout.use": True,
+    # With it and without a date, one input gives one file.
+    "svg.hashsalt": "agentcli",
+}
+
+
+class Course(msgspec.Struct, kw_only=True):
+    """One loop: environment steps and success of each iteration."""
+
+    steps: list[int]
+    success: list[float]
+    """Shares of the sampled trajectories."""
+
+
+def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "Figure":
+    """Success over environment steps: the mean of each group of loops.
+
+    loops: name -> loops that differ in their seed. The band is one standard error over
+    these. window: iterations of a trailing mean.
+    """
+    figure, axes = _new_figure()
+    for colour, (name, courses) in zip(
+        _colours(len(loops)), loops.items(), strict=True
+    ):
+        steps, mean, error = _mean_course(courses, window)
+        seeds = f" ({len(courses)} seeds)" if len(courses) > 1 else ""
+        axes.plot(steps, 100 * mean, color=colour, label=f"{name}{seeds}")
+        if error is not None:
+            low, high = 100 * (mean - error), 100 * (mean + error)
+            axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("success of sampled trajectories, %")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _mean_course(
+    courses: Sequence[Course], window: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Steps, mean and standard error, as far as the shortest loop goes; each of shape
+    (iterations - window + 1,).
+    """
+    length = min(len(course.steps) for course in courses)
+    window = min(window, length)
+    kernel = np.full(window, 1 / window)
+    smooth = [
+        np.convolve(course.success[:length], kernel, mode="valid") for course in courses
+    ]
+    walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
+    steps = np.mean(walked, axis=0)
+    mean = np.mean(smooth, axis=0)
+    if len(courses) == 1:
+        return steps, mean, None
+    error = np.std(smooth, axis=0, ddof=1) / np.sqrt(len(courses))
+    return steps, mean, error
+
+
+def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
+    """Success with its 95 % interval: a panel for each label, a row for each run.
+
+    rates: label -> run -> success.
+    """
+    runs = list(dict.fromkeys(run for row in rates.values() for run in row))
+    height = 1.2 + 0.3 * len(runs)
+    figure, panels = _new_figure(panels=len(rates), height=height)
+    for axes, (label, row) in zip(panels, rates.items(), strict=True):
+        for place, run in enumerate(runs):
+            if run in row:
+                _interval(axes, place, row[run])
+        axes.set_title(label)
+        axes.set_xlabel("success, %")
+    panels[0].set_yticks(range(len(runs)), runs)
+    panels[0].set_ylim(len(runs) - 0.5, -0.5)
+    return figure
+
+
+def _interval(axes: Any, place: int, rate: Rate) -> None:
+    """A dot with its interval, in percent."""
+    below = 100 * (rate.rate - rate.low)
+    above = 100 * (rate.high - rate.rate)
+    axes.errorbar(
+        100 * rate.rate,
+        place,
+        xerr=[[below], [above]],
+        color=COLOURS[0],
+        fmt="o",
+        capsize=3,
+    )
+
+
+def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
+    """pass@k over k with its interval over tasks. chances: run -> k -> chance."""
+    figure, axes = _new_figure()
+    colours = _colours(len(chances))
+    for colour, (run, row) in zip(colours, chances.items(), strict=True):
+        attempts = [int(k) for k in row]
+        rates = [100 * chance.rate for chance in row.values()]
+        low = [100 * chance.low for chance in row.values()]
+        high = [100 * chance.high for chance in row.values()]
+        axes.plot(attempts, rates, color=colour, marker="o", label=run)
+        axes.fill_between(attempts, low, high, color=colour, alpha=0.2, linewidth=0)
+    axes.set_xscale("log", base=2)
+    axes.set_xlabel("k")
+    axes.set_ylabel("pass@k, %")
+    axes.legend(frameon=False)
+    return figure
+
+
+def check_suffix(path: Path) -> None:
+    """Raises UsageError for a file that is no picture."""
+    if path.suffix not in SUFFIXES:
+        raise UsageError(
+            f"-o {path}: write a picture, for instance {path.with_suffix('.svg')} "
+            f"(also {', '.join(SUFFIXES[1:])})"
+        )
+
+
+def save(figure: "Figure", path: Path) -> None:
+    """Write the picture. Raises WriteError."""
+    import matplotlib
+
+    with writing(path), matplotlib.rc_context(STYLE):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        dated = "CreationDate" if path.suffix == ".pdf" else "Date"
+        metadata = None if path.suffix == ".png" else {dated: None}
+        figure.savefig(path, metadata=metadata, dpi=150)
+
+
+def _new_figure(panels: int = 0, height: float = 3.6) -> tuple["Figure", Any]:
+    """A figure with one pair of axes, or with a row of `panels`. Raises MissingError."""
+    try:
+        import matplotlib
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise MissingError(
+            "pictures need matplotlib: pip install 'agentcli[plots]'"
+        ) from error
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, height))
+        if panels == 0:
+            return figure, figure.subplots()
+        row = figure.subplots(1, panels, sharey=True, squeeze=False)
+        return figure, list(row[0])
+
+
+def _colours(count: int) -> list[str]:
+    """As many colours; after the last one they begin anew."""
+    return [COLOURS[place % len(COLOURS)] for place in range(count)]

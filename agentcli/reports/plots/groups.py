@@ -1,0 +1,112 @@
+"""Loops that differ in nothing but their seed, as one line of a picture."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.record import EvaluationSummary, Rate
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Manifest
+from agentcli.reports.plots.figures import Course
+from agentcli.reports.show.runs import evaluations, iterations
+
+APART = ("seed", "tracking", "threads", "demos", "sft", "evaluation")
+"""Settings in which loops of one group may differ."""
+
+
+def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
+    """The courses of loops, by the name of their group.
+
+    Loops are one group when their settings are equal but for the seed and the model
+    that they began with. Raises DataError for a run that is no loop.
+    """
+    groups: dict[str, list[tuple[Path, Course]]] = {}
+    for run in runs:
+        rows = iterations(run)
+        if not rows:
+            raise DataError(
+                f"{run}: holds no iterations of a loop; make one with: agentcli run "
+                f"PRESET -o {run}"
+            )
+        course = Course(
+            steps=[row.steps for row in rows], success=[row.success for row in rows]
+        )
+        groups.setdefault(_settings_of(run), []).append((run, course))
+    return _named(groups)
+
+
+def _settings_of(run: Path) -> str:
+    """The settings of a loop's first iteration, without what may differ in a group."""
+    rollout = _first_iteration(run).stages["rollout"]
+    settings = {
+        name: value for name, value in rollout.settings.items() if name not in APART
+    }
+    policy = settings.get("policy")
+    if isinstance(policy, dict):
+        settings["policy"] = {**policy, "model": None}
+    return json.dumps(settings, sort_keys=True)
+
+
+def _first_iteration(run: Path) -> Manifest:
+    folder = min(run.glob("iteration_*"))
+    return RunDirectory(folder).load_manifest()
+
+
+def _named(groups: dict[str, list[tuple[Path, Course]]]) -> dict[str, list[Course]]:
+    """The groups by method and credit, where that tells them apart, else by a run."""
+    names = [_methods(json.loads(settings)) for settings in groups]
+    if len(set(names)) < len(names):
+        names = [str(members[0][0]) for members in groups.values()]
+    courses = [[course for _, course in members] for members in groups.values()]
+    return dict(zip(names, courses, strict=True))
+
+
+def _methods(settings: dict[str, Any]) -> str:
+    """The exploration and the credit method: "spark + grpo"."""
+    rollout = settings.get("rollout", {}).get("method", "rollout")
+    credit = settings.get("credit", {}).get("method", "no credit")
+    return f"{rollout} + {credit}"
+
+
+def rates_by_label(
+    runs: Sequence[Path], labels: Sequence[str]
+) -> dict[str, dict[str, Rate]]:
+    """Success by label and run; without `labels` of all that there are.
+
+    Raises DataError for a run without evaluations, UsageError for an unknown label.
+    """
+    rates: dict[str, dict[str, Rate]] = {}
+    for run in runs:
+        for summary in _evaluations_of(run):
+            rates.setdefault(summary.label, {})[str(run)] = summary.success
+    for label in labels:
+        if label not in rates:
+            raise UsageError(
+                f"--label {label}: no run has it; there are {', '.join(sorted(rates))}"
+            )
+    return {label: rates[label] for label in labels or sorted(rates)}
+
+
+def chances_by_run(runs: Sequence[Path]) -> dict[str, dict[str, Rate]]:
+    """pass@k by run. Raises DataError for a run without one."""
+    chances = {}
+    for run in runs:
+        for summary in _evaluations_of(run):
+            if summary.pass_at_k is not None:
+                chances[f"{run} {summary.label}"] = summary.pass_at_k
+    if not chances:
+        raise DataError(
+            f"{runs[0]}: has no pass@k; write it with: agentcli pass-at-k {runs[0]}"
+        )
+    return chances
+
+
+def _evaluations_of(run: Path) -> list[EvaluationSummary]:
+    summaries = evaluations(run)
+    if not summaries:
+        raise DataError(
+            f"{run}: has no evaluation; write one with: agentcli eval {run}"
+        )
+    return summaries

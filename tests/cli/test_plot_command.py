@@ -1,0 +1,77 @@
+"""`agentcli plot` as a user meets it: loops become one line, and what cannot be drawn is refused."""
+
+from pathlib import Path
+
+import pytest
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Ledger
+from agentcli.reports.plots.groups import loops_by_group
+from command_line import agentcli
+from refusal import refused
+from sample_records import stage_record
+
+
+def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m") -> Path:
+    """Two iterations as the loop records them."""
+    for number in range(2):
+        record = stage_record()
+        record.counts = {"trees": 1, "leaves": 4, "success": number + 1}
+        record.ledger = Ledger(leaves=4, steps=10)
+        record.settings = {
+            "seed": seed,
+            "policy": {"model": model},
+            "rollout": {"method": "chain"},
+            "credit": {"method": credit},
+        }
+        RunDirectory(path / f"iteration_{number:03d}").record_stage("rollout", record)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_loops_that_differ_in_their_seed_are_one_group() -> None:
+    runs = [make_loop(Path(f"g{seed}"), seed, model=f"start{seed}") for seed in range(3)]
+    runs.append(make_loop(Path("other"), 0, "gigpo"))
+    groups = loops_by_group(runs)
+    assert {name: len(courses) for name, courses in groups.items()} == {"chain + grpo": 3, "chain + gigpo": 1}
+    assert groups["chain + grpo"][0].success == [0.25, 0.5]
+
+
+def test_groups_that_share_their_methods_are_named_by_a_run() -> None:
+    first = make_loop(Path("a"), 0)
+    second = make_loop(Path("b"), 0)
+    manifest = RunDirectory(second / "iteration_000")
+    record = manifest.load_manifest().stages["rollout"]
+    record.settings["rollout"]["leaves"] = 4
+    manifest.record_stage("rollout", record)
+    assert list(loops_by_group([first, second])) == ["a", "b"]
+
+
+def test_a_loop_is_drawn_and_its_file_is_named() -> None:
+    make_loop(Path("a"), 0)
+    answer = agentcli("plot", "a", "-o", "pictures/a.svg")
+    assert (answer.code, answer.stdout) == (0, "pictures/a.svg\n")
+    assert Path("pictures/a.svg").read_text(encoding="utf-8").startswith("<?xml")
+    refused(agentcli("plot", "a", "-o", "pictures/a.svg"), names="pictures/a.svg", remedy="--overwrite")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "names", "remedy"),
+    [
+        (("a", "-o", "a.jpg"), 2, "a.jpg", "a.svg"),
+        (("nowhere",), 3, "nowhere", "agentcli rollout"),
+        (("a", "--of", "evaluations"), 3, "a", "agentcli eval a"),
+        (("a", "--of", "pass-at-k"), 3, "a", "agentcli eval a"),
+        (("a", "--window", "0"), 2, "--window 0", "1"),
+        (("a", "--label", "L0"), 2, "--label", "--of evaluations"),
+        (("a", "--of", "evaluations", "--window", "3"), 2, "--window", "--of training"),
+        (("empty", "--of", "training"), 3, "empty", "agentcli run"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(words: tuple[str, ...], code: int, names: str, remedy: str) -> None:
+    make_loop(Path("a"), 0)
+    Path("empty").mkdir()
+    refused(agentcli("plot", *words), code, names=names, remedy=remedy)

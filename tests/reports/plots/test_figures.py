@@ -1,0 +1,82 @@
+"""Figures show the numbers they were given, and one input gives one file."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from agentcli.evaluation.record import Rate
+from agentcli.reports.plots.figures import (
+    Course,
+    check_suffix,
+    evaluations_figure,
+    pass_at_k_figure,
+    save,
+    training_figure,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from refusal import refused
+
+TWO = [Course(steps=[10, 10, 10], success=[0.0, 0.5, 1.0]), Course(steps=[30, 10, 10], success=[0.5, 0.5, 0.5])]
+
+
+def test_a_line_is_the_mean_over_seeds_at_the_mean_steps() -> None:
+    (line,) = training_figure({"grpo": TWO}, window=1).axes[0].lines
+    np.testing.assert_allclose(line.get_xdata(), [20, 30, 40])
+    np.testing.assert_allclose(line.get_ydata(), [25, 50, 75])
+
+
+def test_a_window_is_a_trailing_mean() -> None:
+    (line,) = training_figure({"grpo": TWO[:1]}, window=2).axes[0].lines
+    np.testing.assert_allclose(line.get_xdata(), [20, 30])
+    np.testing.assert_allclose(line.get_ydata(), [25, 75])
+
+
+def test_the_band_is_one_standard_error() -> None:
+    axes = training_figure({"grpo": TWO}, window=1).axes[0]
+    (band,) = axes.collections
+    heights = band.get_paths()[0].vertices[:, 1]
+    # Two values that differ by d have a standard error of d / 2.
+    assert heights.min() == pytest.approx(25 - 25)
+    assert heights.max() == pytest.approx(75 + 25)
+
+
+def test_one_seed_has_no_band() -> None:
+    assert not training_figure({"grpo": TWO[:1]}, window=1).axes[0].collections
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=9), st.integers(1, 12))
+def test_any_length_has_a_line_within_its_values(success: list[float], window: int) -> None:
+    course = Course(steps=[5] * len(success), success=success)
+    (line,) = training_figure({"x": [course]}, window=window).axes[0].lines
+    values = line.get_ydata()
+    assert len(values) == len(success) - min(window, len(success)) + 1
+    assert min(values) >= 100 * min(success) - 1e-9
+    assert max(values) <= 100 * max(success) + 1e-9
+
+
+def test_a_run_without_a_label_leaves_its_row_empty() -> None:
+    rate = Rate(rate=0.5, low=0.4, high=0.7)
+    figure = evaluations_figure({"L0": {"a": rate, "b": rate}, "L1": {"b": rate}})
+    first, second = figure.axes
+    assert [len(axes.containers) for axes in (first, second)] == [2, 1]
+    assert [label.get_text() for label in first.get_yticklabels()] == ["a", "b"]
+
+
+def test_pass_at_k_is_drawn_over_k() -> None:
+    chances = {"1": Rate(rate=0.25, low=0.2, high=0.3), "4": Rate(rate=0.5, low=0.4, high=0.6)}
+    (line,) = pass_at_k_figure({"a": chances}).axes[0].lines
+    assert list(line.get_xdata()) == [1, 4]
+    assert list(line.get_ydata()) == [25, 50]
+
+
+@pytest.mark.parametrize("suffix", [".svg", ".png", ".pdf"])
+def test_one_input_gives_one_file(tmp_path: Path, suffix: str) -> None:
+    files = [tmp_path / f"{name}{suffix}" for name in "ab"]
+    for file in files:
+        save(training_figure({"grpo": TWO}, window=1), file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+def test_a_file_that_is_no_picture_is_refused() -> None:
+    refused(lambda: check_suffix(Path("x.txt")), names="x.txt", remedy="x.svg")
