@@ -223,6 +223,8 @@ def _check_files(
         label = path.name.partition(".jsonl")[0]
         evaluation = stages.get(f"evaluation/{label}")
         yield _checked(path, "episode", _episodes, evaluation)
+    for path in _line_files(run.path / "evaluation" / "trees"):
+        yield _checked(path, "tree", _count, "tree")
     for path in sorted((run.path / "evaluation").glob("*.json")):
         yield _checked(path, "evaluation", validate, "evaluation")
     kinds = {run.seconds: "tree-seconds", run.metrics: "metrics"}

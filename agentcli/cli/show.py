@@ -42,6 +42,12 @@ CREDIT = view_option(
     "Advantages of this method. Without it: of the only credit that RUN holds.",
     metavar="NAME",
 )
+EVALUATION = view_option(
+    "--evaluation",
+    None,
+    "The trees that an evaluation kept, by its label, in the place of RUN's own.",
+    metavar="LABEL",
+)
 BESIDE = view_option(
     "--beside",
     None,
@@ -89,8 +95,10 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
         for name in names:
             if values[name] and not fits:
                 raise UsageError(f"--{name} has no effect here; {remedy}")
+    if values["evaluation"] and values["credit"]:
+        raise UsageError("--credit has no effect here; evaluations have no credit")
     if values["run"] is None and any(
-        values[name] for name in (*OF_A_LIST, "step", "credit", "all")
+        values[name] for name in (*OF_A_LIST, "evaluation", "step", "credit", "all")
     ):
         raise UsageError("name the run to show: agentcli show RUN")
 
@@ -119,51 +127,50 @@ def _show_run(call: Call) -> None:
     from datetime import UTC, datetime
 
     from agentcli.reports.output import console, print_json
-    from agentcli.reports.show import runs
     from agentcli.reports.show.run_tables import run_view
+    from agentcli.reports.show.runs import holdings
     from agentcli.reports.show.trees import tree_overviews
 
     run = call.run
-    kind, failed = call.values["kind"], call.values["failed"]
-    has_trees = any(run.glob("trees.jsonl*"))
-    trees = tree_overviews(run, failed=failed, kind=kind) if has_trees else []
-    if (kind or failed) and not has_trees:
-        from agentcli.records.runs import RunDirectory
-
-        RunDirectory(run).existing_trees()
-    stages = runs.stage_overviews(run)
-    iterations = runs.iterations(run)
-    evaluations = runs.evaluations(run)
+    held = holdings(run)
+    if call.values["evaluation"] or call.values["failed"] or call.values["kind"]:
+        # Who asks for some trees wants no more than these.
+        held.stages, held.iterations, held.evaluations = [], [], []
+    elif not any(run.glob("trees.jsonl*")):
+        held.trees = None
+    if held.trees is not None:
+        file = _trees_file(call, run)
+        failed, kind = call.values["failed"], call.values["kind"]
+        held.trees = tree_overviews(file, failed=failed, kind=kind)
     if call.values["json"]:
-        print_json(
-            {
-                "run": str(run),
-                "stages": stages,
-                "iterations": iterations,
-                "evaluations": evaluations,
-                "trees": trees,
-            }
-        )
+        print_json(held)
         return
     out = console()
-    for part in run_view(
-        str(run),
-        stages,
-        iterations,
-        evaluations,
-        trees,
-        now=datetime.now(UTC),
-        whole=call.values["all"],
-    ):
+    for part in run_view(held, datetime.now(UTC), whole=call.values["all"]):
         out.print(part)
+
+
+def _trees_file(call: Call, run: Path) -> Path:
+    from agentcli.reports.show.trees import trees_file
+
+    return trees_file(run, call.values["evaluation"])
+
+
+def _find(call: Call, run: Path, tree: str) -> "ShownTree":
+    """A tree of a run, with its credit; the trees of evaluations have none."""
+    from agentcli.reports.show.trees import add_credit, find_tree
+
+    shown = find_tree(_trees_file(call, run), tree)
+    if call.values["evaluation"] is None:
+        add_credit(shown, run, call.values["credit"])
+    return shown
 
 
 def _show_tree(call: Call) -> None:
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
-    from agentcli.reports.show.trees import find_tree
 
-    shown = find_tree(call.run, call.values["tree"], call.values["credit"])
+    shown = _find(call, call.run, call.values["tree"])
     if call.values["trajectory"] is not None:
         _show_trajectory(call, shown)
         return
@@ -174,7 +181,7 @@ def _show_tree(call: Call) -> None:
     if call.values["beside"] is None:
         console().print(tree_drawing(shown, whole=whole))
         return
-    other = find_tree(call.values["beside"], shown.tree.task.id, call.values["credit"])
+    other = _find(call, call.values["beside"], shown.tree.task.id)
     console().print(side_by_side(shown, other, whole=whole))
 
 
@@ -203,13 +210,12 @@ def _show_trajectory(call: Call, shown: "ShownTree") -> None:
 def _show_step(call: Call) -> None:
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import step_details
-    from agentcli.reports.show.trees import find_tree
 
     wanted = call.values["step"]
     line, colon, digits = wanted.rpartition(":")
     if not (colon and line and digits.isascii() and digits.isdigit()):
         raise UsageError(f"--step {wanted}: write LINE:STEP, for instance --step 1:0")
-    shown = find_tree(call.run, line, call.values["credit"])
+    shown = _find(call, call.run, line)
     number = int(digits)
     if number >= len(shown.tree.steps):
         raise UsageError(
@@ -232,6 +238,7 @@ COMMAND = Command(
         TRAJECTORY,
         STEP,
         CREDIT,
+        EVALUATION,
         BESIDE,
         FAILED,
         KIND,

@@ -64,6 +64,11 @@ class RunDirectory:
             )
         return self.path / "evaluation" / f"{label}.jsonl"
 
+    def evaluation_trees(self, label: str) -> Path:
+        """The trees of one evaluation: evaluation/trees/<label>.jsonl."""
+        file = self.evaluation(label)
+        return file.parent / "trees" / file.name
+
     def existing_trees(self) -> Path:
         """trees.jsonl or trees.jsonl.zst.
 

@@ -341,6 +341,10 @@ class EvaluationSettings(Section, kw_only=True):
     """pass-at-k: attempts allowed."""
     budget: str | None = None
     """Like rollout.budget: the panel's tasks are walked until so much is spent."""
+    trees: Literal["all", "failed", "none"] = "all"
+    """Trees that are kept in evaluation/trees/, for `agentcli show`. failed: those with
+    a trajectory that did not succeed.
+    """
 
 
 class TrackingSettings(Section, kw_only=True):

@@ -6,7 +6,7 @@ hash and the ledger.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +23,9 @@ from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
-from agentcli.records.types import Episode, Ledger, Outcome, StageRecord
+from agentcli.records.types import Episode, Ledger, Outcome, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
+from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.sampling import (
@@ -56,6 +57,11 @@ class EvaluationPlan(WalkPlan):
     def summary(self) -> Path:
         """The file of the summary."""
         return self.outputs[1]
+
+    @property
+    def trees(self) -> Path:
+        """The file of the trees that are kept."""
+        return self.outputs[2]
 
     def counts(self) -> dict[str, int]:
         """The tasks and their episodes."""
@@ -161,7 +167,7 @@ def _plan(
         sections=(*SECTIONS, "evaluation"),
         inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
-        outputs=[path, path.with_suffix(".json")],
+        outputs=[path, path.with_suffix(".json"), run.evaluation_trees(label)],
         world=world,
         model=model,
         panel=part_to_walk(settings, whole),
@@ -219,15 +225,18 @@ def conclude(
 
 
 class EpisodeFile:
-    """evaluation/<label>.jsonl, as `walk` writes it."""
+    """evaluation/<label>.jsonl, and the trees kept beside it, as `walk` writes them."""
 
     def __init__(self, plan: EvaluationPlan) -> None:
         self.path = plan.episodes
+        self._trees = plan.trees
+        self._keep = plan.settings.evaluation.trees
         self._samples = plan.settings.rollout.leaves
         self._in_copies = plan.settings.rollout.numbered
 
     def complete(self) -> dict[str, Kept]:
-        """Tasks that have all their samples, none errored."""
+        """Tasks that have all their samples, none errored, and the tree to be kept."""
+        trees = self._tasks_with_tree()
         rows_by_task: dict[str, list[Episode]] = {}
         for row in read_records(self.path, Episode):
             rows_by_task.setdefault(row.task, []).append(row)
@@ -236,10 +245,17 @@ class EpisodeFile:
             outcomes = [row.outcome for row in rows]
             if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
                 success = outcomes.count(Outcome.SUCCESS) / len(rows)
+                if self._is_kept(success) and task not in trees:
+                    continue
                 # The first sample carries the ledger of its whole task.
                 ledger = rows[0].ledger or Ledger()
                 kept[task] = Kept(ledger, success)
         return kept
+
+    def _tasks_with_tree(self) -> set[str]:
+        if not self._trees.exists():
+            return set()
+        return {tree.task.id for tree in read_records(self._trees, Tree)}
 
     def keep_only(self, tasks: Collection[str]) -> None:
         """Drops the episodes of other tasks and a torn last line.
@@ -256,17 +272,47 @@ class EpisodeFile:
         with rewriting(self.path) as writer:
             for row in rows:
                 writer.write(row)
+        if self._trees.exists():
+            self._keep_trees_of(set(tasks))
+
+    def _keep_trees_of(self, tasks: set[str]) -> None:
+        """Drops the trees of other tasks, and a second tree of a task."""
+        with rewriting(self._trees) as writer:
+            for tree in read_records(self._trees, Tree):
+                if tree.task.id in tasks:
+                    tasks.remove(tree.task.id)
+                    writer.write(tree)
 
     @contextmanager
     def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
-        """A function that appends the episodes of a tree."""
-        with session.appending(self.path) as write:
+        """A function that appends the episodes of a tree, and the tree where it is kept.
+
+        The tree is written last: where there are trees there are episodes.
+        """
+        with (
+            session.appending(self.path) as write,
+            session.appending(self._trees) as write_tree,
+        ):
 
             def store(grown: TimedTree) -> None:
                 for episode in episodes(grown.tree):
                     write(episode)
+                if self._is_kept(grown.success):
+                    write_tree(grown.tree)
 
             yield store
+
+    def _is_kept(self, success: float) -> bool:
+        """Whether a tree is kept. success: share of its trajectories."""
+        if self._keep == "failed":
+            return success < 1
+        return self._keep == "all"
+
+    def put_in_order(self, tasks: Sequence[str]) -> None:
+        """Sorts the episodes and the trees by task."""
+        write_in_order([self.path], tasks, self.path)
+        if self._trees.exists():
+            write_in_order([self._trees], tasks, self._trees)
 
 
 def _summary(

@@ -174,14 +174,18 @@ def _plan(
             "manifests name"
         )
     records = records_of(out, stage)
-    beside = out.seconds if stage == "rollout" else records.with_suffix(".json")
+    if stage == "rollout":
+        beside = [out.seconds]
+    else:
+        trees = out.evaluation_trees(records.stem)
+        beside = [records.with_suffix(".json"), trees]
     return MergePlan(
         stage=stage,
         run=out,
         settings=shards[0].settings,
         sections=sections,
         inputs={str(shard.shard): shard.records for shard in shards},
-        outputs=[records, beside],
+        outputs=[records, *beside],
         resumable=False,
         shards=shards,
         tasks=tasks,
@@ -237,7 +241,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     The seconds are the sum over the shards.
     """
     session.start()
-    records, beside = plan.outputs
+    records, *beside = plan.outputs
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
     seconds = Counter[str]()
     for shard in plan.shards:
@@ -248,10 +252,18 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     if plan.stage == "rollout":
         timed = [shard.run.seconds for shard in plan.shards]
-        files = [file for file in timed if file.exists()]
-        write_in_order(files, plan.tasks, beside)
+        _write_existing(timed, plan.tasks, beside[0])
         return rollout.conclude(session, walked)
+    trees = [shard.run.evaluation_trees(records.stem) for shard in plan.shards]
+    _write_existing(trees, plan.tasks, beside[1])
     summary_file = plan.shards[0].records.with_suffix(".json")
     summary = read_json(summary_file, EvaluationSummary)
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
     return evaluate.conclude(session, records, summary.stage, k, walked)
+
+
+def _write_existing(sources: Sequence[Path], tasks: Sequence[str], out: Path) -> None:
+    """Writes the lines of those sources that exist, in order; nothing without any."""
+    files = [file for file in sources if file.exists()]
+    if files:
+        write_in_order(files, tasks, out)

@@ -4,7 +4,7 @@ trees.jsonl holds the trees in the panel's order; seconds.jsonl says how long ea
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Outcome, Panel, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
+from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
 from agentcli.stages.plan import with_model
 from agentcli.stages.sampling import (
@@ -178,6 +179,10 @@ class TreeFile:
                 note(grown.seconds)
 
             yield store
+
+    def put_in_order(self, tasks: Sequence[str]) -> None:
+        """Sorts the trees by task."""
+        write_in_order([self.path], tasks, self.path)
 
 
 def is_complete(tree: Tree) -> bool:

@@ -7,7 +7,14 @@ With a budget it ends when the trees have cost that (exploration/budget.py); the
 manifest then names the part of the panel that was walked.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +36,6 @@ from agentcli.stages.harvest import (
     harvest,
     local_grower,
 )
-from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import make_panel, parse_shard
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Workshop
@@ -106,6 +112,9 @@ class Records(Protocol):
     ) -> AbstractContextManager[Callable[[TimedTree], None]]:
         """A function that appends the records of a tree."""
 
+    def put_in_order(self, tasks: Sequence[str]) -> None:
+        """Sorts the records by task; those of other tasks are dropped."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PanelWalk:
@@ -169,8 +178,7 @@ async def walk(
         session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
     if kept:
-        order = [task.id for task in panel.tasks]
-        write_in_order([records.path], order, records.path)
+        records.put_in_order([task.id for task in panel.tasks])
     return PanelWalk(
         panel=panel,
         extent=allowance.report(panel.tasks) | plan.extent,

@@ -75,6 +75,15 @@ def test_the_same_task_in_two_runs() -> None:
     assert "runs/b/trees.jsonl:1" in answer.stdout
 
 
+def test_the_trees_of_an_evaluation() -> None:
+    listed = json.loads(agentcli("show", "runs/a", "--evaluation", "train", "--json").stdout)
+    assert [tree["trajectories"] for tree in listed["trees"]] == [1, 1, 1, 1]
+    answer = agentcli("show", "runs/a", "2", "--evaluation", "train")
+    assert answer.code == 0
+    assert "runs/a/evaluation/trees/train.jsonl:2" in answer.stdout
+    assert "advantages" not in answer.stdout
+
+
 def test_a_trajectory_as_a_chat() -> None:
     answer = agentcli("show", "runs/a", "1", "--trajectory", "2")
     assert answer.code == 0
@@ -97,7 +106,7 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
     ("words", "code", "names", "remedy"),
     [
         (("nowhere",), 3, "nowhere", "agentcli rollout"),
-        (("runs/a", "9"), 2, "line 9", "agentcli show runs/a"),
+        (("runs/a", "9"), 2, "line 9", "without TREE"),
         (("runs/a", "1", "--trajectory", "4"), 2, "--trajectory 4", "1 to 3"),
         (("runs/a", "1", "--trajectory", "0"), 2, "--trajectory 0", "1 to 3"),
         (("runs/a", "--trajectory", "1"), 2, "--trajectory", "agentcli show RUN TREE"),
@@ -108,6 +117,8 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
         (("runs/a", "1", "--failed"), 2, "--failed", "TREE"),
         (("runs/a", "--kind", "x"), 2, "--kind x", "there are"),
         (("runs/a", "1", "--credit", "gigpo"), 3, "gigpo", "agentcli assign-credit"),
+        (("runs/a", "--evaluation", "L9"), 3, "L9.jsonl", "agentcli eval runs/a --label L9"),
+        (("runs/a", "--evaluation", "train", "--credit", "grpo"), 2, "--credit", "no credit"),
         (("--failed",), 2, "run", "agentcli show RUN"),
     ],
 )

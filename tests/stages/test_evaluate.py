@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.errors import DataError, UsageError
+from agentcli.evaluation.episodes import episodes
 from agentcli.exploration.settings import evaluation_class, rollout_settings
 from agentcli.records.files import read_json, read_records
 from agentcli.records.settings import (
@@ -16,8 +17,9 @@ from agentcli.records.settings import (
     PromptSettings,
     Settings,
 )
-from agentcli.records.types import Episode, Manifest, Outcome
+from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from agentcli.stages.session import Invocation
+from agentcli.stages.tally import share_of_success
 from staged import evaluate, pass_at_k
 
 SETTINGS = Settings(
@@ -56,6 +58,47 @@ def test_a_cut_evaluation_resumes_to_the_same_bytes(tmp_path: Path, cut: int) ->
     manifest = (tmp_path / "manifest.json").read_bytes()
     assert run(tmp_path, resume=True) == summary
     assert (tmp_path / "manifest.json").read_bytes() == manifest, "nothing owed, nothing written"
+
+
+def trees_of(out: Path) -> list[Tree]:
+    return list(read_records(out / "evaluation/trees/test.jsonl", Tree))
+
+
+def test_the_trees_are_those_of_the_episodes(tmp_path: Path) -> None:
+    run(tmp_path)
+    rows = list(read_records(tmp_path / "evaluation/test.jsonl", Episode))
+    assert [episode for tree in trees_of(tmp_path) for episode in episodes(tree)] == rows
+
+
+@pytest.mark.parametrize("keep", ["failed", "none"])
+def test_only_the_wanted_trees_are_kept(tmp_path: Path, keep: str) -> None:
+    """One sample a task, in a seed where some tasks succeed."""
+    for trees in ("all", keep):
+        wanted = msgspec.structs.replace(SETTINGS.evaluation, samples=1, trees=trees)
+        run(tmp_path / trees, msgspec.structs.replace(SETTINGS, seed=2, evaluation=wanted))
+    failed = [tree for tree in trees_of(tmp_path / "all") if share_of_success(tree) < 1]
+    assert 0 < len(failed) < 10
+    file = tmp_path / keep / "evaluation/trees/test.jsonl"
+    if keep == "failed":
+        assert trees_of(tmp_path / keep) == failed
+    else:
+        assert not file.exists()
+
+
+@pytest.mark.parametrize("keep", ["all", "failed"])
+@pytest.mark.parametrize("lines", [0, 1, 4])
+@pytest.mark.parametrize("torn", [0, 30])
+def test_trees_resume_to_the_same_bytes(tmp_path: Path, keep: str, lines: int, torn: int) -> None:
+    """Killed after the episodes of a task and before, or within, the line of its tree."""
+    wanted = msgspec.structs.replace(SETTINGS.evaluation, trees=keep)
+    settings = msgspec.structs.replace(SETTINGS, evaluation=wanted)
+    run(tmp_path, settings)
+    before = {path: path.read_bytes() for path in (tmp_path / "evaluation").rglob("*.jsonl")}
+    trees = tmp_path / "evaluation/trees/test.jsonl"
+    whole = trees.read_bytes().splitlines(keepends=True)
+    trees.write_bytes(b"".join(whole[:lines]) + whole[lines][:torn])
+    run(tmp_path, settings, resume=True)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_replacement_that_fails_leaves_what_was_there(tmp_path: Path) -> None:

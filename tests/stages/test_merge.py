@@ -75,7 +75,11 @@ def test_merged_shards_are_the_unsharded_evaluation(tmp_path: Path, stage: Calla
     settings = msgspec.structs.replace(toy(), evaluation=evaluation_class("chain")(split="test", samples=3, n=4, k=2))
     label = "test" if stage is evaluate else "pass-at-k-test"
     merge(sample(stage, settings, tmp_path, 3), tmp_path / "merged")
-    same(tmp_path, f"evaluation/{label}", f"evaluation/{label}.jsonl", f"evaluation/{label}.json")
+    same(
+        tmp_path,
+        f"evaluation/{label}",
+        *(f"evaluation/{name}" for name in (f"{label}.jsonl", f"{label}.json", f"trees/{label}.jsonl")),
+    )
 
 
 def test_a_shard_resumes_by_itself_and_the_merged_run_as_the_whole(tmp_path: Path) -> None:

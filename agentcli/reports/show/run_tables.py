@@ -9,6 +9,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
     IterationOverview,
+    RunHoldings,
     RunOverview,
     StageOverview,
 )
@@ -123,27 +124,22 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
 
 
 def run_view(
-    run: str,
-    stages: Sequence[StageOverview],
-    iterations: Sequence[IterationOverview],
-    evaluations: Sequence[EvaluationSummary],
-    trees: Sequence[TreeOverview],
-    *,
-    now: datetime,
-    whole: bool,
+    held: RunHoldings, now: datetime, *, whole: bool
 ) -> Iterator[Blocks | Text]:
     """Everything about one run that is there, from the whole to its parts."""
-    yield stages_table(run, stages, now)
-    if iterations:
-        yield course(iterations)
-    if evaluations:
-        yield evaluations_table(evaluations)
-    if trees:
-        yield kinds_table(trees)
-        yield trees_table(trees, whole=whole)
-        hidden = 0 if whole else len(trees) - MOST_TREES
-        if hidden > 0:
-            yield Text(f"... {hidden} more trees; --all shows them")
+    if held.stages:
+        yield stages_table(held.run, held.stages, now)
+    if held.iterations:
+        yield course(held.iterations)
+    if held.evaluations:
+        yield evaluations_table(held.evaluations)
+    if not held.trees:
+        return
+    yield kinds_table(held.trees)
+    yield trees_table(held.trees, whole=whole)
+    hidden = 0 if whole else len(held.trees) - MOST_TREES
+    if hidden > 0:
+        yield Text(f"... {hidden} more trees; --all shows them")
 
 
 def age(finished: str, now: datetime) -> str:

@@ -9,6 +9,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Manifest, StageRecord
+from agentcli.reports.show.trees import TreeOverview
 
 EVALUATIONS = ("evaluation/", "pass-at-k/", "test-time-branch/")
 """How the stages that evaluate a policy are named in a manifest."""
@@ -62,6 +63,27 @@ class IterationOverview(msgspec.Struct, kw_only=True):
     steps: int
     tokens: int
     trained: bool
+
+
+class RunHoldings(msgspec.Struct, kw_only=True):
+    """Everything that a run holds, in overviews."""
+
+    run: str
+    stages: list[StageOverview]
+    iterations: list[IterationOverview]
+    evaluations: list[EvaluationSummary]
+    trees: list[TreeOverview] | None = []
+    """None where it holds none."""
+
+
+def holdings(path: Path) -> RunHoldings:
+    """What a run holds, without its trees. Raises DataError for a damaged file."""
+    return RunHoldings(
+        run=str(path),
+        stages=stage_overviews(path),
+        iterations=iterations(path),
+        evaluations=evaluations(path),
+    )
 
 
 def runs_below(folder: Path) -> list[RunOverview]:

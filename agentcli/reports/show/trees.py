@@ -78,15 +78,31 @@ class ShownTree(msgspec.Struct, kw_only=True):
         return sum(advantages) / len(advantages) if advantages else None
 
 
+def trees_file(run: Path, evaluation: str | None = None) -> Path:
+    """The trees of a rollout, or those that an evaluation kept.
+
+    Raises DataError saying which command writes them.
+    """
+    directory = RunDirectory(run)
+    if evaluation is None:
+        return directory.existing_trees()
+    file = directory.evaluation_trees(evaluation)
+    if not file.exists():
+        raise DataError(
+            f"{file}: no such file; write it with: agentcli eval {run} --label "
+            f"{evaluation} --overwrite"
+        )
+    return file
+
+
 def tree_overviews(
-    run: Path, *, failed: bool = False, kind: str | None = None
+    file: Path, *, failed: bool = False, kind: str | None = None
 ) -> list[TreeOverview]:
     """A row for every tree, those with the least success first.
 
     `failed` leaves out trees whose trajectories all succeeded. Raises UsageError for a
     kind that no tree has.
     """
-    file = RunDirectory(run).existing_trees()
     rows = []
     kinds = set()
     for line, tree in read_numbered(file, TreeHead):
@@ -124,26 +140,29 @@ def _share_of_success(row: TreeOverview) -> float:
     return row.success / max(1, row.trajectories)
 
 
-def find_tree(run: Path, wanted: str, credit: str | None = None) -> ShownTree:
+def find_tree(file: Path, wanted: str) -> ShownTree:
     """The tree that `wanted` names: a line of the file, a task id, or a part of one.
 
-    With it comes the credit of the method `credit`, or the only credit there is. Raises
-    UsageError where no tree fits, or a part of an id fits several.
+    Raises UsageError where no tree fits, or a part of an id fits several.
     """
-    directory = RunDirectory(run)
-    file = directory.existing_trees()
-    line = int(wanted) if _is_line(wanted) else _line_of_task(run, file, wanted)
+    line = int(wanted) if _is_line(wanted) else _line_of_task(file, wanted)
     tree = read_line(file, line, Tree)
     if tree is None:
-        raise UsageError(f"{file}: has no line {line}; list them: agentcli show {run}")
+        raise UsageError(f"{file}: has no line {line}; list them without TREE")
     validate_tree(tree, f"{file}:{line}")
-    shown = ShownTree(file=str(file), line=line, tree=tree)
+    return ShownTree(file=str(file), line=line, tree=tree)
+
+
+def add_credit(shown: ShownTree, run: Path, credit: str | None) -> None:
+    """Adds the credit of the method `credit`, or the only credit there is.
+
+    Raises DataError where the run has none of that name, or none for the tree.
+    """
     if credit is None and len(credit_names(run)) != 1:
-        return shown
-    credit_file = directory.existing_credit(credit)
-    shown.credit = credit_file.stem
-    shown.rows = _rows_of(credit_file, tree)
-    return shown
+        return
+    file = RunDirectory(run).existing_credit(credit)
+    shown.credit = file.stem
+    shown.rows = _rows_of(file, shown.tree)
 
 
 def credit_names(run: Path) -> list[str]:
@@ -155,7 +174,7 @@ def _is_line(wanted: str) -> bool:
     return wanted.isascii() and wanted.isdigit() and len(wanted) < 10
 
 
-def _line_of_task(run: Path, file: Path, wanted: str) -> int:
+def _line_of_task(file: Path, wanted: str) -> int:
     matches: list[int] = []
     for line, head in read_numbered(file, TreeHead):
         if head.task.id == wanted:
@@ -163,9 +182,7 @@ def _line_of_task(run: Path, file: Path, wanted: str) -> int:
         if wanted in head.task.id:
             matches.append(line)
     if not matches:
-        raise UsageError(
-            f"{file}: has no task {wanted}; list them: agentcli show {run}"
-        )
+        raise UsageError(f"{file}: has no task {wanted}; list them without TREE")
     if len(matches) > 1:
         lines = ", ".join(map(str, matches[:5]))
         raise UsageError(

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from agentcli.records.files import RecordWriter
 from agentcli.records.types import Credit, StepCredit, Task, Tree
-from agentcli.reports.show.trees import credit_names, find_tree, tree_overviews
+from agentcli.reports.show.trees import ShownTree, add_credit, credit_names, tree_overviews
+from agentcli.reports.show.trees import find_tree as find_in
 from credit_trees import ERRORED, SUCCESS, TRUNCATED, outcomes
 from refusal import refused
 
@@ -20,6 +21,13 @@ TREES = [
     named(outcomes([2, 3], [TRUNCATED, ERRORED]), "put/pear", kind="other"),
     named(outcomes([1, 1], [SUCCESS, TRUNCATED]), "take/apple"),
 ]
+
+
+def find_tree(run: Path, wanted: str, credit: str | None = None) -> ShownTree:
+    """A tree of a run with its credit, as the command shows it."""
+    shown = find_in(run / "trees.jsonl", wanted)
+    add_credit(shown, run, credit)
+    return shown
 
 
 @pytest.fixture
@@ -37,18 +45,20 @@ def give_credit(run: Path, method: str, *rows: StepCredit, task: str = "take/app
 
 
 def test_failures_come_first(run: Path) -> None:
-    rows = tree_overviews(run)
+    rows = tree_overviews(run / "trees.jsonl")
     assert [row.line for row in rows] == [2, 3, 1]
     assert [(row.success, row.trajectories, row.errored) for row in rows] == [(0, 2, 1), (1, 2, 0), (2, 2, 0)]
 
 
 def test_failed_leaves_out_what_always_succeeds(run: Path) -> None:
-    assert [row.line for row in tree_overviews(run, failed=True)] == [2, 3]
+    assert [row.line for row in tree_overviews(run / "trees.jsonl", failed=True)] == [2, 3]
 
 
 def test_a_kind_may_be_chosen(run: Path) -> None:
-    assert [row.task for row in tree_overviews(run, kind="other")] == ["put/pear"]
-    refused(lambda: tree_overviews(run, kind="none"), names=["none", "trees.jsonl"], remedy=["k", "other"])
+    assert [row.task for row in tree_overviews(run / "trees.jsonl", kind="other")] == ["put/pear"]
+    refused(
+        lambda: tree_overviews(run / "trees.jsonl", kind="none"), names=["none", "trees.jsonl"], remedy=["k", "other"]
+    )
 
 
 @pytest.mark.parametrize(("wanted", "line"), [("1", 1), ("3", 3), ("put/pear", 2), ("pear", 2), ("take", 3)])
@@ -60,7 +70,12 @@ def test_a_tree_is_found(run: Path, wanted: str, line: int) -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "names", "remedy"),
-    [("4", "4", "agentcli show"), ("plum", "plum", "agentcli show"), ("apple", "2 tasks", "1, 3"), ("0", "0", "show")],
+    [
+        ("4", "4", "without TREE"),
+        ("plum", "plum", "without TREE"),
+        ("apple", "2 tasks", "1, 3"),
+        ("0", "0", "without TREE"),
+    ],
 )
 def test_a_tree_that_is_not_there_is_refused(run: Path, wanted: str, names: str, remedy: str) -> None:
     refused(lambda: find_tree(run, wanted), names=[names, "trees.jsonl"], remedy=remedy)
@@ -69,8 +84,8 @@ def test_a_tree_that_is_not_there_is_refused(run: Path, wanted: str, names: str,
 def test_a_torn_last_tree_is_not_there(run: Path) -> None:
     file = run / "trees.jsonl"
     file.write_bytes(file.read_bytes()[:-20])
-    refused(lambda: find_tree(run, "3"), names="line 3", remedy="agentcli show")
-    assert len(tree_overviews(run)) == 2
+    refused(lambda: find_tree(run, "3"), names="line 3", remedy="without TREE")
+    assert len(tree_overviews(run / "trees.jsonl")) == 2
 
 
 def test_the_only_credit_is_shown_without_being_named(run: Path) -> None:
