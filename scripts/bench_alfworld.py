@@ -1,5 +1,4 @@
-"""Plays ALFWorld games on the stock and on the fast engine in one run and prints what
-each costs in CPU time.
+"""Times the stock and the fast engine of ALFWorld on the same games.
 
     python scripts/bench_alfworld.py [GAMES=20] [--fast-only]
 

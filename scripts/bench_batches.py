@@ -1,5 +1,4 @@
-"""How full the policy's batches are while trees grow, per method and number of tasks in
-flight.
+"""How full the policy's batches are while trees grow, by method and concurrency.
 
 Prints the mean number of requests generated together, the seconds in all and inside the
 policy, and requests per second. With more tasks than are in flight the figures are

@@ -1,5 +1,4 @@
-"""What `agentcli assign-credit` costs, method by method, against decoding the same file
-with msgspec alone.
+"""Times `agentcli assign-credit` against decoding the same file, method by method.
 
 Every figure is a whole process, start-up included, one after the other on one generated
 file: trees of 16 leaves and up to 20 steps, half of them forked midway, with prompts of

@@ -1,5 +1,4 @@
-"""How much a reply costs beyond `generate`: the policy against a bare call on the same
-model, prompts and batch size.
+"""Times a reply of the policy against a bare `generate` on the same prompts.
 
 Makes a random tiny model in memory; prints one JSON line with CPU seconds (best of the
 repeats), which other work on the machine disturbs less than wall time, and tokens per

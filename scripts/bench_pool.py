@@ -1,5 +1,4 @@
-"""What the engine pool costs: many tasks of a world played at random at once, per
-number of worker processes.
+"""Times the engine pool: many tasks played at random at once, by worker processes.
 
 Pools of all sizes are open together and take turns, so that whatever else the machine
 does slows all of them: the ratios (the median over rounds of the steps per second

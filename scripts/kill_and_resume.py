@@ -1,16 +1,16 @@
-"""Does a killed command lose anything, or do anything twice? Kills commands with
-SIGKILL at random moments and resumes them.
+"""Kills commands with SIGKILL at random moments, resumes them, and compares the bytes.
 
-usage: python scripts/kill_and_resume.py [--out DIR] [--kills 20] [--seed 0] [rollout]
-[train] [run] [sft] [demos]
+usage: python scripts/kill_and_resume.py [--out DIR] [--kills 20] [--seed 0]
+                                         [rollout] [train] [run] [sft] [demos]
 
 Every command is first run undisturbed. Then it is started, killed after a random part
-of that time and started again with
---resume, until so many kills have hit; when it gets through in between, what it left is compared and it begins anew. Its trees,
-credit, weights, optimiser state, metrics (but for their seconds) and the counts and
-ledgers of its manifests must be those of the undisturbed run, byte for byte, with
-nothing left over: no partial file, snapshot or engine process (a killed process leaves
-its .lock file, which holds nothing). Exit code 1 if not.
+of that time and started again with --resume, until so many kills have hit. When it gets
+through in between, what it left is compared and it begins anew.
+
+Trees, credit, weights, optimiser state, metrics (but for their seconds) and the counts
+and ledgers of manifests must be those of the undisturbed run, byte for byte. Nothing
+may be left over: no partial file, snapshot or engine process. A killed process leaves
+its .lock file, which holds nothing. Exit code 1 if anything differs.
 """
 
 import argparse
@@ -152,17 +152,15 @@ def digest(run: Path) -> dict[str, str]:
 
 def compare(name: str, expected: dict[str, str], run: Path) -> None:
     """Ends the program at the first difference."""
-    found = digest(run)
-    for path in sorted({*expected, *found}):
-        if expected.get(path) != found.get(path):
-            what = (
-                "is missing"
-                if path not in found
-                else "is left over"
-                if path not in expected
-                else "differs"
-            )
-            sys.exit(f"{name}: {run / path} {what}")
+    hashes = digest(run)
+    for path in sorted({*expected, *hashes}):
+        if expected.get(path) != hashes.get(path):
+            problem = "differs"
+            if path not in hashes:
+                problem = "is missing"
+            elif path not in expected:
+                problem = "is left over"
+            sys.exit(f"{name}: {run / path} {problem}")
 
 
 def torment(

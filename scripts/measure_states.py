@@ -1,10 +1,11 @@
-"""How much steps meet under each notion of a state: graph sizes as in 002 Table 9, and
-how many step-level terms are not 0.
+"""How much steps meet under each notion of a state.
 
-usage: measure_states.py TREES.jsonl      (agentcli rollout --split L0 --tasks 12 ... -o
-                                          runs/x writes runs/x/trees.jsonl)
-Prints one Markdown row per `credit.state`. Every figure is over the trees of the file;
-errored steps are left out.
+usage: measure_states.py TREES.jsonl
+
+Prints graph sizes as in 002 Table 9, and how many step-level terms are not 0: one
+Markdown row per `credit.state`. Every figure is over the trees of the file; errored
+steps are left out. `agentcli rollout --split L0 --tasks 12 ... -o runs/x` writes
+runs/x/trees.jsonl.
 """
 
 import sys
@@ -78,7 +79,7 @@ def nonzero(credits: Iterable[Credit], part: str) -> float:
 
 
 def percent(share: float) -> str:
-    """With one decimal."""
+    """A share in percent, with one decimal."""
     return f"{100 * share:.1f}"
 
 

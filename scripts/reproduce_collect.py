@@ -1,8 +1,9 @@
-"""Reads the runs of reproduce_small.sh below one folder and writes FOLDER/results.json
-(reproduce_results.py says what is in it).
+"""Reads the runs of reproduce_small.sh below one folder and writes FOLDER/results.json.
 
-usage: reproduce_collect.py FOLDER SEED... --regime NAME --methods NAME... Reads
-FOLDER/SEED/{sft,METHOD}. A loop that has not ended is left out, and named on stderr.
+usage: reproduce_collect.py FOLDER SEED... --regime NAME --methods NAME...
+
+Reads FOLDER/SEED/{sft,METHOD}; reproduce_results.py says what is written. A loop that
+has not ended is left out, and named on stderr.
 """
 
 import argparse

@@ -1,5 +1,4 @@
-"""results.json: every seed's figures of one or several regimes, enough to make all
-tables and pictures without the runs.
+"""results.json: every seed's figures, enough for all tables and pictures.
 
 The file is one JSON object:
 

@@ -1,5 +1,7 @@
-"""Notes the call stacks on which an action is sent to an engine's process and on which
-that engine steps.
+"""Notes the call stacks on the way of one action to its engine.
+
+One is noted where the action is sent to the engine's process, one where that engine
+steps.
 
 measure_house.py puts this file under the name sitecustomize into the path of a rollout,
 so that every process of it runs it first. Frames of the package are counted; of a
