@@ -233,7 +233,7 @@ def test_iterations_are_in_the_order_of_their_numbers() -> None:
         (lambda data: data[:900], ("manifest.json: ",)),
         (lambda data: data.replace(b'"panel_name"', b'"pnl"', 1), ("unknown field `pnl`",)),
         (
-            lambda data: data.replace(b'"trees":', b'"treees":', 1),
+            lambda data: data.replace(b'"trees": 3', b'"treees": 3'),
             ("`trees`", "$.stages.rollout.counts"),
         ),
         (
