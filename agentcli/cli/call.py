@@ -38,6 +38,7 @@ class Call:
         self.words = ["agentcli", *sys.argv[1:]]
         self.dry = bool(values.get("dry_run"))
         self._out: Path | None = None
+        self._named_models: set[str] = set()
 
     def __enter__(self) -> "Call":
         return self
@@ -113,13 +114,13 @@ class Call:
             return self._begun
         if self.source is None:
             return None
-        from agentcli.stages.resolve import inherited
+        from agentcli.stages.resolve import inherited, inherited_by_new_run
 
-        settings = inherited(self.source)
+        take = inherited_by_new_run if self.command.fresh else inherited
+        settings = take(self.source)
         if settings is not None:
-            self.progress.note(
-                f"settings of {self.source}; choose others with --preset"
-            )
+            part = "world and policy" if self.command.fresh else "settings"
+            self.progress.note(f"{part} of {self.source}; choose others with --preset")
         return settings
 
     @cached_property
@@ -137,13 +138,23 @@ class Call:
     ) -> str | None:
         """The model: --model, the preset's, RUN/checkpoint, or the one in RUN's manifest.
 
-        Not `updated`: the model that RUN was sampled from, without RUN/checkpoint. None
-        for a policy without a model.
+        One that was not typed is named on the terminal. Not `updated`: the model that
+        RUN was sampled from, without RUN/checkpoint. None for a policy without a model.
         """
+        model = self._model(settings or self.settings, updated)
+        if model is not None and self.values.get("model") is None:
+            self._name_model(model)
+        return model
+
+    def _name_model(self, model: str) -> None:
+        if model not in self._named_models:
+            self._named_models.add(model)
+            self.progress.note(f"model {model}; choose another with --model")
+
+    def _model(self, settings: "Settings", updated: bool) -> str | None:
         from agentcli.stages.layers import resolve
         from agentcli.stages.resolve import find_model
 
-        settings = settings or self.settings
         # Where settings say enough, runs/latest is neither looked for nor announced.
         if settings.policy.kind != "transformers" or settings.policy.model is not None:
             return find_model(settings, None)

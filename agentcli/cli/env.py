@@ -47,7 +47,7 @@ def list_worlds(call: Call) -> None:
 def check(call: Call) -> None:
     """Play the expert on some tasks.
 
-    Each must end with the full reward and replay exactly.
+    Each must end with the full reward, replay exactly, and fork exactly.
     """
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:

@@ -5,6 +5,7 @@ evaluations did not walk, because a budget ended it, are left out of what is pai
 """
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
@@ -35,6 +36,10 @@ class PairedTests(Struct, kw_only=True):
 
     tasks: int
     """Number of tasks that both walked."""
+    gained: int
+    """Tasks whose share of success rose."""
+    lost: int
+    """Tasks whose share of success fell."""
     success: Difference
     mcnemar: float | None
     """Exact p-value over tasks. None without a task, and unless each has one sample a
@@ -121,6 +126,9 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     samples_before = [before[task] for task in tasks]
     samples_after = [after[task] for task in tasks]
     difference, low, high = paired_bootstrap(samples_before, samples_after)
+    gains = []
+    for before_it, after_it in zip(samples_before, samples_after, strict=True):
+        gains.append(fmean(after_it) - fmean(before_it))
     mcnemar = None
     # McNemar's test pairs single results.
     if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
@@ -131,6 +139,8 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
         tasks=len(tasks),
+        gained=sum(gain > 0 for gain in gains),
+        lost=sum(gain < 0 for gain in gains),
         success=Difference(
             difference=difference,
             low=low,

@@ -37,7 +37,8 @@ def load_tokenizer(model: str) -> Any:
     if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
         raise DataError(
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
-            "into its directory, or make a model with: agentcli sft --model tiny"
+            "into its directory, or make a model with: agentcli demos --preset "
+            "quickstart && agentcli sft"
         )
     with _loading("policy.model", source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(

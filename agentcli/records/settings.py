@@ -162,6 +162,10 @@ class LoraSettings(Section, kw_only=True):
     dropout: Share = 0.0
 
 
+TINY = "tiny"
+"""The value of sft.model that has a policy made from scratch."""
+
+
 class SftSettings(Section, kw_only=True):
     """Supervised fine-tuning on per-step samples."""
 
@@ -172,7 +176,8 @@ class SftSettings(Section, kw_only=True):
     epochs: Positive = 3.0
     samples_per_update: Count = 16
     samples_per_microbatch: Count = 16
-    learning_rate: Positive = 1e-5
+    learning_rate: Positive | None = None
+    """None: 1e-5, and 3e-3 for `tiny`, which learns nothing at a real model's rate."""
     schedule: str = "cosine"
     warmup_ratio: Share = 0.03
     weight_decay: NotNegative = 0.0
@@ -182,6 +187,12 @@ class SftSettings(Section, kw_only=True):
     """A killed sft goes on from the last multiple of this."""
     tiny: TinySettings = field(default_factory=TinySettings)
     lora: LoraSettings = field(default_factory=LoraSettings)
+
+    def learning_rate_of(self, model: str) -> float:
+        """The learning rate for `model`."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return 3e-3 if model == TINY else 1e-5
 
 
 class RolloutSettings(Section, kw_only=True):

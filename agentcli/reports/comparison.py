@@ -2,24 +2,37 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from rich.text import Text
+
 from agentcli.evaluation.compare import (
     ComparedEvaluation,
     ComparedResults,
+    PairedTests,
     RunComparison,
     SignedRankTest,
 )
 from agentcli.evaluation.growth import Cost, Growth
 from agentcli.evaluation.training import LoopCost
+from agentcli.records.faults import printable
 from agentcli.records.types import Ledger, Outcome
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import RATIOS, percent, rate
 
+LEVEL = 0.05
+"""Of significance."""
 BRIEF = 10
 """Seconds below which a duration is shown with its hundredths."""
 
 
-def comparison_tables(comparison: RunComparison) -> Iterator[Blocks]:
-    """Every table: evaluations, their kinds, Wilcoxon, trees, training."""
+def comparison_tables(comparison: RunComparison) -> Iterator[Blocks | Text]:
+    """A sentence for each evaluation, then every table.
+
+    Tables: evaluations, their kinds, Wilcoxon, trees, training.
+    """
+    for label, runs in comparison.evaluations.items():
+        for name, row in runs.items():
+            if row.against:
+                yield verdict(label, comparison.first, name, row.against)
     for label, runs in comparison.evaluations.items():
         yield label_table(label, runs)
         yield behaviour_table(label, runs)
@@ -30,6 +43,30 @@ def comparison_tables(comparison: RunComparison) -> Iterator[Blocks]:
         yield trees_table(comparison.trees)
     if comparison.training:
         yield training_table(comparison.training)
+
+
+def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
+    """Says in a sentence which run is better.
+
+    It is said only where the interval leaves out 0, and McNemar's test, which is exact
+    for few tasks too, agrees.
+    """
+    gain = tests.success
+    agrees = tests.mcnemar is None or tests.mcnemar < LEVEL
+    relation, style = "cannot be told from", ""
+    if gain.low > 0 and agrees:
+        relation, style = "is better than", "green"
+    elif gain.high < 0 and agrees:
+        relation, style = "is worse than", "red"
+    low, high = _points(gain.low), _points(gain.high)
+    words = (
+        f"{printable(name)} {relation} {printable(first)} on {printable(label)}: "
+        f"{_points(gain.difference)} points ({low} to {high})"
+    )
+    if tests.mcnemar is not None:
+        words += f", p {tests.mcnemar:.2g}"
+    words += f"; of {tests.tasks} tasks {tests.gained} gained, {tests.lost} lost"
+    return Text(words, style=style)
 
 
 def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from rich.console import Console
+from rich.text import Text
 
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.types import StageRecord
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
     credit_table,
+    evaluation_lines,
     evaluation_table,
     ledger_table,
     pass_at_k_table,
@@ -63,7 +65,7 @@ def print_result(
     if isinstance(result, StageRecord):
         _show_record(stage, result)
     else:
-        _show_summary(result)
+        _show_summary(result, out)
 
 
 def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
@@ -94,8 +96,10 @@ def _show_record(stage: str, record: StageRecord) -> None:
         terminal.print(ledger_table(record.ledger))
 
 
-def _show_summary(summary: EvaluationSummary) -> None:
+def _show_summary(summary: EvaluationSummary, out: Path) -> None:
     terminal = console(stderr=True)
+    for line in evaluation_lines(summary, out):
+        terminal.print(line, markup=False, soft_wrap=True)
     terminal.print(evaluation_table(summary))
     if summary.pass_at_k is not None:
         terminal.print(pass_at_k_table(summary))
@@ -142,10 +146,10 @@ def print_comparison(comparison: "RunComparison", *, json: bool) -> None:
     _print_tables(comparison_tables(comparison))
 
 
-def _print_tables(tables: Iterable[Blocks]) -> None:
+def _print_tables(tables: Iterable[Blocks | Text]) -> None:
     out = console()
     for table in tables:
-        out.print(table)
+        out.print(table, soft_wrap=isinstance(table, Text))
 
 
 def print_data(value: dict[str, Any], *, json: bool) -> None:

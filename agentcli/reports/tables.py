@@ -4,9 +4,12 @@ Functions return tables or text and print nothing; output.py prints them.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from agentcli.evaluation.record import EvaluationSummary, Rate, Results
+from agentcli.records.faults import printable
+from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Ledger
 from agentcli.reports.blocks import Blocks
 
@@ -22,6 +25,23 @@ def percent(share: float | None) -> str:
 def rate(success: Rate) -> str:
     """A success rate with its 95 % interval, in percent: "67.5 (58.7-75.2)"."""
     return f"{percent(success.rate)} ({percent(success.low)}-{percent(success.high)})"
+
+
+def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
+    """Says what was evaluated and on what, and how to look at the failures."""
+    directory = RunDirectory(out)
+    panel = summary.panel
+    lines = [
+        f"{directory.evaluation(summary.label).with_suffix('.json')}: "
+        f"{printable(summary.model or summary.policy)}, temperature "
+        f"{summary.temperature:g}, {panel.name} of {panel.tasks} tasks, "
+        f"{summary.samples} samples each"
+    ]
+    if directory.evaluation_trees(summary.label).exists():
+        lines.append(
+            f"failures: agentcli show {out} --evaluation {summary.label} --failed"
+        )
+    return lines
 
 
 def evaluation_table(summary: EvaluationSummary) -> Blocks:

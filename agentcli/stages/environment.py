@@ -16,6 +16,9 @@ from agentcli.records.types import Panel, Task
 from agentcli.stages.panels import panel_for
 from agentcli.stages.progress import Progress
 
+FORKS = 3
+"""Times that `check` goes back to one state."""
+
 
 class ListedWorld(msgspec.Struct):
     """A world and the number of tasks of each split."""
@@ -57,8 +60,9 @@ def check(
 ) -> list[CheckedTask]:
     """Plays tasks spread over the panel.
 
-    Each must replay exactly, and where the world has an expert it must win. Without an
-    expert the actions are drawn at random from those that the world shows.
+    Each must replay exactly and fork exactly, and where the world has an expert it must
+    win. Without an expert the actions are drawn at random from those that the world
+    shows.
     """
     return asyncio.run(_check(settings.environment, tasks, progress))
 
@@ -94,21 +98,46 @@ async def _check_task(
     task: Task,
     max_steps: int,
 ) -> None:
-    """Plays a task twice and enters in `row` what came of it."""
+    """Plays a task twice, forks it, and enters in `row` what came of it."""
     state = await pool.start(task)
     choose = drawn(task, max_steps)
     if pool.solvable:
         choose = planned(await pool.plan(state))
-    first, actions = await _play(pool, state, choose)
+    states, actions = await _play(pool, state, choose)
+    first = [state.observation for state in states]
     row.steps = len(actions)
     row.reward = sum(observation.reward for observation in first)
     if pool.solvable:
         row.problem = _shortfall(card, first[-1], row.reward)
     await pool.release(task.id)
     state = await pool.start(task)
-    second, _ = await _play(pool, state, planned(actions))
-    await pool.release(task.id)
+    states, _ = await _play(pool, state, planned(actions))
+    second = [state.observation for state in states]
     row.problem = _difference(first, second) or row.problem
+    if row.problem is None:
+        row.problem = await _fork(pool, states, actions)
+    await pool.release(task.id)
+
+
+async def _fork(
+    pool: EnginePool, states: Sequence[State], actions: Sequence[str]
+) -> str | None:
+    """Goes back to some states and on from there, as methods with forks do.
+
+    Gives the first step that came out otherwise. Going back the first time replays; the
+    pool takes a snapshot then, and restores it the next times.
+    """
+    last = len(actions) - 1
+    for place in sorted({0, last // 2, last} if actions else ()):
+        before = states[place + 1].observation
+        for _ in range(FORKS):
+            after = await pool.step(states[place], actions[place])
+            if after.observation != before:
+                return (
+                    f"a fork at step {place} differs: {before.text!r} became "
+                    f"{after.observation.text!r}"
+                )
+    return None
 
 
 def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
@@ -158,12 +187,12 @@ async def _play(
     pool: EnginePool,
     state: State,
     choose: Choice,
-) -> tuple[list[Observation], list[str]]:
-    """Everything that was observed from `state` on, and the actions."""
-    observations = [state.observation]
+) -> tuple[list[State], list[str]]:
+    """The states from `state` on, and the actions."""
+    states = [state]
     actions: list[str] = []
     while (action := choose(state.observation, len(actions))) is not None:
         state = await pool.step(state, action)
-        observations.append(state.observation)
+        states.append(state)
         actions.append(action)
-    return observations, actions
+    return states, actions

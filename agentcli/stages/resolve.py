@@ -21,6 +21,8 @@ NOT_INHERITED = {
     "evaluation": ("split", "tasks", "label", "budget"),
 }
 """Settings that belong to one command and not to the run: never inherited."""
+OF_WORLD_AND_POLICY = ("environment", "prompt", "policy", "threads")
+"""What a new run takes from runs/latest: not how that one explored or was trained."""
 
 
 def find_run(path: Path | None) -> Path:
@@ -108,7 +110,7 @@ def find_model(
     where = f" in {run}" if run else ""
     raise UsageError(
         f"no model{where}; name one with --model DIR|ID, or make one with: agentcli "
-        "demos && agentcli sft --model tiny"
+        "demos --preset quickstart && agentcli sft"
     )
 
 
@@ -146,6 +148,17 @@ def inherited(run: Path) -> dict[str, Any] | None:
             settings = stages[stage].settings
             return {name: _inherited(name, settings[name]) for name in settings}
     return None
+
+
+def inherited_by_new_run(run: Path) -> dict[str, Any] | None:
+    """The part of `inherited` that a new run takes: the world and the policy.
+
+    A method option that was typed once would otherwise hold for all runs to come.
+    """
+    settings = inherited(run)
+    if settings is None:
+        return None
+    return {name: settings[name] for name in OF_WORLD_AND_POLICY if name in settings}
 
 
 def _inherited(section: str, values: Any) -> Any:

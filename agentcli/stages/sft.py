@@ -8,7 +8,7 @@ from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import Settings
+from agentcli.records.settings import TINY, Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar
@@ -43,8 +43,10 @@ def plan(
     directory = RunDirectory(out)
     trees, model = sources(settings, runs, directory)
     check_model(model)
+    rate = settings.sft.learning_rate_of(model)
+    settings = with_changes(settings, sft={"learning_rate": rate})
     entities = []
-    if model == "tiny":
+    if model == TINY:
         entities = entities_of(make_world(settings.environment))
     return SftPlan(
         stage="sft",

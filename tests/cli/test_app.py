@@ -220,9 +220,21 @@ def call_of(*words: str, command: Command = rollout.COMMAND) -> tuple[Call, str]
 
 def test_rollout_goes_on_from_the_latest_run_and_says_so(latest: Path) -> None:
     call, said = call_of("--method", "spark")
-    assert (call.settings.seed, call.settings.rollout.leaves, call.settings.rollout.method) == (11, 5, "spark")
+    assert (call.settings.prompt.style, call.settings.rollout.method) == ("compact", "spark")
     assert call.model() == "runs/one/checkpoint"
-    assert said.splitlines() == ["using runs/one (runs/latest)", "settings of runs/one; choose others with --preset"]
+    assert said.splitlines() == [
+        "using runs/one (runs/latest)",
+        "world and policy of runs/one; choose others with --preset",
+        "model runs/one/checkpoint; choose another with --model",
+    ]
+
+
+def test_a_new_run_inherits_no_option_of_the_method_before(latest: Path) -> None:
+    """A deadline, a budget of leaves or a seed that was typed once would hold for all runs to come."""
+    call, _ = call_of("--method", "carl")
+    fresh = resolve(None, [], {}, ["rollout.method=carl"], {})
+    assert call.settings.rollout == fresh.rollout
+    assert (call.settings.seed, call.settings.credit) == (0, fresh.credit)
 
 
 @pytest.mark.parametrize("words", [["--preset", "quickstart"], ["--model", "x"], ["-c", "c.yaml"]])

@@ -3,7 +3,8 @@
 import io
 from typing import Any
 
-from agentcli.evaluation.compare import RunComparison, over_benchmarks, side_by_side
+import pytest
+from agentcli.evaluation.compare import Difference, PairedTests, RunComparison, over_benchmarks, side_by_side
 from agentcli.evaluation.growth import Cost, Growth
 from agentcli.evaluation.record import Rate
 from agentcli.evaluation.training import LoopCost, ResponsesUpdated
@@ -15,6 +16,7 @@ from agentcli.reports.comparison import (
     label_table,
     training_table,
     trees_table,
+    verdict,
 )
 from evaluated import episodes
 from msgspec.structs import asdict, replace
@@ -212,7 +214,7 @@ def test_hostile_names_are_shown_as_they_are() -> None:
     for table in comparison_tables(result):
         Console(file=out, width=250, emoji=False).print(table)
     assert "\x1b" not in out.getvalue()
-    assert out.getvalue().count("runs/[red]x[/nope]\\x1b[31m\\") == 3 + 4
+    assert out.getvalue().count("runs/[red]x[/nope]\\x1b[31m\\") == 3 + 4 + 2
     assert out.getvalue().count("[bold]k[/x]:warning:\\x1b") == 2
 
 
@@ -227,6 +229,32 @@ def test_every_part_of_a_result_has_its_table() -> None:
         training={"a": loop(10, 0), "b": loop(10, 0)},
     )
     found = list(comparison_tables(result))
-    assert len(found) == 6
+    assert len(found) == 7
     assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
     assert text_of(found[3])[1] == ["b", "2", "0.5"]
+
+
+def made_tests(difference: float, low: float, high: float, mcnemar: float | None) -> PairedTests:
+    gain = Difference(difference=difference, low=low, high=high)
+    return PairedTests(tasks=140, gained=71, lost=4, success=gain, mcnemar=mcnemar, tokens=None, steps=None)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "mcnemar", "relation"),
+    [
+        (0.3, 0.6, 1e-20, "b is better than a"),
+        (0.3, 0.6, None, "b is better than a"),
+        (0.3, 0.6, 0.25, "b cannot be told from a"),
+        (-0.1, 0.6, 0.01, "b cannot be told from a"),
+        (-0.6, -0.3, 0.01, "b is worse than a"),
+        (-0.6, -0.3, 0.06, "b cannot be told from a"),
+        (0.0, 0.1, None, "b cannot be told from a"),
+    ],
+)
+def test_the_verdict_needs_the_interval_and_the_exact_test(
+    low: float, high: float, mcnemar: float | None, relation: str
+) -> None:
+    sentence = verdict("greedy", "a", "b", made_tests((low + high) / 2, low, high, mcnemar)).plain
+    assert sentence.startswith(f"{relation} on greedy: ")
+    assert "71 gained, 4 lost" in sentence
+    assert (f"p {mcnemar:.2g}" in sentence) if mcnemar is not None else ("p " not in sentence.partition("points")[2])

@@ -19,7 +19,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.policies.load import load_tokenizer
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import SftSettings
+from agentcli.records.settings import TINY, SftSettings
 from agentcli.training.imitation.batches import microbatches, sample_order
 from agentcli.training.imitation.demonstrations import (
     Sample,
@@ -42,7 +42,6 @@ from agentcli.training.loop.snapshots import (
     settings_fact,
 )
 
-TINY = "tiny"
 SCHEDULES = (
     "linear",
     "cosine",
@@ -167,7 +166,7 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
         processes,
         per_device_train_batch_size=settings.samples_per_microbatch,
         gradient_accumulation_steps=settings.samples_per_update // samples_per_pass,
-        learning_rate=settings.learning_rate,
+        learning_rate=settings.learning_rate_of(job.model),
         lr_scheduler_type=settings.schedule,
         warmup_steps=math.ceil(settings.warmup_ratio * updates),
         weight_decay=settings.weight_decay,
