@@ -62,6 +62,9 @@ def plot(call: Call) -> None:
     """
     from agentcli.reports.plots.figures import check_suffix, save
 
+    window = call.values["window"]
+    if window is not None and window < 1:
+        raise UsageError(f"--window {window}: must be at least 1")
     runs = call.values["runs"] or [call.run]
     out = call.values["out"] or Path("plot.svg")
     check_suffix(out)
@@ -93,12 +96,9 @@ def _usual_subject(runs: list[Path]) -> Subject:
 
 
 def _refuse_without_effect(call: Call, subject: Subject) -> None:
-    """Raises UsageError for an option that another subject reads, or out of range."""
-    window = call.values["window"]
-    if window is not None and subject != "training":
+    """Raises UsageError for an option that another subject reads."""
+    if call.values["window"] is not None and subject != "training":
         raise UsageError(f"--window has no effect on {subject}; add --of training")
-    if window is not None and window < 1:
-        raise UsageError(f"--window {window}: must be at least 1")
     if call.values["label"] and subject != "evaluations":
         raise UsageError(f"--label has no effect on {subject}; add --of evaluations")
 

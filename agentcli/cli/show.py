@@ -93,14 +93,18 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
         (OF_A_LIST, not one_tree, "leave out TREE to list the trees"),
     ):
         for name in names:
-            if values[name] and not fits:
+            if _is_typed(values[name]) and not fits:
                 raise UsageError(f"--{name} has no effect here; {remedy}")
     if values["evaluation"] and values["credit"]:
         raise UsageError("--credit has no effect here; evaluations have no credit")
-    if values["run"] is None and any(
-        values[name] for name in (*OF_A_LIST, "evaluation", "step", "credit", "all")
-    ):
+    of_a_run = (*OF_A_LIST, "evaluation", "step", "credit", "all")
+    if values["run"] is None and any(_is_typed(values[name]) for name in of_a_run):
         raise UsageError("name the run to show: agentcli show RUN")
+
+
+def _is_typed(value: Any) -> bool:
+    """Whether an option was typed; 0 is a value."""
+    return value is not None and value is not False
 
 
 def _show_runs(call: Call) -> None:

@@ -231,6 +231,7 @@ class EpisodeFile:
         self.path = plan.episodes
         self._trees = plan.trees
         self._keep = plan.settings.evaluation.trees
+        self._tasks = {task.id for task in plan.panel.tasks}
         self._samples = plan.settings.rollout.leaves
         self._in_copies = plan.settings.rollout.numbered
 
@@ -245,7 +246,10 @@ class EpisodeFile:
             outcomes = [row.outcome for row in rows]
             if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
                 success = outcomes.count(Outcome.SUCCESS) / len(rows)
-                if self._is_kept(success) and task not in trees:
+                # A task of another panel is no task whose tree is missing: the walk
+                # refuses it.
+                misses_tree = task in self._tasks and task not in trees
+                if self._is_kept(success) and misses_tree:
                     continue
                 # The first sample carries the ledger of its whole task.
                 ledger = rows[0].ledger or Ledger()

@@ -230,8 +230,8 @@ def test_every_part_of_a_result_has_its_table() -> None:
     )
     found = list(comparison_tables(result))
     assert len(found) == 7
-    assert found[3].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
-    assert text_of(found[3])[1] == ["b", "2", "0.5"]
+    assert found[4].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
+    assert text_of(found[4])[1] == ["b", "2", "0.5"]
 
 
 def made_tests(difference: float, low: float, high: float, mcnemar: float | None) -> PairedTests:
