@@ -1,8 +1,8 @@
 """assign-credit --explain: one step of the trees and where its advantage comes from.
 
 The advantage is computed from the trees with the settings of the command. Where RUN
-holds credit of the method already, what that file says of the same row is told beside
-it, and which settings differ. Nothing is written.
+has credit of the method already, the same row of that file is shown too, with the
+settings that differ. Nothing is written.
 """
 
 import sys

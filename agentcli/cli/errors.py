@@ -1,4 +1,4 @@
-"""The end of a command that failed: one line on stderr and the exit code.
+"""How a failed command ends: one line on stderr and the exit code.
 
 0 done, 1 failed, 2 usage, 3 bad data, 4 environment or dependency missing, 130
 interrupted. A traceback is shown only under AGENTCLI_DEBUG=1. Mistakes in the command
@@ -47,7 +47,7 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
         remedy = remedy_for(name)
         raise _end(f"{error.name} is not installed; type: {remedy}", MISSING) from error
     except OSError as error:
-        # The reader of a pipe left: the end of `main` says nothing of it.
+        # The reader closed the pipe, as `head` does: `main` ends without a word.
         if error.errno == errno.EPIPE:
             raise
         raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error

@@ -24,8 +24,9 @@ def merge(call: Call) -> None:
         raise UsageError(
             "name the run directories of all shards: agentcli merge SHARD... -o DIR"
         )
-    for one in plan(call.values["shards"], call.new_run()):
-        call.carry_out(one, perform, one.settings)
+    # A shard may hold a rollout and evaluations: each stage is merged by itself.
+    for stage in plan(call.values["shards"], call.new_run()):
+        call.carry_out(stage, perform, stage.settings)
 
 
 COMMAND = Command(

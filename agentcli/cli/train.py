@@ -27,7 +27,7 @@ UPDATE = method_option(
     "--update",
     "train.update",
     "Steps: assigned (those with an advantage), critical (of these, those with a "
-    "sibling), all (only children inherit).",
+    "sibling), all (a step without siblings takes the advantage of the step before).",
     metavar="WHICH",
     values=fixed("assigned", "critical", "all"),
 )

@@ -7,7 +7,7 @@ ARPO as in 003 App. C.5 and eq. 22:
 
 Merging the prefix is what defines the method, and every leaf counts once: there is no
 `prefix` and no `over`. 003 App. A.1 shows that this is biased where a state's
-continuations are unevenly forked; carl is not.
+continuations are unevenly forked, which carl's credit mends.
 """
 
 from agentcli.credit.grpo import evidence, group_credit

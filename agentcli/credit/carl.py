@@ -9,8 +9,9 @@ Top down, the advantage of the action u -> v is what it adds (eq. 11):
 
     A(u -> v) = E[R(v)] - E[R(u)]
 
-Two passes, any depth. Each child being a sample of the policy, the estimate is unbiased
-however unevenly the tree was forked (App. A.1). Only steps with a sibling are trained
+Two passes, any depth. The estimate is unbiased however unevenly the tree was forked, as
+long as forks do not depend on the actions sampled (App. A.1). Algorithm 1's own forks
+do (PAPERS.md, Deviations). Only steps with a sibling are trained
 (eq. 13). `update: all` trains the rest too, an only child taking the advantage of the
 step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a
 part, for `train --update all`. Errored children are left out.
@@ -73,8 +74,8 @@ EQUATIONS = (
     Equation(
         ADVANTAGE,
         "outcome + penalty",
-        "of a step with siblings",
-        "003 eq. 13",
+        "of a step with siblings; the penalty is ours",
+        "003 eq. 11",
     ),
 )
 ONLY_CHILD_EQUATIONS = (

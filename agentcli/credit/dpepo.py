@@ -1,7 +1,7 @@
 """dpepo: grpo, each step weighed by how little its actions repeat (004 section 3).
 
 One response acts in several copies of the environment (Step.moves). E' are the copies
-it selected, a transition is (state, action):
+it selected, a transition is (state, action). The counts are taken in repeats.py:
 
     C_depth(i)  earlier identical actions in copy i
     C_width     actions of this step that repeat another of it

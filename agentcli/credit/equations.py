@@ -116,7 +116,9 @@ class Evidence:
     """The numbers that the equations of one row need beside its parts and settings."""
 
     numbers: dict[str, float] = field(default_factory=dict)
-    """By name. A number that an equation defines too replaces that equation."""
+    """By name. Where an equation has the same name, the number wins and the equation is
+    skipped.
+    """
     words: dict[str, str] = field(default_factory=dict)
     """The meaning of a number or a line, where that differs from row to row."""
     groups: dict[str, ScoreGroup] = field(default_factory=dict)

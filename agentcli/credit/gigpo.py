@@ -7,12 +7,13 @@ langfengQ/verl-agent.
     R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all
                                    steps of the tree that leave the same state
 
-A_traj is grpo's (group.outcome_scale). F is the std plus 1e-6 or 1 (`scale`); a step
-alone in its state gets 0. A shared step's return is the mean over its leaves and it is
-one member of its group; with `prefix: duplicate` every leaf's row is one. The penalty
-is charged to its own step, after discounting. States are as `state` says (states.py),
-or clusters of similar ones (similarity.py). `form: release` is the same arithmetic over
-step rows with prefixes repeated.
+A_traj is grpo's (group.outcome_scale). p is the penalty of an invalid step. F is
+std + 1e-6, or 1 where `scale` is none; a step alone in its state gets 0. A shared
+step's return is the mean over its leaves and it is one member of its group; with
+`prefix: duplicate` every leaf's row is a member. The penalty is charged to its own
+step, after discounting. States are as `state` says (states.py), or clusters of similar
+ones (similarity.py). `form: release` is the same arithmetic over step rows with
+prefixes repeated.
 """
 
 from typing import Literal
@@ -98,14 +99,15 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     rows = _rows(tree, survey, settings)
     scales = _grouping(rows, keys, survey, settings).scales
 
-    def advantage(
+    def row_advantage(
         step: int,
         reward: float,
         value: float,
-        advantage: float,
+        gain: float,
     ) -> AdvantageParts:
         penalty = survey.penalties[step]
-        step_return = value + advantage
+        # Without a critic V is 0, and the estimate with lambda 1 is the return.
+        step_return = value + gain
         scale = scales[keys[step]]
         parts = {
             "trajectory": trajectory_scale(reward - penalty),
@@ -115,7 +117,7 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
         }
         return parts["trajectory"] + parts["step"], parts
 
-    return survey.credit("gigpo", rows, advantage)
+    return survey.credit("gigpo", rows, row_advantage)
 
 
 def _rows(

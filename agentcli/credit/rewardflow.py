@@ -4,10 +4,10 @@
 
 1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
    hops to the nearest success (eq. 3).
-2. A step's gain is r = R(s') - R(s) (eq. 4), less its penalty. A pruned step stays
-   where it is, s' = s.
-3. A_action = (r - mean) / F over Group(s), all steps of the tree that leave s (eq.
-   5-7); 0 for a step alone in its state.
+2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays where it is, s' = s.
+3. A_action = (r - p - mean) / F over Group(s), all steps of the tree that leave s (eq.
+   5-7); 0 for a step alone in its state. The step's penalty p is ours and the
+   release's.
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8;
    group.outcome_scale).
 
@@ -103,8 +103,8 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     every move away from success.
     """
     pruning: bool = True
-    """Leave out steps that change nothing: invalid ones, self-loops, and those that
-    only looked (Step.looked; App. B.2).
+    """Leave out steps that change nothing: invalid ones and self-loops (App. B.2), and
+    those that only looked (Step.looked; as the release does).
     """
     pool: Literal["max", "mean"] | None = None
     """Value of a cluster of similar states: its best member's, or the mean over its

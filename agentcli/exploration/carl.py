@@ -1,7 +1,7 @@
 """CARL: fork the state with the lowest action density (003 section 5, Algorithm 1).
 
 N0 trajectories start from the initial state. Every state in which an action was sampled
-is a candidate: n(s) counts these actions, H(s) is the mean of their -log pi(Y|s) / |Y|
+is a candidate: n(s) counts its children, H(s) is the mean of their -log pi(Y|s) / |Y|
 (eq. 7-8). The state with the largest H/n, the oldest of equals, is continued to the end
 of a trajectory. That updates the state and adds the new ones; then the next is chosen.
 `rollout.leaves` bounds the tree as for every method: N0 = `roots`, and the paper's N
@@ -53,6 +53,7 @@ class Candidate:
 
     node: Node
     children: int = 0
+    """Those that the policy failed to answer too."""
     surprises: list[float] = field(default_factory=list)
     """-log pi(Y|s) / |Y| of every answer; zeros where the criterion is random."""
 
@@ -60,6 +61,7 @@ class Candidate:
     def sparseness(self) -> float:
         """H/n, the inverse of the action density (eq. 12)."""
         entropy = math.fsum(self.surprises) / len(self.surprises)
+        # A failed child counts here: else the state where requests fail stays first.
         return entropy / self.children
 
 

@@ -17,6 +17,7 @@ METHODS = {
     "carl": "agentcli.exploration.carl",
     "arpo": "agentcli.exploration.arpo",
     "treerl": "agentcli.exploration.treerl",
+    # The same growth; only the credit differs (003 App. C.5).
     "treerpo": "agentcli.exploration.treerl",
     "dpepo": "agentcli.exploration.dpepo",
     "test-time-branch": "agentcli.exploration.test_time_branch",
@@ -46,8 +47,8 @@ def make(name: str) -> Explore:
 def check(settings: Settings) -> None:
     """Refuses what would end the first tree, before a policy is loaded for it.
 
-    Raises UsageError for an unknown method, a malformed budget, values that do not go
-    together, and votes to be drawn again.
+    Raises UsageError for an unknown method, a malformed budget, conflicting values, and
+    rollout.distinct with a method that votes.
     """
     rollout = settings.rollout
     make(rollout.method)

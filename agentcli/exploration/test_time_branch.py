@@ -44,7 +44,7 @@ class VotingRollout(RolloutSettings, kw_only=True):
     that ends best.
     """
     depth: Count | None = None
-    """Most votes in one trajectory; None: at every <explore>."""
+    """Most votes in one trajectory; unset: at every <explore>."""
     vote_tokens: Count | None = None
     """No vote begins once a trajectory, its votes included, has generated so many
     tokens.

@@ -1,8 +1,13 @@
 """The group of leaves as the releases of grpo, spark, rloo, gigpo and rlvmr compare it.
 
-Over trajectories a leaf scores R less the penalty of the *first* step of its
-trajectory, once. A group of one row is left as it is (mean 0, std 1). Over steps the
-release counts rows: a single trajectory of T steps is a group of T rows.
+Their trainer holds one row for each step, with prefixes repeated for every leaf.
+
+- `over: trajectories`: one entry for each leaf, R minus the penalty of the
+  trajectory's first step only: the release keeps the first row it meets.
+- `over: steps`: one entry for each row, so that a trajectory of T steps counts T times.
+
+A single row is left uncentred (mean 0, std 1). Several rows are centred even if one
+trajectory made them all.
 """
 
 from agentcli.credit.group import (
@@ -25,15 +30,14 @@ def outcome_scale(
 ) -> Scale:
     """group.outcome_scale in the release's form."""
     entries = release_entries(survey, form)
-    # Weights are whole rows here. Several rows of one trajectory are a group, and lose
-    # their mean.
+    # The release counts rows, not trajectories.
     if sum(weight for _, _, weight in entries) == 1:
         return alone(normalise)
     return scale_of(entries, normalise, smallest_std(normalise))
 
 
 def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
-    """The members of that group."""
+    """One entry for each row, or each leaf, of the release's group."""
     if form.over == "steps":
         return outcome_entries(survey, form)
     first = path_counts(survey).first
@@ -51,5 +55,5 @@ def alone(normalise: str) -> Scale:
 
 def smallest_std(normalise: str) -> float:
     """The spread below which a group gets 0."""
-    # Differences that are divided by nothing are never too small.
+    # Without the division there is no small spread to guard against.
     return 0.0 if normalise == "mean" else SMALLEST_STD
