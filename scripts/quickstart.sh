@@ -22,7 +22,7 @@ if [[ -e $folder/runs/demos && ${#overwrite[@]} -eq 0 ]]; then
   exit 2
 fi
 
-"$root/scripts/install.sh" "$folder/.venv" alfworld
+"$root/scripts/install.sh" "$folder/.venv" alfworld,plots
 export PATH=$folder/.venv/bin:$PATH
 cd "$folder"
 
@@ -52,3 +52,6 @@ stage spark "${trees[@]}" --method spark -o runs/x
 stage run agentcli run "$preset" --model runs/sft/checkpoint -o runs/rl
 evaluations runs/rl
 python "$root/scripts/quickstart_report.py" runs
+agentcli plot runs/rl -o runs/success.svg --overwrite >/dev/null
+printf '\nsuccess over the loop: %s\nlook at the failures: . %q && cd %q && agentcli show runs/rl --evaluation greedy --failed\n' \
+  "$folder/runs/success.svg" "$folder/.venv/bin/activate" "$folder"

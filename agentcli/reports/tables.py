@@ -35,7 +35,7 @@ def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
         f"{directory.evaluation(summary.label).with_suffix('.json')}: "
         f"{printable(summary.model or summary.policy)}, temperature "
         f"{summary.temperature:g}, {panel.name} of {panel.tasks} tasks, "
-        f"{summary.samples} samples each"
+        f"{summary.samples} {'sample' if summary.samples == 1 else 'samples'} each"
     ]
     if directory.evaluation_trees(summary.label).exists():
         lines.append(
