@@ -118,10 +118,19 @@ class Call:
 
         take = inherited_by_new_run if self.command.fresh else inherited
         settings = take(self.source)
+        if settings is not None and self._names_another_world(settings):
+            # Prompts and options are the old world's.
+            settings = {"policy": settings["policy"]} if "policy" in settings else {}
         if settings is not None:
             part = "world and policy" if self.command.fresh else "settings"
             self.progress.note(f"{part} of {self.source}; choose others with --preset")
         return settings
+
+    def _names_another_world(self, settings: dict[str, Any]) -> bool:
+        """Whether --env is another world than the one that is inherited."""
+        typed = self.values.get("env")
+        world = settings.get("environment", {})
+        return self.command.fresh and typed is not None and typed != world.get("name")
 
     @cached_property
     def _begun(self) -> dict[str, Any] | None:

@@ -97,6 +97,15 @@ def _refuse_without_effect(values: dict[str, Any]) -> None:
                 raise UsageError(f"--{name} has no effect here; {remedy}")
     if values["evaluation"] and values["credit"]:
         raise UsageError("--credit has no effect here; evaluations have no credit")
+    if values["credit"] and not one_tree and values["step"] is None:
+        raise UsageError("--credit has no effect here; name a tree to show it on")
+    if values["step"] is not None:
+        beside_step = ("tree", *OF_A_LIST, *OF_A_TREE, "all")
+        others = [name for name in beside_step if _is_typed(values[name])]
+        if others:
+            raise UsageError(f"--step shows one step; leave out {', '.join(others)}")
+    if values["beside"] and (values["json"] or values["trajectory"] is not None):
+        raise UsageError("--beside draws two trees; leave out --json and --trajectory")
     of_a_run = (*OF_A_LIST, "evaluation", "step", "credit", "all")
     if values["run"] is None and any(_is_typed(values[name]) for name in of_a_run):
         raise UsageError("name the run to show: agentcli show RUN")
@@ -139,7 +148,8 @@ def _show_run(call: Call) -> None:
     held = holdings(run)
     if call.values["evaluation"] or call.values["failed"] or call.values["kind"]:
         # Who asks for some trees wants no more than these.
-        held.stages, held.iterations, held.evaluations = [], [], []
+        held.stages, held.unfinished = [], []
+        held.iterations, held.evaluations = [], []
     elif not any(run.glob("trees.jsonl*")):
         held.trees = None
     if held.trees is not None:
@@ -150,8 +160,11 @@ def _show_run(call: Call) -> None:
         print_json(held)
         return
     out = console()
-    for part in run_view(held, datetime.now(UTC), whole=call.values["all"]):
+    parts = list(run_view(held, datetime.now(UTC), whole=call.values["all"]))
+    for part in parts:
         out.print(part)
+    if not parts:
+        call.progress.note(f"{run}: nothing of what was asked for")
 
 
 def _trees_file(call: Call, run: Path) -> Path:
@@ -190,18 +203,18 @@ def _show_tree(call: Call) -> None:
 
 
 def _show_trajectory(call: Call, shown: "ShownTree") -> None:
-    from agentcli.records.trees import paths
+    from agentcli.records.trees import leaves, path
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import chat
 
     number = call.values["trajectory"]
-    trajectories = paths(shown.tree)
-    if not 1 <= number <= len(trajectories):
+    ends = leaves(shown.tree)
+    if not 1 <= number <= len(ends):
         raise UsageError(
             f"--trajectory {number}: {shown.file}:{shown.line} has the trajectories 1 "
-            f"to {len(trajectories)}"
+            f"to {len(ends)}"
         )
-    steps = trajectories[number - 1]
+    steps = path(shown.tree, ends[number - 1])
     if call.values["json"]:
         for step in steps:
             print_json(step)
@@ -217,7 +230,8 @@ def _show_step(call: Call) -> None:
 
     wanted = call.values["step"]
     line, colon, digits = wanted.rpartition(":")
-    if not (colon and line and digits.isascii() and digits.isdigit()):
+    is_number = digits.isascii() and digits.isdigit() and len(digits) < 10
+    if not (colon and line and is_number):
         raise UsageError(f"--step {wanted}: write LINE:STEP, for instance --step 1:0")
     shown = _find(call, call.run, line)
     number = int(digits)

@@ -48,7 +48,12 @@ class RunDirectory:
         ]
 
     def credit(self, name: str) -> Path:
-        """The credit of one method: credit/<name>.jsonl."""
+        """The credit of one method: credit/<name>.jsonl.
+
+        Raises UsageError for a name that is not a file name.
+        """
+        if not name or name.startswith(".") or "/" in name:
+            raise UsageError(f"credit {name!r} is no file name; name a credit method")
         return self.path / "credit" / f"{name}.jsonl"
 
     def evaluation(self, label: str) -> Path:

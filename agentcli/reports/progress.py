@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from agentcli.records.faults import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -91,7 +93,7 @@ class TerminalProgress:
     def note(self, text: str) -> None:
         """Prints a line that stays."""
         if not self._quiet:
-            self._console.print(text, markup=False)
+            self._console.print(printable(text), markup=False)
 
     def stop(self) -> None:
         """Ends the bar; a plain line says what was done and how long it took."""

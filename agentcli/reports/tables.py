@@ -3,6 +3,7 @@
 Functions return tables or text and print nothing; output.py prints them.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,17 +31,18 @@ def rate(success: Rate) -> str:
 def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
     """Says what was evaluated and on what, and how to look at the failures."""
     directory = RunDirectory(out)
+    file = directory.evaluation(summary.label).with_suffix(".json")
     panel = summary.panel
     lines = [
-        f"{directory.evaluation(summary.label).with_suffix('.json')}: "
+        f"{printable(str(file))}: "
         f"{printable(summary.model or summary.policy)}, temperature "
         f"{summary.temperature:g}, {panel.name} of {panel.tasks} tasks, "
         f"{summary.samples} {'sample' if summary.samples == 1 else 'samples'} each"
     ]
-    if directory.evaluation_trees(summary.label).exists():
-        lines.append(
-            f"failures: agentcli show {out} --evaluation {summary.label} --failed"
-        )
+    trees = directory.evaluation_trees(summary.label)
+    if summary.success.rate < 1 and trees.exists():
+        words = ["show", str(out), "--evaluation", summary.label, "--failed"]
+        lines.append(f"failures: agentcli {printable(shlex.join(words))}")
     return lines
 
 

@@ -114,29 +114,32 @@ async def _check_task(
     states, _ = await _play(pool, state, planned(actions))
     second = [state.observation for state in states]
     row.problem = _difference(first, second) or row.problem
+    if not actions:
+        row.problem = row.problem or "nothing was played: the world shows no actions"
     if row.problem is None:
         row.problem = await _fork(pool, states, actions)
     await pool.release(task.id)
 
 
 async def _fork(
-    pool: EnginePool, states: Sequence[State], actions: Sequence[str]
+    pool: EnginePool, states: Sequence[State], actions: list[str]
 ) -> str | None:
-    """Goes back to some states and on from there, as methods with forks do.
+    """Goes back to some states and on to the end, as methods with forks do.
 
-    Gives the first step that came out otherwise. Going back the first time replays; the
-    pool takes a snapshot then, and restores it the next times.
+    Gives the first step that came out otherwise.
     """
     last = len(actions) - 1
-    for place in sorted({0, last // 2, last} if actions else ()):
-        before = states[place + 1].observation
+    for place in sorted({0, last // 2, last}):
         for _ in range(FORKS):
-            after = await pool.step(states[place], actions[place])
-            if after.observation != before:
-                return (
-                    f"a fork at step {place} differs: {before.text!r} became "
-                    f"{after.observation.text!r}"
-                )
+            state = states[place]
+            for step in range(place, len(actions)):
+                state = await pool.step(state, actions[step])
+                before, after = states[step + 1].observation, state.observation
+                if after != before:
+                    return (
+                        f"after a fork at step {place}, step {step} differs: "
+                        f"{before.text!r} became {after.text!r}"
+                    )
     return None
 
 

@@ -177,6 +177,7 @@ def _plan(
     if stage == "rollout":
         beside = [out.seconds]
     else:
+        _refuse_missing_trees(shards, records.stem)
         trees = out.evaluation_trees(records.stem)
         beside = [records.with_suffix(".json"), trees]
     return MergePlan(
@@ -190,6 +191,14 @@ def _plan(
         shards=shards,
         tasks=tasks,
     )
+
+
+def _refuse_missing_trees(shards: Sequence[ShardRun], label: str) -> None:
+    """Raises DataError for a shard that kept all trees and has them no longer."""
+    for shard in shards:
+        file = shard.run.evaluation_trees(label)
+        if shard.settings.evaluation.trees == "all" and not file.exists():
+            raise DataError(f"{file}: no such file; sample the shard with --resume")
 
 
 def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> None:

@@ -69,6 +69,7 @@ def test_a_loop_is_drawn_and_its_file_is_named() -> None:
         (("a", "--label", "L0"), 2, "--label", "--of evaluations"),
         (("a", "--of", "evaluations", "--window", "3"), 2, "--window", "--of training"),
         (("empty", "--of", "training"), 3, "empty", "agentcli run"),
+        (("a", "./a"), 2, "a", "twice"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(words: tuple[str, ...], code: int, names: str, remedy: str) -> None:

@@ -117,8 +117,14 @@ def test_a_step_with_all_that_is_known_of_it() -> None:
         (("runs/a", "1", "--failed"), 2, "--failed", "TREE"),
         (("runs/a", "--kind", "x"), 2, "--kind x", "there are"),
         (("runs/a", "1", "--credit", "gigpo"), 3, "gigpo", "agentcli assign-credit"),
-        (("runs/a", "--evaluation", "L9"), 3, "L9.jsonl", "agentcli eval runs/a --label L9"),
+        (("runs/a", "--evaluation", "L9"), 3, "L9.jsonl", "--set evaluation.trees=all"),
         (("runs/a", "--evaluation", "train", "--credit", "grpo"), 2, "--credit", "no credit"),
+        (("runs/a", "--credit", "../credit/grpo"), 2, "--credit", "tree"),
+        (("runs/a", "1", "--credit", "../credit/grpo"), 2, "../credit/grpo", "method"),
+        (("runs/a", "1", "--step", "1:0"), 2, "--step", "tree"),
+        (("runs/a", "--step", "1:0", "--all"), 2, "--step", "all"),
+        (("runs/a", "--step", "1:" + "9" * 5000), 2, "--step", "1:0"),
+        (("runs/a", "1", "--beside", "runs/b", "--json"), 2, "--beside", "--json"),
         (("--failed",), 2, "run", "agentcli show RUN"),
     ],
 )
@@ -138,6 +144,29 @@ def test_a_stage_that_was_killed_is_shown_as_not_ended(made: Path) -> None:
         assert "rollout (not ended)" in " ".join(agentcli("show").stdout.split())
     finally:
         shutil.rmtree("runs/c")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"finished": "2', '"finished": "yesterday 2'),
+        ('"rate": ', '"rate": 7'),
+        ('"schema_version": ', '"schema_version": 1'),
+        ('"stages": {', '"stages": ['),
+    ],
+)
+def test_a_damaged_run_is_named_and_hides_no_other(old: str, new: str) -> None:
+    shutil.copytree("runs/a", "runs/damaged")
+    try:
+        manifest = Path("runs/damaged/manifest.json")
+        manifest.write_text(manifest.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+        refused(agentcli("show", "runs/damaged"), 3, names="runs/damaged/manifest.json")
+        runs = {run["path"]: run for run in map(json.loads, agentcli("show", "--json").stdout.splitlines())}
+        assert "manifest.json" in runs["runs/damaged"]["problem"]
+        assert runs["runs/b"]["problem"] is None
+        assert "cannot be read" in " ".join(agentcli("show").stdout.split())
+    finally:
+        shutil.rmtree("runs/damaged")
 
 
 def test_showing_writes_nothing(made: Path) -> None:

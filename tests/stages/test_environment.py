@@ -34,4 +34,4 @@ def test_a_fork_that_goes_astray_is_told() -> None:
     settings = toy(tasks=4)
     settings.environment.name = "forgetful_world:ForgetfulWorld"
     problems = [row.problem for row in check(settings, 4, Silent())]
-    assert all(problem is not None and "fork at step" in problem for problem in problems)
+    assert all(problem is not None and "after a fork at step" in problem for problem in problems)

@@ -13,6 +13,7 @@ import numpy as np
 
 from agentcli.errors import MissingError, UsageError
 from agentcli.evaluation.record import Rate
+from agentcli.records.faults import printable
 from agentcli.records.files import writing
 
 if TYPE_CHECKING:
@@ -44,16 +45,19 @@ class Course(msgspec.Struct, kw_only=True):
 def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "Figure":
     """Success over environment steps: the mean of each group of loops.
 
-    loops: name -> loops that differ in their seed. The band is one standard error over
-    these. window: iterations of a trailing mean.
+    loops: name -> loops that differ in their seed. The band is one standard error of
+    their mean. window: iterations of a trailing mean.
     """
     figure, axes = _new_figure()
     for colour, (name, courses) in zip(
         _colours(len(loops)), loops.items(), strict=True
     ):
         steps, mean, error = _mean_course(courses, window)
-        seeds = f" ({len(courses)} seeds)" if len(courses) > 1 else ""
-        axes.plot(steps, 100 * mean, color=colour, label=f"{name}{seeds}")
+        runs = f" ({len(courses)} runs)" if len(courses) > 1 else ""
+        # A single point is no line.
+        marker = "o" if len(steps) == 1 else None
+        label = plain(name) + runs
+        axes.plot(steps, 100 * mean, color=colour, marker=marker, label=label)
         if error is not None:
             low, high = 100 * (mean - error), 100 * (mean + error)
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -96,17 +100,17 @@ def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
         for place, run in enumerate(runs):
             if run in row:
                 _interval(axes, place, row[run])
-        axes.set_title(label)
+        axes.set_title(plain(label))
         axes.set_xlabel("success, %")
-    panels[0].set_yticks(range(len(runs)), runs)
+    panels[0].set_yticks(range(len(runs)), [plain(run) for run in runs])
     panels[0].set_ylim(len(runs) - 0.5, -0.5)
     return figure
 
 
 def _interval(axes: Any, place: int, rate: Rate) -> None:
     """A dot with its interval, in percent."""
-    below = 100 * (rate.rate - rate.low)
-    above = 100 * (rate.high - rate.rate)
+    below = 100 * max(0.0, rate.rate - rate.low)
+    above = 100 * max(0.0, rate.high - rate.rate)
     axes.errorbar(
         100 * rate.rate,
         place,
@@ -126,13 +130,23 @@ def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
         rates = [100 * chance.rate for chance in row.values()]
         low = [100 * chance.low for chance in row.values()]
         high = [100 * chance.high for chance in row.values()]
-        axes.plot(attempts, rates, color=colour, marker="o", label=run)
+        axes.plot(attempts, rates, color=colour, marker="o", label=plain(run))
         axes.fill_between(attempts, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_xscale("log", base=2)
     axes.set_xlabel("k")
     axes.set_ylabel("pass@k, %")
     axes.legend(frameon=False)
     return figure
+
+
+def plain(name: str) -> str:
+    """A name as a label that is shown as it is.
+
+    matplotlib typesets what stands between $, and leaves a name that begins with _ out
+    of the legend.
+    """
+    text = printable(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def check_suffix(path: Path) -> None:

@@ -20,8 +20,11 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
     """The courses of loops, by the name of their group.
 
     Loops are one group when their settings are equal but for the seed and the model
-    that they began with. Raises DataError for a run that is no loop.
+    that they began with. Raises DataError for a run that is no loop, UsageError for one
+    that is named twice.
     """
+    if len({run.resolve() for run in runs}) < len(runs):
+        raise UsageError(f"a run is named twice among {', '.join(map(str, runs))}")
     groups: dict[str, list[tuple[Path, Course]]] = {}
     for run in runs:
         rows = iterations(run)
@@ -65,9 +68,12 @@ def _named(groups: dict[str, list[tuple[Path, Course]]]) -> dict[str, list[Cours
 
 def _methods(settings: dict[str, Any]) -> str:
     """The exploration and the credit method: "spark + grpo"."""
-    rollout = settings.get("rollout", {}).get("method", "rollout")
-    credit = settings.get("credit", {}).get("method", "no credit")
-    return f"{rollout} + {credit}"
+    names = []
+    for section in ("rollout", "credit"):
+        values = settings.get(section)
+        method = values.get("method") if isinstance(values, dict) else None
+        names.append(str(method))
+    return " + ".join(names)
 
 
 def rates_by_label(
@@ -82,10 +88,12 @@ def rates_by_label(
         for summary in _evaluations_of(run):
             rates.setdefault(summary.label, {})[str(run)] = summary.success
     for label in labels:
-        if label not in rates:
-            raise UsageError(
-                f"--label {label}: no run has it; there are {', '.join(sorted(rates))}"
-            )
+        for run in runs:
+            if str(run) not in rates.get(label, {}):
+                raise UsageError(
+                    f"--label {label}: {run} has no such evaluation; there are "
+                    f"{', '.join(sorted(rates))}"
+                )
     return {label: rates[label] for label in labels or sorted(rates)}
 
 
@@ -93,13 +101,13 @@ def chances_by_run(runs: Sequence[Path]) -> dict[str, dict[str, Rate]]:
     """pass@k by run. Raises DataError for a run without one."""
     chances = {}
     for run in runs:
-        for summary in _evaluations_of(run):
-            if summary.pass_at_k is not None:
-                chances[f"{run} {summary.label}"] = summary.pass_at_k
-    if not chances:
-        raise DataError(
-            f"{runs[0]}: has no pass@k; write it with: agentcli pass-at-k {runs[0]}"
-        )
+        known = [one for one in _evaluations_of(run) if one.pass_at_k]
+        if not known:
+            raise DataError(
+                f"{run}: has no pass@k; write it with: agentcli pass-at-k {run}"
+            )
+        for summary in known:
+            chances[f"{run} {summary.label}"] = summary.pass_at_k or {}
     return chances
 
 

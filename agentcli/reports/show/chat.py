@@ -1,5 +1,6 @@
 """One trajectory as a chat, and one step with everything that is known of it."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from rich.console import Group, RenderableType
@@ -27,9 +28,11 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     steps: from the root to the leaf. number: of the trajectory in its tree, from 1.
     """
     yield Text(one_line(shown.tree.instruction), style="bold")
-    yield Text(f"{shown.file}:{shown.line}  trajectory {number}", style=QUIET)
+    yield Text(f"{one_line(shown.file)}:{shown.line}  trajectory {number}", style=QUIET)
+    children = Counter(step.parent for step in shown.tree.steps)
     for step in steps:
-        yield Rule(_turn(shown, step), style=QUIET, align="left")
+        title = _turn(shown, step, children[step.parent])
+        yield Rule(title, style=QUIET, align="left")
         yield _indented(step.observation, style=QUIET)
         yield _indented(step.response or "(no response)", style="")
         yield Padding(action(step), (0, 0, 0, INDENT))
@@ -44,7 +47,7 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
 def step_details(shown: ShownTree, step: Step) -> Group:
     """Everything about one step: prompt, response, numbers, credit, states."""
     parts: list[RenderableType] = [
-        Text(f"{shown.file}:{shown.line}  step {step.id}", style=QUIET)
+        Text(f"{one_line(shown.file)}:{shown.line}  step {step.id}", style=QUIET)
     ]
     for title, text in (("prompt", step.prompt), ("response", step.response)):
         parts.append(Rule(title, style=QUIET, align="left"))
@@ -56,19 +59,20 @@ def step_details(shown: ShownTree, step: Step) -> Group:
     for name, value in _numbers(step):
         parts.append(Text(f"  {one_line(name):<18}{one_line(value)}"))
     if shown.credit is not None:
-        parts.append(Rule(f"credit by {shown.credit}", style=QUIET, align="left"))
+        parts.append(
+            Rule(Text(f"credit by {one_line(shown.credit)}"), style=QUIET, align="left")
+        )
         parts += _credit_rows(shown, step)
     return Group(*parts)
 
 
-def _turn(shown: ShownTree, step: Step) -> Text:
-    """The number of a step, its advantage, and its fork."""
+def _turn(shown: ShownTree, step: Step, siblings: int) -> Text:
+    """The number of a step, its advantage, and how many were tried at its state."""
     text = Text(f"step {step.id}")
     if shown.credit is not None:
         text.append_text(advantage(shown.advantage(step.id)))
-    siblings = [other for other in shown.tree.steps if other.parent == step.parent]
-    if len(siblings) > 1:
-        text.append(f"  one of {len(siblings)} tried here", style="cyan")
+    if siblings > 1:
+        text.append(f"  one of {siblings} tried here", style="cyan")
     return text
 
 

@@ -66,13 +66,15 @@ def _heading(shown: ShownTree) -> Text:
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
     success = outcomes.count(Outcome.SUCCESS)
     text = Text(one_line(tree.instruction), style="bold")
-    text.append(f"\n{shown.file}:{shown.line}  {one_line(tree.task.id)}", style=QUIET)
+    text.append(
+        f"\n{one_line(shown.file)}:{shown.line}  {one_line(tree.task.id)}", style=QUIET
+    )
     text.append(f"\n{success} of {len(outcomes)} trajectories succeed")
     text.append(
-        f", {len(tree.steps)} steps, {tree.ledger.forks} forks, method {tree.method}"
+        f", {len(tree.steps)} steps, {tree.ledger.forks} forks, method {one_line(tree.method)}"
     )
     if shown.credit is not None:
-        text.append(f", advantages of {shown.credit}")
+        text.append(f", advantages of {one_line(shown.credit)}")
     return text
 
 

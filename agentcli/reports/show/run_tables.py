@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.faults import printable
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
     IterationOverview,
@@ -29,6 +30,8 @@ def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Block
     )
     for run in runs:
         stages = [*run.stages, *(f"{name} (not ended)" for name in run.unfinished)]
+        if run.problem is not None:
+            stages = [f"cannot be read: {run.problem}"]
         cells = [run.path, ", ".join(stages), run.model or "-"]
         if run.success is None:
             cells += ["-", "-"]
@@ -129,6 +132,8 @@ def run_view(
     """Everything about one run that is there, from the whole to its parts."""
     if held.stages:
         yield stages_table(held.run, held.stages, now)
+    if held.unfinished:
+        yield Text(f"begun and not ended: {', '.join(map(printable, held.unfinished))}")
     if held.iterations:
         yield course(held.iterations)
     if held.evaluations:

@@ -1,14 +1,17 @@
 """The runs in a folder, and what one run holds, from their manifests."""
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Annotated, NamedTuple
 
 import msgspec
 
+from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import Manifest, StageRecord
+from agentcli.records.types import StageRecord
 from agentcli.reports.show.trees import TreeOverview
 
 EVALUATIONS = ("evaluation/", "pass-at-k/", "test-time-branch/")
@@ -41,16 +44,18 @@ class RunOverview(msgspec.Struct, kw_only=True):
     """One run directory, in a line."""
 
     path: str
-    stages: list[str]
+    stages: list[str] = []
     """In the order in which they ended."""
-    unfinished: list[str]
+    unfinished: list[str] = []
     """Stages that were begun and have not ended."""
-    model: str | None
+    model: str | None = None
     """The model that the newest stage which asks a policy began with."""
-    success: Success | None
+    success: Success | None = None
     """The newest one that was measured."""
-    finished: str | None
+    finished: str | None = None
     """When the newest stage ended."""
+    problem: str | None = None
+    """Why it cannot be read."""
 
 
 class IterationOverview(msgspec.Struct, kw_only=True):
@@ -65,11 +70,43 @@ class IterationOverview(msgspec.Struct, kw_only=True):
     trained: bool
 
 
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class LoopSuccess(msgspec.Struct):
+    """The part of a loop's statistics that is shown."""
+
+    success: list[Share] = []
+
+
+class MeasuredRate(msgspec.Struct):
+    """A share of success."""
+
+    rate: Share
+
+
+class EvaluationSuccess(msgspec.Struct):
+    """The part of an evaluation's statistics that is shown."""
+
+    success: MeasuredRate | None = None
+
+
+class EndedStage(NamedTuple):
+    """An entry of a manifest, checked."""
+
+    name: str
+    record: StageRecord
+    finished: datetime
+    success: float | None
+
+
 class RunHoldings(msgspec.Struct, kw_only=True):
     """Everything that a run holds, in overviews."""
 
     run: str
     stages: list[StageOverview]
+    unfinished: list[str]
+    """Stages that were begun and have not ended."""
     iterations: list[IterationOverview]
     evaluations: list[EvaluationSummary]
     trees: list[TreeOverview] | None = []
@@ -78,21 +115,30 @@ class RunHoldings(msgspec.Struct, kw_only=True):
 
 def holdings(path: Path) -> RunHoldings:
     """What a run holds, without its trees. Raises DataError for a damaged file."""
+    stages = stage_overviews(path)
     return RunHoldings(
         run=str(path),
-        stages=stage_overviews(path),
+        stages=stages,
+        unfinished=unfinished(path, [stage.name for stage in stages]),
         iterations=iterations(path),
         evaluations=evaluations(path),
     )
 
 
 def runs_below(folder: Path) -> list[RunOverview]:
-    """Every run directory in `folder`, the newest last; `latest` is not named twice."""
+    """Every run directory in `folder`, the newest last; `latest` is not named twice.
+
+    A damaged one is listed with its fault, so that the others can be seen.
+    """
     runs = []
     for path in sorted(folder.iterdir()):
-        if path.is_symlink() or not is_run(path):
+        if path.is_symlink():
             continue
-        runs.append(overview(path))
+        try:
+            if is_run(path):
+                runs.append(overview(path))
+        except (AgentCliError, OSError) as error:
+            runs.append(RunOverview(path=str(path), problem=str(error)))
     return sorted(runs, key=lambda run: run.finished or "9999")
 
 
@@ -103,21 +149,35 @@ def is_run(path: Path) -> bool:
 
 def overview(path: Path) -> RunOverview:
     """One run in a line. Raises DataError for a damaged manifest."""
-    directory = RunDirectory(path)
-    stages = by_time(directory.load_manifest())
+    stages = ended_stages(path)
+    names = [stage.name for stage in stages]
     return RunOverview(
         path=str(path),
-        stages=[name for name, _ in stages],
-        unfinished=unfinished(path, [name for name, _ in stages]),
+        stages=names,
+        unfinished=unfinished(path, names),
         model=newest_model(stages),
         success=newest_success(path, stages),
-        finished=stages[-1][1].finished if stages else None,
+        finished=stages[-1].finished.isoformat() if stages else None,
     )
 
 
-def by_time(manifest: Manifest) -> list[tuple[str, StageRecord]]:
-    """The stages in the order in which they ended."""
-    return sorted(manifest.stages.items(), key=lambda stage: stage[1].finished)
+def ended_stages(path: Path) -> list[EndedStage]:
+    """The stages in the order in which they ended.
+
+    Raises DataError for an entry whose time or success is none.
+    """
+    directory = RunDirectory(path)
+    stages = []
+    for name, record in directory.load_manifest().stages.items():
+        try:
+            finished = datetime.fromisoformat(record.finished).astimezone(UTC)
+            success = success_of(name, record)
+        except (ValueError, OverflowError) as error:
+            raise DataError(
+                f"{directory.manifest_path}: stages.{name}: {error}"
+            ) from error
+        stages.append(EndedStage(name, record, finished, success))
+    return sorted(stages, key=lambda stage: stage.finished)
 
 
 def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
@@ -129,17 +189,16 @@ def unfinished(path: Path, ended: Sequence[str]) -> list[str]:
 
 def stage_overviews(path: Path) -> list[StageOverview]:
     """Every stage that ended in a run, in that order."""
-    stages = by_time(RunDirectory(path).load_manifest())
     overviews = []
-    for name, record in stages:
+    for name, record, finished, success in ended_stages(path):
         overviews.append(
             StageOverview(
                 name=name,
-                finished=record.finished,
+                finished=finished.isoformat(),
                 seconds=record.seconds.get("wall"),
                 model=None if name.startswith("credit/") else model_of(record),
                 method=method_of(name, record),
-                success=success_of(name, record),
+                success=success,
             )
         )
     return overviews
@@ -154,11 +213,11 @@ def model_of(record: StageRecord) -> str | None:
     return str(model) if model is not None else None
 
 
-def newest_model(stages: Sequence[tuple[str, StageRecord]]) -> str | None:
+def newest_model(stages: Sequence[EndedStage]) -> str | None:
     """The model of the newest stage that asks a policy."""
-    for name, record in reversed(stages):
-        if not name.startswith("credit/"):
-            return model_of(record)
+    for stage in reversed(stages):
+        if not stage.name.startswith("credit/"):
+            return model_of(stage.record)
     return None
 
 
@@ -176,28 +235,27 @@ def method_of(name: str, record: StageRecord) -> str | None:
 def success_of(name: str, record: StageRecord) -> float | None:
     """The share of success of what a stage sampled; None for one that samples nothing.
 
-    For a loop it is that of its last iteration.
+    For a loop it is that of its last iteration. Raises ValidationError for statistics
+    that no stage writes.
     """
     if name == "run":
-        course = record.statistics.get("success")
-        return float(course[-1]) if course else None
+        course = msgspec.convert(record.statistics, LoopSuccess).success
+        return course[-1] if course else None
     if name.startswith(EVALUATIONS):
-        rate = record.statistics.get("success", {}).get("rate")
-        return None if rate is None else float(rate)
+        measured = msgspec.convert(record.statistics, EvaluationSuccess).success
+        return None if measured is None else measured.rate
     leaves = record.counts.get("leaves")
     if name == "rollout" and leaves:
         return record.counts.get("success", 0) / leaves
     return None
 
 
-def newest_success(
-    path: Path, stages: Sequence[tuple[str, StageRecord]]
-) -> Success | None:
+def newest_success(path: Path, stages: Sequence[EndedStage]) -> Success | None:
     """What is known last of how well the policy does."""
-    for name, record in reversed(stages):
-        rate = success_of(name, record)
-        if rate is not None:
-            return Success(rate=rate, measured_on=name.rpartition("/")[2])
+    for stage in reversed(stages):
+        if stage.success is not None:
+            label = stage.name.rpartition("/")[2]
+            return Success(rate=stage.success, measured_on=label)
     course = [one.success for one in iterations(path)]
     return Success(rate=course[-1], measured_on="run") if course else None
 

@@ -89,8 +89,8 @@ def trees_file(run: Path, evaluation: str | None = None) -> Path:
     file = directory.evaluation_trees(evaluation)
     if not file.exists():
         raise DataError(
-            f"{file}: no such file; write it with: agentcli eval {run} --label "
-            f"{evaluation} --overwrite"
+            f"{file}: no such file; an evaluation keeps its trees by --set "
+            "evaluation.trees=all"
         )
     return file
 

@@ -10,6 +10,7 @@ from agentcli.reports.plots.figures import (
     check_suffix,
     evaluations_figure,
     pass_at_k_figure,
+    plain,
     save,
     training_figure,
 )
@@ -80,3 +81,24 @@ def test_one_input_gives_one_file(tmp_path: Path, suffix: str) -> None:
 
 def test_a_file_that_is_no_picture_is_refused() -> None:
     refused(lambda: check_suffix(Path("x.txt")), names="x.txt", remedy="x.svg")
+
+
+def test_a_single_point_is_drawn() -> None:
+    course = Course(steps=[5, 5], success=[0.2, 0.4])
+    (line,) = training_figure({"x": [course]}, window=5).axes[0].lines
+    assert line.get_marker() == "o"
+
+
+@pytest.mark.parametrize("name", ["cost$_{$", "_hidden", "\x1b[31mred"])
+def test_any_name_is_shown_as_it_is(tmp_path: Path, name: str) -> None:
+    rate = Rate(rate=0.5, low=0.6, high=0.4)
+    for place, figure in enumerate(
+        (
+            training_figure({name: TWO}, window=1),
+            evaluations_figure({name: {name: rate}}),
+            pass_at_k_figure({name: {"1": rate}}),
+        )
+    ):
+        save(figure, tmp_path / f"{place}.svg")
+    legend = pass_at_k_figure({name: {"1": rate}}).axes[0].get_legend()
+    assert [text.get_text().strip() for text in legend.get_texts()] == [plain(name).strip()]

@@ -103,9 +103,10 @@ def test_hostile_texts_are_harmless(width: int, color: bool) -> None:
     names = ("prompt", "response", "observation", "next_observation", "action", "tag", "state")
     fields = dict.fromkeys(names, HOSTILE)
     hostile = tree(step(0, None, **fields, outcome=SUCCESS, notes={HOSTILE: HOSTILE}))
-    hostile.instruction = HOSTILE
+    hostile.instruction = hostile.method = HOSTILE
     rows = {0: [StepCredit(step=0, advantage=1.0, parts={HOSTILE: 1.0}, masked=HOSTILE)]}
     one = shown(hostile, rows)
+    one.file = one.credit = HOSTILE
     views = [
         tree_drawing(one),
         side_by_side(one, one),
