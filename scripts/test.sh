@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sets up .venv with the test extra, then runs the whole suite in two processes, a file in one of them. Arguments go to pytest.
+# Sets up .venv with the test extra, then runs the suite in two processes, a file in one of them. Arguments go to pytest:
+# -m "slow or not slow" adds what .ci/run has besides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 scripts/install.sh .venv alfworld,test

@@ -85,6 +85,7 @@ def test_a_full_disk_leaves_credit_as_it_was(words: tuple[str, ...]) -> None:
     assert contents() == before
 
 
+@pytest.mark.slow
 def test_a_full_disk_leaves_no_torn_checkpoint_and_train_goes_on_to_the_same_bytes() -> None:
     results = ("checkpoint/model.safetensors", "optimizer.safetensors")
     whole = [Path("runs/x", name).read_bytes() for name in results]

@@ -142,6 +142,7 @@ def test_a_second_ctrl_c_does_not_wait_and_is_told_as_quietly() -> None:
     go_on(typed(struck_at_gate("train/2", *words, strike=signal.SIGINT, times=2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strike", [signal.SIGINT, signal.SIGKILL])
 def test_a_loop_goes_on_to_the_same_bytes(strike: signal.Signals) -> None:
     GATED()
@@ -162,6 +163,7 @@ def test_a_loop_goes_on_to_the_same_bytes(strike: signal.Signals) -> None:
     assert Path("parts/checkpoint").readlink() == Path("iteration_001/checkpoint")
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_to_the_same_bytes() -> None:
     go_on([*TRAIN, "-o", "whole"])
     code, shown = interrupted_at_its_bar(*TRAIN, "-o", "parts")

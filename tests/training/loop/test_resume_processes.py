@@ -5,10 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from agentcli.training.loop.snapshots import FILE
 from stopping import left
 
 
+@pytest.mark.slow
 def test_two_processes_go_on(rollout, tmp_path):
     for name in ("trees.jsonl", "credit.jsonl", "model"):
         (tmp_path / name).symlink_to(rollout.folder / name)

@@ -85,7 +85,7 @@ def one_process(folder):
     return run_cases(folder, 1)
 
 
-@pytest.fixture(params=[1, PROCESSES], ids=["one process", "two processes"])
+@pytest.fixture(params=[1, pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=["one process", "two processes"])
 def found(request):
     return request.getfixturevalue("one_process") if request.param == 1 else request.getfixturevalue("two_processes")[0]
 
