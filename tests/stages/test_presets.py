@@ -167,6 +167,7 @@ def test_every_value_says_where_it_comes_from(name: str) -> None:
         assert re.match(r"00[0-4] |00[0-4]: |not named|not read", source), line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPERS)
 def test_its_commands_are_accepted(name: str, folder: Path, loop: Path) -> None:
     """As typed, on whole panels, but for --dry-run."""
@@ -178,12 +179,14 @@ def test_its_commands_are_accepted(name: str, folder: Path, loop: Path) -> None:
         agentcli(*words, "--dry-run", "--overwrite")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_its_rollout_is_accepted_with_a_small_panel(name: str, folder: Path) -> None:
     agentcli("rollout", *small(name), "--model", POLICY, "--tasks", "2", "--dry-run", "-o", "runs/never")
     assert not Path("runs/never").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 def test_its_exploration_really_ran(method: str, folder: Path) -> None:
     trees = list(read_records(Path(f"runs/{method}/trees.jsonl"), Tree))
@@ -205,6 +208,7 @@ def test_its_exploration_really_ran(method: str, folder: Path) -> None:
     assert (forks > 0) is (method not in ("chain", "dpepo"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_it_really_trains(name: str, folder: Path) -> None:
     settings = resolve(name, [], {}, [], {})
@@ -227,6 +231,7 @@ def test_it_really_trains(name: str, folder: Path) -> None:
     assert weights.with_suffix(".safetensors").read_bytes() != start.read_bytes()
 
 
+@pytest.mark.slow
 def test_react_really_evaluates(folder: Path) -> None:
     words = ("eval", *small("react-alfworld"), "--model", POLICY, "--split", "L0", "-o", "runs/react")
     assert agentcli(*words).exit_code == 0
