@@ -12,16 +12,13 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import NamedTuple, TypeAlias
 
+from over_seeds import area_under, least_signed_rank_p, paired_t, steps_to_level
 from reproduce_results import Results, Run, Scores, Start
 
 from agentcli.evaluation.statistics import (
-    area_under,
     clustered_bootstrap,
-    least_signed_rank_p,
     mcnemar_exact,
     paired_bootstrap,
-    paired_t,
-    steps_to_level,
     wilcoxon_exact,
     wilson,
 )

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 import msgspec
+from over_seeds import least_signed_rank_p
 from reproduce_measures import (
     LEVELS,
     STARTS,
@@ -34,7 +35,6 @@ from reproduce_measures import (
 from reproduce_results import Run, load
 
 from agentcli.errors import AgentCliError
-from agentcli.evaluation.statistics import least_signed_rank_p
 from agentcli.evaluation.training import PARTS
 
 LABELS = ("L0", "L0-greedy", "L2")

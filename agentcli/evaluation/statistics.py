@@ -1,19 +1,18 @@
 """Intervals and paired tests: plain numbers in, plain numbers out.
 
-Every random draw has a fixed seed. Written out rather than taken from scipy, whose
-exact tests leave out ties and whose bootstrap knows no clusters.
+scipy computes them, and is imported where it does: it takes a second to load. Two
+things it does not have: an exact signed-rank test with ties, and intervals where every
+task has the same value. Every random draw has a fixed seed.
 """
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from statistics import NormalDist, fmean
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-UPPER_TAIL = 0.975
-"""The quantile that a two-sided interval of 95 % ends at."""
 RESAMPLES = 10_000
 SEED = 0
 TIE = 1e-9
@@ -29,17 +28,10 @@ def wilson(successes: int, total: int) -> Interval:
     """Wilson's score interval of a proportion (Wilson 1927); (0, 1) of nothing."""
     if total == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(UPPER_TAIL)
-    z_squared = z * z
-    rate = successes / total
-    shrinkage = 1 + z_squared / total
-    centre = (rate + z_squared / (2 * total)) / shrinkage
-    binomial_variance = rate * (1 - rate) / total
-    correction = z_squared / (4 * total * total)
-    half = z / shrinkage * math.sqrt(binomial_variance + correction)
-    low = max(0.0, centre - half)
-    high = min(1.0, centre + half)
-    return low, high
+    from scipy.stats import binomtest
+
+    interval = binomtest(successes, total).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
@@ -51,12 +43,10 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
     observed = [group for group in groups if len(group)]
     if not observed:
         return 0.0, 1.0
-    count = len(observed)
-    tasks = _Tasks(observed)
-    if np.ptp(tasks.means) < TIE:
-        return _unseen_interval(tasks.overall_mean, 0.0, count)
-    draws = _draws(count)
-    return _percentiles(tasks.resampled_means(draws))
+    sums, sizes = _sums_and_sizes(observed)
+    if np.ptp(sums / sizes) < TIE:
+        return _unseen_interval(float(_ratio(sums, sizes)), 0.0, len(observed))
+    return _bootstrap(_ratio, sums, sizes)
 
 
 def pass_at_k(
@@ -86,13 +76,12 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
         raise ValueError(f"paired test of {len(before)} and {len(after)} results")
     pairs = Counter(zip(map(bool, before), map(bool, after), strict=True))
     gained = pairs[False, True]
-    lost = pairs[True, False]
-    discordant = gained + lost
-    patterns = 0
-    for number in range(min(gained, lost) + 1):
-        patterns += math.comb(discordant, number)
-    tail: float = patterns / 2**discordant
-    return min(1.0, 2 * tail)
+    discordant = gained + pairs[True, False]
+    if not discordant:
+        return 1.0
+    from scipy.stats import binomtest
+
+    return float(binomtest(gained, discordant).pvalue)
 
 
 def paired_bootstrap(
@@ -112,14 +101,13 @@ def paired_bootstrap(
         )
     if not first:
         return 0.0, -1.0, 1.0
-    before = _Tasks(first)
-    after = _Tasks(second)
-    gain = after.overall_mean - before.overall_mean
-    if np.ptp(after.means - before.means) < TIE:
+    before = _sums_and_sizes(first)
+    after = _sums_and_sizes(second)
+    gain = float(_gain(*before, *after))
+    gains = after[0] / after[1] - before[0] / before[1]
+    if np.ptp(gains) < TIE:
         return gain, *_unseen_interval(gain, -1.0, len(first))
-    draws = _draws(len(first))
-    gains = after.resampled_means(draws) - before.resampled_means(draws)
-    return gain, *_percentiles(gains)
+    return gain, *_bootstrap(_gain, *before, *after)
 
 
 def wilcoxon_exact(differences: Sequence[float]) -> float:
@@ -128,7 +116,7 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     The p-value of the rank sum under random signs. Differences of 0 are left out
     (Wilcoxon 1945), ties share their mean rank; differences that are equal to 9
     decimals count as ties. 1.0 without any. Time and memory grow with the cube and the
-    square of their number.
+    square of their number. scipy's exact test knows no ties.
     """
     rounded = [round(difference, 9) for difference in differences]
     nonzero = [value for value in rounded if value != 0]
@@ -153,102 +141,44 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     return min(1.0, 2 * tail)
 
 
-def least_signed_rank_p(pairs: int) -> float:
-    """The smallest p that `wilcoxon_exact` can give for so many differences.
-
-    All are of one sign then. Five give 1/16, never 0.05.
-    """
-    both_signs: float = 2 / 2**pairs
-    return min(1.0, both_signs)
+def _sums_and_sizes(groups: Sequence[Sequence[float]]) -> tuple[Values, Values]:
+    """The sum and the number of every task's values."""
+    sums = np.array(list(map(sum, groups)), dtype=np.float64)
+    sizes = np.array(list(map(len, groups)), dtype=np.float64)
+    return sums, sizes
 
 
-def paired_t(differences: Sequence[float]) -> tuple[float, float, float]:
-    """(mean, low, high) of paired differences, by Student's t with n - 1 degrees.
-
-    Raises ValueError without any.
-    """
-    if not differences:
-        raise ValueError("paired differences: there are none")
-    count = len(differences)
-    centre = fmean(differences)
-    if count == 1:
-        # One difference says nothing about others.
-        return centre, -math.inf, math.inf
-    from scipy import stats
-
-    squares = math.fsum((value - centre) ** 2 for value in differences)
-    variance = squares / (count - 1)
-    quantile = float(stats.t.ppf(UPPER_TAIL, count - 1))
-    half = quantile * math.sqrt(variance / count)
-    return centre, centre - half, centre + half
+def _ratio(sums: Values, sizes: Values, axis: int = -1) -> Any:
+    """The mean over all values: one number, or one for each resample."""
+    return sums.sum(axis=axis) / sizes.sum(axis=axis)
 
 
-def area_under(rates: Sequence[float]) -> float:
-    """Area under a curve over iterations, divided by their number: the mean rate.
-
-    Raises ValueError without any.
-    """
-    if not rates:
-        raise ValueError("area under a curve: it has no values")
-    return fmean(rates)
-
-
-def steps_to_level(
-    rates: Sequence[float],
-    steps: Sequence[int],
-    level: float,
-    window: int = 5,
-) -> int | None:
-    """Steps paid until `window` consecutive iterations have a mean rate of `level`.
-
-    rates, steps: one for each iteration. None: never. The window is never shortened:
-    single iterations scatter too much to count. Raises ValueError on unlike lengths.
-    """
-    if len(rates) != len(steps):
-        raise ValueError(
-            f"steps to a level: {len(rates)} rates and {len(steps)} numbers of steps"
-        )
-    for end in range(window, len(rates) + 1):
-        rate = fmean(rates[end - window : end])
-        if rate >= level - TIE:
-            return sum(steps[:end])
-    return None
+def _gain(
+    sums_before: Values,
+    sizes_before: Values,
+    sums_after: Values,
+    sizes_after: Values,
+    axis: int = -1,
+) -> Any:
+    """The second overall mean less the first."""
+    before = _ratio(sums_before, sizes_before, axis)
+    return _ratio(sums_after, sizes_after, axis) - before
 
 
-class _Tasks:
-    """The values of some tasks, as their sums and numbers."""
+def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
+    """Percentile interval of `statistic` when tasks are drawn again."""
+    from scipy.stats import bootstrap
 
-    def __init__(self, groups: Sequence[Sequence[float]]) -> None:
-        self._sums = np.array(list(map(sum, groups)), dtype=np.float64)
-        self._sizes = np.array(list(map(len, groups)), dtype=np.float64)
-
-    @property
-    def means(self) -> Values:
-        """The mean of every task."""
-        return self._sums / self._sizes
-
-    @property
-    def overall_mean(self) -> float:
-        """The mean over all values."""
-        mean = self._sums.sum() / self._sizes.sum()
-        return float(mean)
-
-    def resampled_means(self, draws: NDArray[np.int64]) -> Values:
-        """The overall mean of every resample."""
-        sums: Values = self._sums[draws].sum(axis=1)
-        sizes: Values = self._sizes[draws].sum(axis=1)
-        return sums / sizes
-
-
-def _draws(groups: int) -> NDArray[np.int64]:
-    """Groups drawn again with replacement: a row for each resample."""
-    generator = np.random.default_rng(SEED)
-    return generator.integers(0, groups, size=(RESAMPLES, groups))
-
-
-def _percentiles(values: Values) -> Interval:
-    low, high = np.quantile(values, [1 - UPPER_TAIL, UPPER_TAIL])
-    return float(low), float(high)
+    interval = bootstrap(
+        by_task,
+        statistic,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=RESAMPLES,
+        rng=np.random.default_rng(SEED),
+    ).confidence_interval
+    return float(interval.low), float(interval.high)
 
 
 def _unseen_interval(
