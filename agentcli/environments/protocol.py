@@ -14,6 +14,8 @@ where it is missing:
     Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
                searching expert
     Inspected  the world says what this machine has of what it can use (agentcli doctor)
+    Toolbox    the world's actions are tools by name, beside thoughts and an answer
+    Judging    the engine scores what each of these actions would be worth
 """
 
 from collections.abc import Mapping, Sequence
@@ -173,6 +175,27 @@ class Closable(Protocol):
         ...
 
 
+class Verdict(msgspec.Struct, kw_only=True, frozen=True):
+    """What every action would be worth with one argument (001 section 4.1)."""
+
+    scores: dict[str, float]
+    """0 to 10 by action: every tool of the Toolbox, and `cot`."""
+    process_ok: bool
+    """Whether the step makes sense."""
+
+
+@runtime_checkable
+class Judging(Protocol):
+    """An engine that judges what could be done next, without a model."""
+
+    def judge(self, argument: str) -> Verdict:
+        """What each tool, or a thought, would be worth in the present state.
+
+        `argument` is what the tool would be called with. The state stays as it is.
+        """
+        ...
+
+
 class World(Protocol):
     """A family of tasks.
 
@@ -195,6 +218,20 @@ class World(Protocol):
 
     def engine(self) -> Engine:
         """A new engine."""
+        ...
+
+
+@runtime_checkable
+class Toolbox(Protocol):
+    """A world whose actions are calls of tools, written `NAME[argument]`.
+
+    Two actions are no tools: `cot[thought]` thinks on, and `answer[...]` ends the
+    episode.
+    """
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """One line about each tool, by its name, in the order they are shown."""
         ...
 
 

@@ -104,3 +104,15 @@ def demonstrator(
         msgspec.structs.replace(settings, policy=kind), world, pool, model_dir
     )
     return Demonstrator(inner, world, settings.demos)
+
+
+def tool_judge(
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
+) -> Policy:
+    """The engine's own verdict on a query; for `rollout.judge`, it does not act."""
+    from agentcli.policies.tool_judge import ToolJudge
+
+    return ToolJudge(pool)

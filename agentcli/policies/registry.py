@@ -18,12 +18,13 @@ POLICIES = {
     "search": "agentcli.policies.factories:search",
     "random": "agentcli.policies.factories:random",
     "demonstrator": "agentcli.policies.factories:demonstrator",
+    "tool-judge": "agentcli.policies.factories:tool_judge",
 }
 """Name -> "module:function". demonstrator: the policy that settings.demos describes,
 faults on purpose included.
 """
 
-MODEL_FREE = ("expert", "search", "random")
+MODEL_FREE = ("expert", "search", "random", "tool-judge")
 """Policies that ask no model."""
 
 REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", what="policy")

@@ -14,6 +14,7 @@ from agentcli.policies.model_free import Expert, Uniform
 from agentcli.policies.openai import OpenAIPolicy
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.policies.searcher import Searcher
+from agentcli.policies.tool_judge import ToolJudge
 from agentcli.records.settings import DemosSettings, PolicySettings, Settings
 from small_world import SmallWorld
 
@@ -39,6 +40,7 @@ def test_every_kind_is_made(model: Any, tokenizer: Any, tmp_path: Path) -> None:
         "demonstrator": Demonstrator,
         "transformers": TransformersPolicy,
         "openai": OpenAIPolicy,
+        "tool-judge": ToolJudge,
     }
     for kind, expected in kinds.items():
         chosen = settings(kind)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from agentcli.environments.protocol import Observation, Start
+from agentcli.environments.protocol import Observation, Start, Verdict
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -70,6 +70,15 @@ class Plan(Frame):
     history: History | None = None
 
 
+class Judge(Frame):
+    """Judge what could be done with `argument` in `state`."""
+
+    task: str
+    state: int
+    argument: str
+    history: History | None = None
+
+
 class Release(Frame):
     """Forget a task."""
 
@@ -112,6 +121,14 @@ class Planned(Frame):
     seconds: float = 0.0
 
 
+class Judged(Frame):
+    """The verdict."""
+
+    verdict: Verdict
+    replayed: int
+    seconds: float = 0.0
+
+
 class Lost(Frame):
     """The state is not known here; ask again with its history."""
 
@@ -127,8 +144,8 @@ class Failed(Frame):
     seconds: float = 0.0
 
 
-Request: TypeAlias = Setup | Open | Act | Plan | Release
-Reply: TypeAlias = Ready | Opened | Acted | Planned | Lost | Failed
+Request: TypeAlias = Setup | Open | Act | Plan | Judge | Release
+Reply: TypeAlias = Ready | Opened | Acted | Planned | Judged | Lost | Failed
 
 _encoder = msgspec.msgpack.Encoder()
 decode_request = msgspec.msgpack.Decoder(Request).decode

@@ -18,7 +18,7 @@ import msgspec
 
 from agentcli.environments.engines import frames
 from agentcli.environments.engines.link import Link
-from agentcli.environments.protocol import Observation
+from agentcli.environments.protocol import Observation, Verdict
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -196,6 +196,21 @@ class EnginePool:
         answer = _expect(frames.Planned, await _ask(link, state, request, label))
         self.replayed_steps += answer.replayed
         return answer.actions
+
+    async def judge(self, state: State, argument: str) -> Verdict:
+        """What every tool would be worth in `state`, by its engine's own judge.
+
+        Raises EngineError as `step`, and UsageError where the engine cannot judge.
+        """
+
+        def request(history: frames.History | None) -> frames.Judge:
+            return frames.Judge(state.task.id, state.serial, argument, history)
+
+        link = self._open(state.task.id).link
+        label = f"task {state.task.id}: judge at step {len(state.actions)}"
+        answer = _expect(frames.Judged, await _ask(link, state, request, label))
+        self.replayed_steps += answer.replayed
+        return answer.verdict
 
     async def release(self, task_id: str) -> None:
         """Undoes one `start`; with the last one the task's engines are given up.

@@ -32,6 +32,7 @@ from agentcli.environments.protocol import (
     Closable,
     Engine,
     Forkable,
+    Judging,
     Observation,
     Solvable,
     World,
@@ -120,6 +121,8 @@ class Host:
                 return frames.Opened(start, exact)
             case frames.Plan():
                 return self._plan(request)
+            case frames.Judge():
+                return self._judge(request)
             case frames.Release():
                 self._release(request.task)
                 return None
@@ -151,6 +154,17 @@ class Host:
                 "--policy"
             )
         return frames.Planned(list(slot.engine.plan()), self._replayed)
+
+    def _judge(self, request: frames.Judge) -> frames.Reply:
+        slot = self._reach(request.state, request.history)
+        if slot is None:
+            return frames.Lost()
+        if not isinstance(slot.engine, Judging):
+            raise errors.UsageError(
+                f"{self._name} has no judge: its engine scores no tools; choose "
+                "another judge with --set rollout.judge.kind=KIND"
+            )
+        return frames.Judged(slot.engine.judge(request.argument), self._replayed)
 
     def _reach(self, state: int, history: frames.History | None) -> Slot | None:
         """A slot whose engine is in `state`.

@@ -1,0 +1,63 @@
+"""A judge without a model: the engine runs every tool, and scores what comes back.
+
+It answers the question of `rollout --method rare-tool` as a judge model would (001
+section 4.1): JSON with a score for each tool and for `cot`, and with `process_ok`.
+"""
+
+from typing import Any, Protocol
+
+import msgspec
+
+from agentcli.environments.protocol import Verdict
+from agentcli.errors import PolicyError
+from agentcli.policies.protocol import Reply, Request
+
+QUERY = "Query: "
+"""Begins the line of a judge's message that holds the query, as a JSON string."""
+
+
+class VerdictSource(Protocol):
+    """The part of the engine pool that the judge asks."""
+
+    async def judge(self, state: Any, argument: str) -> Verdict:
+        """What every tool would be worth in `state`."""
+        ...
+
+
+class ToolJudge:
+    """Answers a judge's message with the verdict of the engine."""
+
+    def __init__(self, pool: VerdictSource) -> None:
+        self.seconds = 0.0
+        self._pool = pool
+
+    async def respond(self, request: Request) -> Reply:
+        """The verdict as JSON.
+
+        Raises PolicyError for a message without a query, EngineError when the engine
+        broke, UsageError where it cannot judge.
+        """
+        argument = query_of(request.message.text)
+        verdict = await self._pool.judge(request.states[0], argument)
+        return Reply(text=msgspec.json.encode(verdict).decode())
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+def query_of(message: str) -> str:
+    """The query in the last line of a message that begins with `Query: `.
+
+    Raises PolicyError where there is none, or where it is not a JSON string.
+    """
+    for line in reversed(message.splitlines()):
+        if not line.startswith(QUERY):
+            continue
+        try:
+            return msgspec.json.decode(line.removeprefix(QUERY), type=str)
+        except msgspec.DecodeError as error:
+            raise PolicyError(f"policy.kind tool-judge: the query: {error}") from error
+    raise PolicyError(
+        f"policy.kind tool-judge: the message has no line that begins with {QUERY!r}; "
+        "use it as rollout.judge.kind of --method rare-tool"
+    )
