@@ -1,3 +1,40 @@
-"""agentcli: train language-model agents in stages that read and write files."""
+"""agentcli: train language-model agents in stages that read and write files.
+
+The commands are in `agentcli.cli`. In Python, the functions listed in `__all__` read
+what a run holds (agentcli/api.py). They are imported when they are first asked for.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from agentcli.api import (
+        assign,
+        read_credit,
+        read_episodes,
+        read_trees,
+        to_frame,
+        trajectories,
+    )
 
 __version__ = "0.1.0"
+__all__ = [
+    "__version__",
+    "assign",
+    "read_credit",
+    "read_episodes",
+    "read_trees",
+    "to_frame",
+    "trajectories",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module("agentcli.api"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

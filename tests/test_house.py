@@ -21,11 +21,12 @@ FLOORS = (
     {"environments", "policies", "prompts"},
     {"exploration", "credit", "training", "evaluation", "reports"},
     {"stages", "analysis"},
-    {"cli"},
+    {"cli", "api"},
     {"__main__"},
 )
 """Rooms from the ground up. A room may import from every floor below its own; `agentcli/__init__.py` is the ground itself."""
 SIDEWAYS = {
+    ("", "api"): "the package offers its library by name, imported when asked for",
     ("registry", "errors"): "the registry refuses an unknown name",
     ("prompts", "environments"): "a prompt is made from what an environment showed",
     ("policies", "environments"): "an expert asks the world's tutor",

@@ -7,7 +7,6 @@ tasks.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +18,8 @@ from agentcli.exploration.settings import decode
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.trees import validate_credit, validate_tree
-from agentcli.records.types import Credit, Episode, Manifest, Panel, StageRecord, Tree
+from agentcli.records.trees import read_with_credit, validate_tree
+from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
 from agentcli.stages.panels import panel_hash, read_panel
 
@@ -259,18 +258,8 @@ def _credit(path: Path, trees: Path | None) -> int:
     count = _count(path, "credit")
     if trees is None:
         return count
-    pairs = zip_longest(read_numbered(path, Credit), read_records(trees, Tree))
-    for number, (given, tree) in enumerate(pairs, 1):
-        if given is None or tree is None:
-            short, long = path, trees
-            if given is not None:
-                short, long = trees, path
-            raise DataError(
-                f"{short}: ends after {number - 1} records, {long} goes on; run "
-                "assign-credit again"
-            )
-        line, credit = given
-        validate_credit(credit, tree, f"{path}:{line}")
+    for _ in read_with_credit(trees, path):
+        pass
     return count
 
 

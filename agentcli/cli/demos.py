@@ -1,6 +1,7 @@
 """The command `agentcli demos`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
@@ -17,6 +18,9 @@ from agentcli.cli.options import (
 )
 from agentcli.errors import UsageError
 
+if TYPE_CHECKING:
+    from agentcli.records.settings import Settings
+
 COUNT = method_option("--count", "demos.count", "Demonstrations to write.", int)
 ANNOTATE = method_option(
     "--annotate",
@@ -25,6 +29,8 @@ ANNOTATE = method_option(
     Path,
     "RUN",
 )
+HABITS = ("forget", "overlook")
+"""Settings of `demos` that only the searching expert follows."""
 PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
 """Options that have no effect where nothing is played."""
 
@@ -36,7 +42,7 @@ def demos(call: Call) -> None:
     """
     import msgspec
 
-    settings = call.settings
+    settings = _without_habits(call)
     demonstrator = msgspec.structs.replace(settings.policy, kind=settings.demos.policy)
     model = call.model(msgspec.structs.replace(settings, policy=demonstrator))
     out = call.new_run()
@@ -45,7 +51,27 @@ def demos(call: Call) -> None:
         return
     from agentcli.stages.demos import perform, plan
 
-    call.carry_out(plan(settings, out, model=model), perform)
+    call.carry_out(plan(settings, out, model=model), perform, settings)
+
+
+def _without_habits(call: Call) -> "Settings":
+    """The settings, without the habits of a preset where --policy has none of them.
+
+    A habit that was typed stays, and is refused.
+    """
+    from agentcli.stages.plan import with_changes
+
+    settings = call.settings
+    typed = call.values["policy"]
+    words = " ".join(call.values["set"] or [])
+    if typed in (None, "search") or any(f"demos.{name}=" in words for name in HABITS):
+        return settings
+    dropped = [f"demos.{name}" for name in HABITS if getattr(settings.demos, name)]
+    if dropped:
+        call.progress.note(
+            f"without {' and '.join(dropped)}: --policy {typed} has no such habits"
+        )
+    return with_changes(settings, demos=dict.fromkeys(HABITS, 0.0))
 
 
 def _annotate(call: Call, out: Path, model: str | None) -> None:

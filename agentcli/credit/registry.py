@@ -11,7 +11,7 @@ evidence   (tree, settings, row) -> Evidence: what the equations need besides
 An installed package adds such modules under the entry-point group `agentcli.credit`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -94,19 +94,33 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
             f"credit.method: names no method; there are {', '.join(method_names())}"
         )
     module = REGISTRY.load(name)
-    assign = module.assign
+    reasons = getattr(module, "WITHOUT", {})
+    return name, module.assign, settings_of(name, module.assign, switches, reasons)
+
+
+def settings_of(
+    name: str,
+    assign: Assign,
+    switches: dict[str, Any],
+    reasons: Mapping[str, str] | None = None,
+) -> msgspec.Struct:
+    """The complete settings of the method `name`, with these values of its switches.
+
+    `reasons` say why the method lacks a switch that others have. Raises UsageError for
+    an unknown switch, with the nearest name, and for a bad value.
+    """
+    reasons = reasons or {}
     settings_class = _settings_class(assign)
-    fields = switches_of(name)
+    fields = [field.name for field in msgspec.structs.fields(settings_class)]
     for switch in switches:
         if switch not in fields:
-            reason = getattr(module, "WITHOUT", {}).get(switch)
-            because = f": {reason}" if reason else ""
+            because = f": {reasons[switch]}" if switch in reasons else ""
             raise UsageError(
                 f"credit.{switch}: {name} has no such switch{because}; "
                 f"{nearest(switch, fields, 'it has')}"
             )
     try:
-        return name, assign, msgspec.convert(switches, settings_class)
+        return msgspec.convert(switches, settings_class)
     except msgspec.ValidationError as error:
         fault = _fault(error, settings_class, switches)
         raise UsageError(f"credit.{fault}") from error
@@ -160,7 +174,12 @@ def explainer(name: str) -> Explainer | None:
 
 def _settings_class(assign: Assign) -> type[msgspec.Struct]:
     """The class that a method's settings are annotated with."""
-    annotated: type[msgspec.Struct] = get_type_hints(assign)["settings"]
+    annotated: type[msgspec.Struct] | None = get_type_hints(assign).get("settings")
+    if annotated is None:
+        raise UsageError(
+            f"credit.method: {getattr(assign, '__name__', assign)} must be a function "
+            "of a tree and of `settings`, annotated with the class of its switches"
+        )
     return annotated
 
 

@@ -27,6 +27,16 @@ HABITS = ("forget", "overlook", "wander")
 """The fields of `demos` that are habits of a tutor."""
 
 
+def refuse_habits(settings: DemosSettings) -> None:
+    """Raises UsageError for habits, which only the searching expert has."""
+    if settings.forget or settings.overlook:
+        raise UsageError(
+            "demos.forget and demos.overlook are habits of the searching expert; "
+            f"{settings.policy} has none; add --set demos.forget=0 --set "
+            "demos.overlook=0, or choose --policy search"
+        )
+
+
 class Demonstrator:
     """The policy `inner` with the faults of `settings`.
 
@@ -36,11 +46,8 @@ class Demonstrator:
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
         if isinstance(inner, Searcher):
             self._habits = habits_of(tutor_of(world, "--policy", "search"), settings)
-        elif settings.forget or settings.overlook:
-            raise UsageError(
-                "demos.forget and demos.overlook are habits of the searching expert; "
-                f"{settings.policy} has none: set demos.policy=search, or both to 0"
-            )
+        else:
+            refuse_habits(settings)
         self.seconds = 0.0
         self._inner = inner
         self._settings = settings

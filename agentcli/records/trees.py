@@ -5,6 +5,7 @@ No walk is recursive, so depth is no limit.
 
 import math
 from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 
 from agentcli.errors import DataError
@@ -64,6 +65,26 @@ def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
     for line, tree in read_numbered(file, Tree):
         validate_tree(tree, f"{file}:{line}")
         yield line, tree
+
+
+def read_with_credit(
+    trees: Path, credit: Path
+) -> Iterator[tuple[tuple[int, Tree], tuple[int, Credit]]]:
+    """Streams every tree with its credit, each with its line and checked.
+
+    Raises DataError for damaged files, and for files that do not belong together.
+    """
+    pairs = zip_longest(read_trees(trees), read_numbered(credit, Credit))
+    for number, (numbered_tree, numbered_credit) in enumerate(pairs):
+        if numbered_tree is None or numbered_credit is None:
+            short, long = (trees, credit) if numbered_tree is None else (credit, trees)
+            raise DataError(
+                f"{short}: ends after {number} records, {long} goes on; run "
+                "assign-credit again"
+            )
+        line, tree_credit = numbered_credit
+        validate_credit(tree_credit, numbered_tree[1], f"{credit}:{line}")
+        yield numbered_tree, numbered_credit
 
 
 def validate_tree(tree: Tree, place: str = "tree") -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from agentcli.errors import AgentCliError, DataError
 from agentcli.exploration.settings import as_method, own_fields
+from agentcli.policies.demonstrator import refuse_habits
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
@@ -69,6 +70,8 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     refuse_shard(settings, "demos")
     world = check_sampling(settings, model)
     check_policy(settings, settings.demos.policy, world)
+    if settings.demos.policy != "search":
+        refuse_habits(settings.demos)
     run = RunDirectory(out)
     return DemosPlan(
         stage="demos",

@@ -1,9 +1,11 @@
 """Options that cannot take effect are refused, with the reason; those that can are let through."""
 
+import json
 from pathlib import Path
 
 import pytest
 from command_line import agentcli, all_commands, settings_of
+from refusal import refused
 
 COMMANDS = all_commands()
 ENDPOINT = ["--policy", "openai", "--base-url", "http://127.0.0.1:1/v1", "--model", "served", "--temperature", "0.5"]
@@ -71,3 +73,12 @@ def test_model_and_temperature_take_effect_with_an_endpoint(name: str) -> None:
 
 def test_credit_takes_effect_with_a_policy_gradient() -> None:
     assert settings_of(COMMANDS[("train",)], ["--credit", "grpo"]).train.credit == "grpo"
+
+
+def test_the_habits_of_a_preset_are_dropped_for_a_policy_that_has_none() -> None:
+    demos = ("demos", "--preset", "quickstart", "--policy", "expert", "--dry-run", "--json")
+    answer = agentcli(*demos)
+    settings = json.loads(answer.stdout)["settings"]["demos"]
+    assert (settings["forget"], settings["overlook"], settings["stray"]) == (0, 0, 0.1)
+    assert "demos.forget and demos.overlook" in answer.stderr
+    refused(agentcli(*demos, "--set", "demos.forget=0.5"), names="demos.forget", remedy="demos.forget=0")

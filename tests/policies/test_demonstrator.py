@@ -17,6 +17,7 @@ from agentcli.prompts.protocol import Moment
 from agentcli.prompts.tagged import read_tagged
 from agentcli.records.settings import DemosSettings
 from policy_requests import TASK, make_request
+from refusal import refused
 from small_world import SmallWorld
 
 WORLD = SmallWorld()
@@ -88,8 +89,8 @@ def test_a_habit_that_the_tutor_does_not_have_is_refused() -> None:
 
 @pytest.mark.parametrize("habit", ["forget", "overlook"])
 def test_habits_that_cannot_take_effect_are_refused(habit: str) -> None:
-    with pytest.raises(UsageError, match=r"random has none: set demos\.policy=search"):
-        Demonstrator(Uniform(), WORLD, DemosSettings(policy="random", **{habit: 0.5}))
+    settings = DemosSettings(policy="random", **{habit: 0.5})
+    refused(lambda: Demonstrator(Uniform(), WORLD, settings), names=("random", habit), remedy=f"demos.{habit}=0")
 
 
 def test_seconds_are_those_of_the_wrapped_policy() -> None:

@@ -7,6 +7,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_line, read_numbered
 from agentcli.records.runs import RunDirectory
+from agentcli.records.step_rows import mean_advantage
 from agentcli.records.trees import validate_credit, validate_tree
 from agentcli.records.types import (
     Credit,
@@ -71,11 +72,7 @@ class ShownTree(msgspec.Struct, kw_only=True):
 
     def advantage(self, step: int) -> float | None:
         """The mean advantage of a step's rows; None where none is assigned."""
-        advantages = []
-        for row in self.rows.get(step, ()):
-            if row.advantage is not None:
-                advantages.append(row.advantage)
-        return sum(advantages) / len(advantages) if advantages else None
+        return mean_advantage(self.rows.get(step, ()))
 
 
 def trees_file(run: Path, evaluation: str | None = None) -> Path:

@@ -21,17 +21,14 @@ anew.
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.files import read_numbered
-from agentcli.records.trees import paths, read_trees, validate_credit
+from agentcli.records.trees import paths, read_with_credit
 from agentcli.records.types import (
     INHERITED,
     Credit,
@@ -95,10 +92,9 @@ def read_rows(
     rows: list[Row] = []
     method: str | None = None
     counts = RowCounts()
-    for (line, tree), (credit_line, tree_credit) in _aligned(trees, credit):
+    for (line, tree), (credit_line, tree_credit) in read_with_credit(trees, credit):
         place = f"{trees}:{line}"
         credit_place = f"{credit}:{credit_line}"
-        validate_credit(tree_credit, tree, credit_place)
         trajectories = [
             steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED
         ]
@@ -136,21 +132,6 @@ def read_rows(
             )
     counts.rows = len(rows)
     return rows, counts
-
-
-def _aligned(
-    trees: Path, credit: Path
-) -> Iterator[tuple[tuple[int, Tree], tuple[int, Credit]]]:
-    """Every tree with its credit, each with its line."""
-    pairs = zip_longest(read_trees(trees), read_numbered(credit, Credit))
-    for number, (numbered_tree, numbered_credit) in enumerate(pairs):
-        if numbered_tree is None or numbered_credit is None:
-            short, long = (trees, credit) if numbered_tree is None else (credit, trees)
-            raise DataError(
-                f"{short}: ends after {number} records, {long} goes on; run "
-                "assign-credit again"
-            )
-        yield numbered_tree, numbered_credit
 
 
 def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> None:

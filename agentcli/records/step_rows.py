@@ -1,0 +1,111 @@
+"""The steps of trees as flat rows: the columns of data frames and of exported tables."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from agentcli.records.trees import leaves
+from agentcli.records.types import Credit, Step, StepCredit, Tree
+
+
+class StepRow(msgspec.Struct, kw_only=True):
+    """One step of a tree; the fields are the columns, in their order."""
+
+    tree: int
+    """Number of the tree, from 1: its line in the file, as in `agentcli show RUN TREE`."""
+    task: str
+    kind: str
+    trajectory: int
+    """Number of the trajectory, from 1, as in `agentcli show --trajectory`.
+
+    A step that several trajectories share has the first of them.
+    """
+    step: int
+    """Its position in the tree."""
+    parent: int | None
+    """The step before it; None for a first step."""
+    depth: int
+    """How many steps come before it."""
+    prompt: str
+    response: str
+    tag: str | None
+    """Reasoning tag of the response: think, explore, ..."""
+    action: str | None
+    """None where none can be read from the response, or it acts in several copies."""
+    validity: str
+    observation: str
+    """What the policy saw before acting."""
+    next_observation: str
+    """What came back."""
+    reward: float
+    """The world's own reward for this step."""
+    outcome: str | None
+    """How the trajectory ended, on its last step; None on the others."""
+    tokens: int
+    """Tokens of the response."""
+    advantage: float | None = None
+    """None where no credit is given, or none assigned."""
+
+
+def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
+    """The mean advantage of the rows of one step; None where none is assigned."""
+    advantages = [row.advantage for row in rows if row.advantage is not None]
+    return sum(advantages) / len(advantages) if advantages else None
+
+
+def advantages(credit: Credit) -> dict[int, float | None]:
+    """The advantage of every step that the credit speaks of, by step."""
+    by_step: dict[int, list[StepCredit]] = {}
+    for row in credit.steps:
+        by_step.setdefault(row.step, []).append(row)
+    return {step: mean_advantage(rows) for step, rows in by_step.items()}
+
+
+def step_rows(number: int, tree: Tree, credit: Credit | None = None) -> list[StepRow]:
+    """Every step of a tree once, in order. `number` is the tree's."""
+    assigned = advantages(credit) if credit is not None else {}
+    numbers = _first_trajectories(tree)
+    depths: list[int] = []
+    rows = []
+    for step in tree.steps:
+        depths.append(0 if step.parent is None else depths[step.parent] + 1)
+        row = step_row(number, tree, step, numbers[step.id], depths[-1])
+        row.advantage = assigned.get(step.id)
+        rows.append(row)
+    return rows
+
+
+def step_row(
+    number: int, tree: Tree, step: Step, trajectory: int, depth: int
+) -> StepRow:
+    """One step as a row, without its advantage."""
+    return StepRow(
+        tree=number,
+        task=tree.task.id,
+        kind=tree.task.kind,
+        trajectory=trajectory,
+        step=step.id,
+        parent=step.parent,
+        depth=depth,
+        prompt=step.prompt,
+        response=step.response,
+        tag=step.tag,
+        action=step.action,
+        validity=step.validity.value,
+        observation=step.observation,
+        next_observation=step.next_observation,
+        reward=step.reward,
+        outcome=None if step.outcome is None else step.outcome.value,
+        tokens=len(step.token_ids),
+    )
+
+
+def _first_trajectories(tree: Tree) -> dict[int, int]:
+    """The number of the first trajectory that holds a step, by step."""
+    numbers: dict[int, int] = {}
+    for number, leaf in enumerate(leaves(tree), 1):
+        step: Step | None = leaf
+        while step is not None and step.id not in numbers:
+            numbers[step.id] = number
+            step = None if step.parent is None else tree.steps[step.parent]
+    return numbers
