@@ -21,7 +21,8 @@ from agentcli.policies.protocol import Request
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
-from agentcli.records.settings import PolicySettings, TinySettings
+from agentcli.records.settings import PolicySettings
+from agentcli.records.training_settings import TinySettings
 from agentcli.records.types import Task
 
 

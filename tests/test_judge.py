@@ -18,7 +18,8 @@ from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.prompts.protocol import Message
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_records
-from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings, TinySettings
+from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
+from agentcli.records.training_settings import TinySettings
 from agentcli.records.trees import path, validate_tree
 from agentcli.records.types import Credit, Outcome, StopReason, Tree
 from agentcli.stages.sampling import Workshop

@@ -14,6 +14,7 @@ import msgspec
 from agentcli.analysis.settings_schema import settings_schema
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.docs import describe
 from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
@@ -109,7 +110,9 @@ def json_schema(name: str) -> dict[str, Any]:
     kind = type_of(name)
     if kind is Settings:
         return settings_schema()
-    return msgspec.json.schema(kind)
+    schema = msgspec.json.schema(kind)
+    describe(schema["$defs"], [kind])
+    return schema
 
 
 def kind_of(path: Path, kind: str | None = None) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from agentcli.exploration.registry import method_names
 from agentcli.exploration.settings import evaluation_class, rollout_class
+from agentcli.records.docs import describe, field_docs
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 REFERENCE = "#/$defs/{name}"
@@ -36,6 +37,11 @@ def settings_schema() -> Schema:
             evaluation.setdefault(setting, description)
         for section, description in more.items():
             definitions.setdefault(section, description)
+    describe(definitions, (Settings, *methods))
+    for kind in methods:
+        docs = field_docs(kind)
+        for name in docs.keys() & evaluation.keys():
+            evaluation[name].setdefault("description", docs[name])
     return {**schema, "$defs": definitions}
 
 

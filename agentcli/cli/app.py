@@ -141,8 +141,9 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
         group = typer.Typer(
             help=GROUP_HELPS[name], no_args_is_help=True, context_settings=CONTEXT
         )
+        is_typed = words is None or name in words
         for command in commands:
-            command.register(group)
+            command.register(group, with_options=is_typed)
         app.add_typer(group, name=name)
     return app
 

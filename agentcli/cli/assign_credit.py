@@ -90,7 +90,8 @@ COMMAND = Command(
         *LAYERS,
         METHOD.to(
             "credit.method",
-            "How credit is given: grpo, rloo, gigpo, rewardflow, spark, carl, ...",
+            "How credit is given: grpo, rloo, gigpo, rewardflow, spark, carl, treerl, "
+            "treerpo, arpo, rlvmr, dpepo or ppo.",
             completion.credit_methods,
         ),
         FORM,

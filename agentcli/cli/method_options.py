@@ -11,7 +11,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from agentcli.cli.completion import fixed
-from agentcli.cli.option import Option, method_option
+from agentcli.cli.option import Option, in_words, method_option
 
 PLAIN = (int, float, str, bool)
 """The types of settings that can be typed as one word."""
@@ -23,14 +23,19 @@ def growth_options() -> tuple[Option, ...]:
 
     options: dict[str, Option] = {}
     methods: dict[str, list[str]] = defaultdict(list)
+    defaults: dict[str, list[str]] = defaultdict(list)
     for method in method_names():
         for option in setting_options(method, "rollout"):
             options.setdefault(option.name, option)
             methods[option.name].append(method)
-    return tuple(
-        dataclasses.replace(option, help=f"{option.help} ({', '.join(methods[name])})")
-        for name, option in options.items()
-    )
+            defaults[option.name].append(option.default or "")
+    for name, option in options.items():
+        options[name] = dataclasses.replace(
+            option,
+            help=f"{option.help} ({', '.join(methods[name])})",
+            default=" or ".join(dict.fromkeys(filter(None, defaults[name]))),
+        )
+    return tuple(options.values())
 
 
 def voting_options() -> tuple[Option, ...]:
@@ -59,6 +64,7 @@ def setting_options(method: str, section: str) -> Iterator[Option]:
             kind,
             "|".join(choices) or None,
             fixed(*choices) if choices else None,
+            default=in_words(field.default),
         )
 
 

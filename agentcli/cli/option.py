@@ -30,6 +30,8 @@ class Option:
     metavar: str | None = None
     values: Values | None = None
     panel: str = "Options"
+    default: str | None = None
+    """The setting's default in words, where the settings of every method lack it."""
 
     @property
     def positional(self) -> bool:
@@ -70,20 +72,27 @@ class Option:
             self, path=path, help=help or self.help, values=values or self.values
         )
 
+    @property
+    def whole_help(self) -> str:
+        """The help with the default of the setting, where it has one to show."""
+        default = self.default or default_of(self.path)
+        return f"{self.help} Default: {default}." if default else self.help
+
     def parameter(self) -> inspect.Parameter:
         """The parameter of a function that Typer makes this option of."""
         complete = completer(self.values) if self.values and ASKED else None
-        metavar = self.shown_value if self.takes_value else None
+        # Without the empty word Typer writes the type of a switch, as if it had a value.
+        metavar = self.shown_value if self.takes_value else ""
         detail: Any
         if self.positional:
             detail = typer.Argument(
-                metavar=metavar, help=self.help, autocompletion=complete
+                metavar=metavar, help=self.whole_help, autocompletion=complete
             )
         else:
             detail = typer.Option(
                 *self.flags.split(),
                 metavar=metavar,
-                help=self.help,
+                help=self.whole_help,
                 rich_help_panel=self.panel,
                 autocompletion=complete,
             )
@@ -95,6 +104,23 @@ class Option:
             default=False if is_switch else None,
             annotation=Annotated[bool if is_switch else self.kind | None, detail],
         )
+
+
+def default_of(path: str | None) -> str | None:
+    """The default at a setting's path in words, None where nothing is to be said."""
+    from agentcli.records.settings import Settings
+
+    value: Any = Settings() if path else None
+    for key in path.split(".") if path else ():
+        value = value.get(key) if isinstance(value, dict) else getattr(value, key, None)
+    return in_words(value)
+
+
+def in_words(value: Any) -> str | None:
+    """A setting's value as it is typed; None and what is empty need no words."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return None if value in (None, "", [], {}) else str(value)
 
 
 world_option = partial(Option, panel="World")

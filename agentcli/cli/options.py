@@ -101,7 +101,7 @@ HISTORY = policy_option(
 METHOD = method_option(
     "--method",
     "rollout.method",
-    "How trees grow: chain, spark, carl, arpo, treerl, ...",
+    "How trees grow: chain, spark, carl, arpo, treerl, treerpo or dpepo.",
     metavar="NAME",
     values=completion.exploration_methods,
 )

@@ -25,7 +25,7 @@ from typing import (
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import Aggregate
+from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
 from agentcli.registry import Registry, closest, nearest
 

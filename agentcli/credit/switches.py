@@ -10,7 +10,7 @@ from typing import Literal
 
 from agentcli.credit.states import StateForm
 from agentcli.errors import UsageError
-from agentcli.records.settings import Section
+from agentcli.records.section import Section
 
 LARGEST = 1e9
 """No setting and no reward is larger."""

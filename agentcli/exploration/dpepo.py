@@ -11,7 +11,8 @@ from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow_all
-from agentcli.records.settings import Count, RolloutSettings
+from agentcli.records.section import Count
+from agentcli.records.settings import RolloutSettings
 from agentcli.records.types import Tree
 
 

@@ -1,7 +1,8 @@
 """The settings of methods that begin with several trajectories and fork these."""
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import Count, RolloutSettings
+from agentcli.records.section import Count
+from agentcli.records.settings import RolloutSettings
 
 
 class RootedRollout(RolloutSettings, kw_only=True):

@@ -16,12 +16,8 @@ import msgspec
 from msgspec.structs import FieldInfo
 
 from agentcli.exploration.registry import REGISTRY, method_names
-from agentcli.records.settings import (
-    EvaluationSettings,
-    RolloutSettings,
-    Section,
-    Settings,
-)
+from agentcli.records.section import Section
+from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
 VOTING = "test-time-branch"
 

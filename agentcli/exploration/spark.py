@@ -23,7 +23,7 @@ from agentcli.exploration.triggers import (
     probability_of,
     trigger,
 )
-from agentcli.records.settings import Count
+from agentcli.records.section import Count
 from agentcli.records.types import Tree
 
 

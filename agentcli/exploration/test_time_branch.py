@@ -23,7 +23,8 @@ from typing import ClassVar, Literal
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node, Response
-from agentcli.records.settings import Count, RolloutSettings
+from agentcli.records.section import Count
+from agentcli.records.settings import RolloutSettings
 from agentcli.records.siblings import joined
 from agentcli.records.types import Outcome, Step, Tree
 

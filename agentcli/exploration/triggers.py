@@ -13,7 +13,7 @@ from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node, spelled
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import Finite, Section
+from agentcli.records.section import Finite, Section
 from agentcli.records.types import Step
 
 Trigger = Callable[[Node], bool]

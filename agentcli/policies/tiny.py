@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import TinySettings
+from agentcli.records.training_settings import TinySettings
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM

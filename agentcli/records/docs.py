@@ -6,7 +6,9 @@ They are the help of options and the descriptions of a schema.
 import ast
 import inspect
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any, get_args
 
 import msgspec
 
@@ -22,6 +24,28 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
             docs_by_class = _docs_in(base.__module__)
             docs |= docs_by_class.get(base.__name__, {})
     return docs
+
+
+def classes_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
+    """The structs that a type is made of, itself first."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        yield kind
+        for field in msgspec.structs.fields(kind):
+            yield from classes_in(field.type)
+    for part in get_args(kind):
+        yield from classes_in(part)
+
+
+def describe(
+    definitions: Mapping[str, Any], kinds: Iterable[type[msgspec.Struct]]
+) -> None:
+    """Writes the docstrings of fields into the definitions of a JSON Schema."""
+    for kind in kinds:
+        for one in classes_in(kind):
+            properties = definitions[one.__name__]["properties"]
+            docs = field_docs(one)
+            for name in docs.keys() & properties.keys():
+                properties[name]["description"] = docs[name]
 
 
 @cache

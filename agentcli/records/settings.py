@@ -7,35 +7,34 @@ method, one credit method or one world stands beside it. Those settings are reac
 through `rollout`, `evaluation`, `credit` and `environment.options`.
 """
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from msgspec import Meta, Struct, field
+from msgspec import field
 
-Share = Annotated[float, Meta(ge=0, le=1)]
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
-Finite = Annotated[float, Meta(ge=-1e9, le=1e9)]
-NotNegative = Annotated[float, Meta(ge=0, le=1e9)]
-Count = Annotated[int, Meta(ge=1, le=1_000_000_000)]
-Aggregate = Literal["step", "token", "sequence"]
-Seed = Annotated[int, Meta(ge=0, le=2**53)]
-CountFromZero = Annotated[int, Meta(ge=0, le=1_000_000_000)]
-
-
-class Section(Struct, forbid_unknown_fields=True):
-    """Base of all settings sections."""
+from agentcli.records.section import (
+    Count,
+    CountFromZero,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+)
+from agentcli.records.training_settings import SftSettings, TrainSettings
 
 
 class EnvironmentSettings(Section, kw_only=True):
     """Which world, which tasks, how the engines run."""
 
     name: str = "alfworld"
+    """A built-in or installed world, or package.module:Class, or folder/file.py:Class."""
     data: str | None = None
     """Folder of the real data set; None: where the world itself looks for one."""
     split: str | None = None
     """None: the split that the world is trained on."""
     tasks: Count | None = None
     """Only the panel's first N tasks."""
-    where: dict[str, list[str]] = {}
+    where: dict[str, list[str]] = field(default_factory=dict)
     """Keep tasks whose attribute (kind, room, ...) is one of these."""
     panel: str | None = None
     """A panel file, instead of a split."""
@@ -49,7 +48,7 @@ class EnvironmentSettings(Section, kw_only=True):
     """Engine processes."""
     deadline_seconds: Positive = 60.0
     """An engine call that takes longer is killed and becomes an errored leaf."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = field(default_factory=dict)
     """The world's own settings (validated by the world)."""
 
 
@@ -85,9 +84,13 @@ class PolicySettings(Section, kw_only=True):
     (an expert without knowledge of places), random.
     """
     model: str | None = None
+    """A model directory, a hub id, or the name of a served model."""
     adapter: str | None = None
+    """Directory of a PEFT adapter on top of the model."""
     device: str = "auto"
+    """cpu, cuda, cuda:1, ...; auto: the first GPU, else the CPU."""
     dtype: str = "auto"
+    """Number type that the model is loaded in to sample (float32, bfloat16, ...)."""
     temperature: NotNegative = 0.4
     """0 is greedy."""
     max_tokens: Count = 512
@@ -143,58 +146,6 @@ class DemosSettings(Section, kw_only=True):
     """Which episodes are written."""
 
 
-class TinySettings(Section, kw_only=True):
-    """Shape of a policy made from scratch (sft --model tiny)."""
-
-    hidden: Count = 96
-    layers: Count = 3
-    heads: Count = 4
-    kv_heads: Count = 2
-    intermediate: Count = 256
-    initializer_range: Positive = 0.08
-
-
-class LoraSettings(Section, kw_only=True):
-    """PEFT adapter; rank 0 trains all weights."""
-
-    rank: CountFromZero = 0
-    alpha: Count = 16
-    dropout: Share = 0.0
-
-
-TINY = "tiny"
-"""The value of sft.model that has a policy made from scratch."""
-
-
-class SftSettings(Section, kw_only=True):
-    """Supervised fine-tuning on per-step samples."""
-
-    model: str | None = None
-    """A model directory, a hub id, or `tiny`."""
-    updates: Count | None = None
-    """Optimiser updates; None: `epochs` passes."""
-    epochs: Positive = 3.0
-    samples_per_update: Count = 16
-    samples_per_microbatch: Count = 16
-    learning_rate: Positive | None = None
-    """None: 1e-5, and 3e-3 for `tiny`, which learns nothing at a real model's rate."""
-    schedule: str = "cosine"
-    warmup_ratio: Share = 0.03
-    weight_decay: NotNegative = 0.0
-    max_length: Count = 4096
-    """Prompt plus response, in tokens; a longer sample is refused."""
-    save_every_updates: Count = 50
-    """A killed sft goes on from the last multiple of this."""
-    tiny: TinySettings = field(default_factory=TinySettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
-
-    def learning_rate_of(self, model: str) -> float:
-        """The learning rate for `model`."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return 3e-3 if model == TINY else 1e-5
-
-
 class RolloutSettings(Section, kw_only=True):
     """How trees grow, whatever the method.
 
@@ -210,6 +161,7 @@ class RolloutSettings(Section, kw_only=True):
     """Whether the method takes part in `distinct`."""
 
     method: str = "chain"
+    """How trees grow: the name of an exploration method."""
     leaves: Count = 8
     """Leaf budget N of a tree. chain samples exactly N independent trajectories: the
     group size G.
@@ -265,71 +217,6 @@ class RolloutSettings(Section, kw_only=True):
         """Raises UsageError for values that are good by themselves and not together."""
 
 
-class DpoSettings(Section, kw_only=True):
-    """Preference pairs (train.objective dpo): ETO."""
-
-    beta: Positive = 0.1
-    """DPO's inverse temperature; train.beta is the policy gradient's."""
-    pairs_per_task: Count = 8
-    """Most (success, failure) pairs taken from one tree."""
-    max_length: Count = 32768
-    """Longest trajectory of a pair, prompts and responses of all its steps, in tokens;
-    a longer pair is left out and counted.
-    """
-
-
-class TrainSettings(Section, kw_only=True):
-    """Clipped policy gradient with KL, or DPO on pairs of trajectories.
-
-    Credit arrives as numbers.
-    """
-
-    objective: str = "policy-gradient"
-    """policy-gradient, dpo, or one of an installed package."""
-    options: dict[str, Any] = {}
-    """The settings of an installed objective (validated by the objective)."""
-    credit: str | None = None
-    """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
-    update: Literal["assigned", "critical", "all"] = "assigned"
-    """Which steps are trained. assigned: those that have an advantage. critical: of
-    these only the ones with a sibling (003, equation 13). all: also the only children
-    that credit left out, with the advantage they inherit (eq. 16).
-    """
-    learning_rate: Positive = 1e-6
-    clip: Positive = 0.2
-    beta: NotNegative = 0.01
-    """Weight of the KL penalty (k3) against `reference`."""
-    reference: str | None = None
-    """Model directory; None: the model that training starts from."""
-    aggregate: Aggregate | None = None
-    """The mean that the loss is. step: trajectories, of the mean over their steps of
-    the mean over tokens (002 eq. 11). token: all tokens trained (003 eq. 2). sequence:
-    responses, of the mean over tokens. None: the one that the credit's method comes
-    with (credit/registry.py): token for carl, arpo, treerl and treerpo, else step.
-    """
-    epochs: Count = 1
-    rows_per_update: Count = 256
-    """Rows, or pairs for dpo."""
-    rows_per_microbatch: Count = 64
-    """Rows run together; dpo runs one pair, two whole trajectories, at a time."""
-    adam_betas: tuple[Share, Share] = (0.9, 0.999)
-    weight_decay: NotNegative = 0.0
-    max_grad_norm: Positive = 1.0
-    warmup_updates: CountFromZero = 0
-    recompute_logprobs: bool = False
-    """Replace the rollout's log-probabilities by the trainer's own before the first
-    update.
-    """
-    carry_optimizer: bool = True
-    """Go on with the optimiser state that lies beside the starting checkpoint, if one
-    does.
-    """
-    save_every_updates: Count = 50
-    """A killed train goes on from the last multiple of this."""
-    dpo: DpoSettings = field(default_factory=DpoSettings)
-    lora: LoraSettings = field(default_factory=LoraSettings)
-
-
 class EvaluationSettings(Section, kw_only=True):
     """Whole panels, each episode once.
 
@@ -340,6 +227,7 @@ class EvaluationSettings(Section, kw_only=True):
     split: str | None = None
     """None: the split that the world is evaluated on."""
     tasks: Count | None = None
+    """Only the panel's first N tasks."""
     samples: Count = 1
     """Episodes per task."""
     temperature: NotNegative | None = None
@@ -361,8 +249,10 @@ class EvaluationSettings(Section, kw_only=True):
 class TrackingSettings(Section, kw_only=True):
     """Where metrics go besides metrics.jsonl."""
 
-    to: list[Literal["tensorboard", "wandb", "trackio"]] = []
+    to: list[Literal["tensorboard", "wandb", "trackio"]] = field(default_factory=list)
+    """The trackers."""
     project: str = "agentcli"
+    """Project of the trackers that have projects."""
     name: str | None = None
     """None: the run directory's name."""
 
@@ -371,12 +261,14 @@ class RunSettings(Section, kw_only=True):
     """The loop rollout -> assign-credit -> train."""
 
     iterations: Count = 120
+    """Times round the loop."""
 
 
 class Settings(Section, kw_only=True):
     """Everything one command may need, fully resolved."""
 
     seed: Seed = 0
+    """Every random draw derives from it."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)

@@ -8,7 +8,8 @@ from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
-from agentcli.records.settings import TINY, Settings
+from agentcli.records.settings import Settings
+from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import Section, TrainSettings
+from agentcli.records.section import Section
+from agentcli.records.training_settings import TrainSettings
 from agentcli.registry import Registry, nearest
 
 if TYPE_CHECKING:

@@ -1,6 +1,7 @@
 """Every option of every command reaches its setting when typed, and never overrides a file when not."""
 
 import os
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pytest
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.cli.typed import parse_where
+from agentcli.credit.registry import method_names as credit_names
 from agentcli.errors import UsageError
-from agentcli.exploration.settings import decode, methods_with
+from agentcli.exploration.registry import method_names as growth_names
+from agentcli.exploration.settings import VOTING, decode, methods_with
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.reports.output import to_yaml
 from command_line import all_commands, settings_of
@@ -153,3 +156,36 @@ def test_where_takes_pairs_and_lists() -> None:
 def test_where_that_says_nothing_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="write key=value"):
         parse_where([text])
+
+
+def option_of(command: str, name: str) -> Option:
+    """An option of a command by its name in a Call."""
+    (option,) = [one for one in all_commands()[(command,)].every_option if one.name == name]
+    return option
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "default"),
+    [
+        ("rollout", "leaves", "8"),
+        ("rollout", "method", "chain"),
+        ("rollout", "roots", "4"),
+        ("rollout", "branching", "2 or 4"),
+        ("train", "recompute_logprobs", "off"),
+        ("assign-credit", "method", "grpo"),
+        ("eval", "samples", "1"),
+    ],
+)
+def test_help_ends_with_the_default(command: str, name: str, default: str) -> None:
+    assert option_of(command, name).whole_help.endswith(f" Default: {default}.")
+
+
+def test_help_of_a_setting_without_a_default_says_none() -> None:
+    assert "Default" not in option_of("rollout", "budget").whole_help
+
+
+@pytest.mark.parametrize("command", ["rollout", "assign-credit"])
+def test_help_names_every_method(command: str) -> None:
+    option = option_of(command, "method")
+    names = growth_names() if command == "rollout" else credit_names()
+    assert set(names) - {VOTING} <= set(re.findall(r"[a-z]+", option.help))

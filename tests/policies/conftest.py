@@ -6,7 +6,7 @@ import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.prompts.tagged import write_tagged
-from agentcli.records.settings import TinySettings
+from agentcli.records.training_settings import TinySettings
 from policy_requests import ENTITIES, PROMPTS
 
 

@@ -9,7 +9,7 @@ from agentcli.errors import UsageError
 from agentcli.policies.chat import messages, prompt_ids
 from agentcli.policies.tiny import ASSISTANT, END, make_model, make_tokenizer
 from agentcli.prompts.tagged import read_tagged, write_tagged
-from agentcli.records.settings import TinySettings
+from agentcli.records.training_settings import TinySettings
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_requests import ENTITIES, PROMPTS

@@ -10,7 +10,8 @@ from agentcli.credit import carl
 from agentcli.credit.registry import METHODS, known
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_json
-from agentcli.records.settings import Settings, TrainSettings
+from agentcli.records.settings import Settings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.records.types import Ledger, Manifest, Outcome, Step, StopReason, Task, Tree
 from agentcli.stages.layers import list_presets, resolve
 from agentcli.stages.train import method_of, with_aggregate

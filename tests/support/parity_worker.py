@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 from agentcli.records.files import derive_seed, read_records
-from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
+from agentcli.records.training_settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from agentcli.records.settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.snapshots import Snapshots
 from stopping import sft, stopped, train
 

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from agentcli.records.settings import SftSettings, TinySettings, TrainSettings
+from agentcli.records.training_settings import SftSettings, TinySettings, TrainSettings
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.train import train_policy

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from agentcli.policies.tiny import make_model, make_tokenizer
-from agentcli.records.settings import TinySettings
+from agentcli.records.training_settings import TinySettings
 from tiny_rollout import SHAPES, WORDS, credit_of, make_tree, write
 
 torch.set_num_threads(1)

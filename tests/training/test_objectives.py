@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import pytest
 from agentcli.errors import UsageError
-from agentcli.records.settings import Section, Settings, TrainSettings
+from agentcli.records.section import Section
+from agentcli.records.settings import Settings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.stages.session import Invocation
 from agentcli.stages.train import plan
 from agentcli.training import objectives

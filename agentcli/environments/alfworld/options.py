@@ -18,7 +18,7 @@ import msgspec
 
 from agentcli.environments.options import PLACE, read_options
 from agentcli.errors import UsageError
-from agentcli.records.settings import Count, CountFromZero
+from agentcli.records.section import Count, CountFromZero
 
 GENERATOR_VERSION = 1
 """Raised whenever the same settings would give other games."""

@@ -17,7 +17,7 @@ from agentcli.environments.sokoban.rules import (
 )
 from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import Share
+from agentcli.records.section import Share
 
 BOXES_SHOWN = 2
 """Boxes that the prompt tells of, the nearest ones."""

@@ -19,7 +19,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.policies.load import load_tokenizer
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import TINY, SftSettings
+from agentcli.records.training_settings import TINY, SftSettings
 from agentcli.training.imitation.batches import microbatches, sample_order
 from agentcli.training.imitation.demonstrations import (
     Sample,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.policies.load import is_adapter, load_model, no_progress_bars
-from agentcli.records.settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.lora import add_adapter, continue_adapter
 from agentcli.training.loop.tensor_files import writing_tensors
 

@@ -14,7 +14,9 @@ import msgspec
 import torch
 from transformers import set_seed
 
-from agentcli.records.settings import Section, TrackingSettings, TrainSettings
+from agentcli.records.section import Section
+from agentcli.records.settings import TrackingSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_seed
 from agentcli.training.loop.checkpoints import save_checkpoint
 from agentcli.training.loop.distributed import (

@@ -6,7 +6,7 @@ The trainers use the head directly.
 from typing import Any
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings
 
 
 def add_adapter(model: Any, settings: LoraSettings) -> Any:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import Aggregate, TrainSettings
+from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.microbatches import Microbatches, shuffled

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import response_logprobs, scoring

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agentcli.records.settings import Aggregate
+from agentcli.records.training_settings import Aggregate
 from agentcli.training.loop.forward import tempered
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentcli.errors import UsageError
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.objectives import Objective
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 

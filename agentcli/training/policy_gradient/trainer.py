@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from transformers import TrainingArguments
 
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.microbatches import Microbatches, shuffled
 from agentcli.training.loop.tokens import StepTokeniser

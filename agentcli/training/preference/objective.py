@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.objectives import Objective
 from agentcli.training.preference.metrics import DpoMetrics
 

@@ -19,7 +19,7 @@ from trl.trainer.dpo_config import DPOConfig
 
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes

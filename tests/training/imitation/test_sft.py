@@ -9,7 +9,7 @@ import torch
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
-from agentcli.records.settings import LoraSettings, SftSettings, TinySettings
+from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
 from agentcli.records.types import Validity
 from agentcli.training.imitation.batches import IGNORED, collate
 from agentcli.training.imitation.demonstrations import SampleCounts, read_steps, tokenise

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from agentcli.errors import DataError
-from agentcli.records.settings import LoraSettings, TrainSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop import tensor_files
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.random_state import random_state, restore_random_state

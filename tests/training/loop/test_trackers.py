@@ -10,7 +10,8 @@ from types import SimpleNamespace
 import pytest
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.files import read_records
-from agentcli.records.settings import SftSettings, TrackingSettings, TrainSettings
+from agentcli.records.settings import TrackingSettings
+from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job

@@ -4,7 +4,7 @@ import random
 
 import pytest
 import torch
-from agentcli.records.settings import TrainSettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.policy_gradient.batches import Tokens, microbatches, plan_updates
 from agentcli.training.policy_gradient.rows import Row

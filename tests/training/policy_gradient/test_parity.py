@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from agentcli.records.settings import LoraSettings
+from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.checkpoints import load_trainable
 from pair_trees import FORKED, GROUP, pair_tree
 from parity_worker import CASES, COMMON, COOL, RANK, run_cases

@@ -10,7 +10,7 @@ import torch
 from agentcli.errors import AgentCliError, DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
-from agentcli.records.settings import LoraSettings, TrainSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop.forward import pad_rows, response_logprobs, scoring
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer

@@ -16,7 +16,8 @@ from agentcli.policies.protocol import Request
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.files import derive_seed, read_records
-from agentcli.records.settings import PolicySettings, TrainSettings
+from agentcli.records.settings import PolicySettings
+from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.forward import token_logprobs
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.losses import token_entropies, token_losses

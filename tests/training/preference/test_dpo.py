@@ -8,7 +8,7 @@ import torch
 from agentcli.errors import AgentCliError, DataError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
-from agentcli.records.settings import DpoSettings, LoraSettings, TrainSettings
+from agentcli.records.training_settings import DpoSettings, LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.tokens import StepTokeniser

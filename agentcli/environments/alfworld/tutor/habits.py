@@ -9,7 +9,7 @@ from functools import lru_cache
 import msgspec
 
 from agentcli.records.files import derive_seed
-from agentcli.records.settings import Share
+from agentcli.records.section import Share
 
 
 class Habits(msgspec.Struct, kw_only=True, frozen=True):
