@@ -3,13 +3,15 @@
 usage: python scripts/draw_tree.py RUN TREE OUT.svg [LINES]     docs/results/tree.svg: quickstart/runs/x 2, 24 lines
 """
 
+import io
 import sys
 from pathlib import Path
 
-from agentcli.reports.show.drawing import tree_drawing
-from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 from rich.console import Console
 from rich.text import Text
+
+from agentcli.reports.show.drawing import tree_drawing
+from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 
 WIDTH = 100
 # Rich's own frame fetches its letters from elsewhere; a reader's own will do.
@@ -29,15 +31,23 @@ def picture(run: Path, tree: str, lines: int) -> str:
     """The first lines of a tree's drawing as SVG."""
     shown = find_tree(trees_file(run, None), tree)
     add_credit(shown, run, None)
-    plain = Console(width=WIDTH, color_system="truecolor", force_terminal=True, file=open("/dev/null", "w"))
-    with plain.capture() as capture:
-        plain.print(tree_drawing(shown, whole=False))
+    console = Console(
+        width=WIDTH,
+        color_system="truecolor",
+        force_terminal=True,
+        record=True,
+        file=io.StringIO(),
+    )
+    with console.capture() as capture:
+        console.print(tree_drawing(shown, whole=False))
     kept = capture.get().splitlines()[:lines]
-    console = Console(width=WIDTH, record=True, file=plain.file)
+    console.export_text()  # forgets what was recorded so far
     console.print(Text.from_ansi("\n".join(kept)), no_wrap=True)
     return console.export_svg(code_format=FRAME, unique_id="tree")
 
 
 if __name__ == "__main__":
     run, tree, out, *more = sys.argv[1:]
-    Path(out).write_text(picture(Path(run), tree, int(more[0]) if more else 24), encoding="utf-8")
+    Path(out).write_text(
+        picture(Path(run), tree, int(more[0]) if more else 24), encoding="utf-8"
+    )
