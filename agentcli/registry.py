@@ -17,7 +17,7 @@ from agentcli.errors import UsageError
 class Registry:
     """The plug-ins of one kind.
 
-    `group` is the entry-point group, `key` the setting that names a plug-in, `what` a
+    `group` is the entry-point group, `key` the setting that names a plug-in, `kind` a
     plug-in in words. `table` is read whenever a name is asked for. With `in_full` a
     name may also be a place, "module:thing".
     """
@@ -28,13 +28,13 @@ class Registry:
         table: Mapping[str, str],
         *,
         key: str,
-        what: str,
+        kind: str,
         in_full: bool = False,
     ) -> None:
         self.group = group
         self.table = table
         self.key = key
-        self.what = what
+        self.kind = kind
         self.in_full = in_full
 
     def names(self) -> list[str]:
@@ -60,12 +60,12 @@ class Registry:
         for point in metadata.entry_points(group=self.group, name=name):
             return f"{point.module}:{point.attr}" if point.attr else point.module
         hint = nearest(name, self.names())
-        raise UsageError(f"{self.key}: no {self.what} {name!r}; {hint}")
+        raise UsageError(f"{self.key}: no {self.kind} {name!r}; {hint}")
 
     def load(self, name: str) -> Any:
         """The thing itself, imported now.
 
-        Raises UsageError with the nearest name, and what its import raises. A place
+        Raises UsageError with the nearest name, and the errors of its import. A place
         that does not exist is an ImportError of its module, or an AttributeError.
         """
         module, colon, attributes = self.place(name).partition(":")

@@ -68,8 +68,8 @@ class Trace:
         self.hash = hashlib.sha256()
         self.records = 0
 
-    def add(self, *seen: Any) -> None:
-        self.hash.update(repr(seen).encode())
+    def add(self, *values: Any) -> None:
+        self.hash.update(repr(values).encode())
         self.records += 1
 
 
@@ -98,13 +98,13 @@ def play(
     return actions
 
 
-def note(trace: Trace, seen: Observation, engine: AlfworldEngine) -> None:
+def note(trace: Trace, observation: Observation, engine: AlfworldEngine) -> None:
     trace.add(
-        seen.text,
-        list(seen.actions),
-        seen.reward,
-        seen.end == "success",
-        seen.end == "success",
+        observation.text,
+        list(observation.actions),
+        observation.reward,
+        observation.end == "success",
+        observation.end == "success",
         list(engine.facts()),
     )
 
@@ -218,8 +218,8 @@ def main(
     """Compare the two ALFWorld engines over GAMES generated games."""
     console = Console(width=120)
     world = AlfworldWorld(EnvironmentSettings())
-    warm_up, *seen = world.tasks("L0")[: count - count // 2 + 1]
-    tasks = [warm_up, *seen, *world.tasks("L1")[: count // 2]]
+    warm_up, *first = world.tasks("L0")[: count - count // 2 + 1]
+    tasks = [warm_up, *first, *world.tasks("L1")[: count // 2]]
     clocks, traces = (Clock(), Clock()), (Trace(), Trace())
     with tempfile.TemporaryDirectory(prefix="agentcli-bench-") as folder:
         for number, task in enumerate(tasks):

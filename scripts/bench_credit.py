@@ -182,12 +182,12 @@ def compare(folder: Path, steps: int, methods: Iterable[str]) -> None:
 
 
 def sweeps(
-    own: list[float], edges: list[tuple[int, int]], limit: int, stop: bool
+    rewards: list[float], edges: list[tuple[int, int]], limit: int, stop: bool
 ) -> list[float]:
     """Values by sweeping all transitions, V(s) = max(V(s), gamma V(s')), `limit` times
     or (`stop`) until nothing changes.
     """
-    values = list(own)
+    values = list(rewards)
     for _ in range(limit):
         changed = False
         for source, target in edges:
@@ -213,16 +213,16 @@ def graphs() -> Iterator[str]:
             for _ in range(2)
         ]
         draw.shuffle(edges)
-        own = [0.0] * (nodes - 1) + [1.0]
+        rewards = [0.0] * (nodes - 1) + [1.0]
         begun = time.perf_counter()
         for _ in range(20):
             hops = hops_to([nodes - 1], edges, nodes)
         searched = (time.perf_counter() - begun) / 20
         begun = time.perf_counter()
-        values = sweeps(own, edges, SWEEPS, stop=False)
+        values = sweeps(rewards, edges, SWEEPS, stop=False)
         swept = time.perf_counter() - begun
         begun = time.perf_counter()
-        sweeps(own, edges, SWEEPS, stop=True)
+        sweeps(rewards, edges, SWEEPS, stop=True)
         stopped = time.perf_counter() - begun
         same = all(
             abs((GAMMA**far if far is not None else 0.0) - v) < 1e-9

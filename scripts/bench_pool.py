@@ -40,7 +40,7 @@ class Bench:
         self.steps = 0
         self.rates: list[float] = []
         """Steps per second of each round."""
-        self.own = 0.0
+        self.cpu_seconds = 0.0
         """CPU seconds of this process while the pool played."""
         self.idle = self.memory()
 
@@ -51,14 +51,14 @@ class Bench:
 
     async def round(self, number: int, longest: int) -> None:
         """One random episode of every task, all at once."""
-        wall, own = time.perf_counter(), time.process_time()
+        wall, cpu_seconds = time.perf_counter(), time.process_time()
         steps = sum(
             await asyncio.gather(
                 *(self.episode(task, number, longest) for task in self.tasks)
             )
         )
         self.rates.append(steps / (time.perf_counter() - wall))
-        self.own += time.process_time() - own
+        self.cpu_seconds += time.process_time() - cpu_seconds
         self.steps += steps
 
     async def episode(self, task: Task, number: int, longest: int) -> int:
@@ -94,9 +94,9 @@ class Bench:
 
     def report(self, first: "Bench") -> str:
         """A line of the table."""
-        own, theirs = (
+        cpu_seconds, theirs = (
             seconds / self.steps * 1e6
-            for seconds in (self.own, self.cpu() - self.started)
+            for seconds in (self.cpu_seconds, self.cpu() - self.started)
         )
         ratio = statistics.median(
             mine / its for mine, its in zip(self.rates, first.rates, strict=True)
@@ -107,7 +107,7 @@ class Bench:
         )
         return (
             f"{len(self.workers):9} {statistics.median(self.rates):8.0f} {ratio:6.2f} "
-            f"{own:13.0f} {theirs:8.0f} {self.idle / len(self.workers):8.1f} "
+            f"{cpu_seconds:13.0f} {theirs:8.0f} {self.idle / len(self.workers):8.1f} "
             f"{opened:12.2f} {played:7.2f}"
         )
 

@@ -97,13 +97,13 @@ def finish(process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 def survivors(session: int) -> list[int]:
     """Processes of a session that are alive."""
-    found = []
+    alive = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             fields = stat.read_text().rpartition(")")[2].split()
             if int(fields[3]) == session and fields[0] != "Z":
-                found.append(int(stat.parent.name))
-    return found
+                alive.append(int(stat.parent.name))
+    return alive
 
 
 def wait_for_nobody(session: int, seconds: float = 20.0) -> None:
@@ -122,7 +122,7 @@ def wait_for_nobody(session: int, seconds: float = 20.0) -> None:
 
 def digest(run: Path) -> dict[str, str]:
     """What must be the same, by file."""
-    found = {}
+    hashes = {}
     for path in sorted(run.rglob("*")):
         name = str(path.relative_to(run))
         if (
@@ -146,8 +146,8 @@ def digest(run: Path) -> dict[str, str]:
             ).encode()
         else:
             data = path.read_bytes()
-        found[name] = hashlib.sha256(data).hexdigest()
-    return found
+        hashes[name] = hashlib.sha256(data).hexdigest()
+    return hashes
 
 
 def compare(name: str, expected: dict[str, str], run: Path) -> None:

@@ -40,14 +40,14 @@ def collect(
     """Everything that has ended. Raises DataError for damaged files and where there is
     no loop at all.
     """
-    found = shape.Results(panels={}, settings={}, starts=[], runs=[])
+    collected = shape.Results(panels={}, settings={}, starts=[], runs=[])
     for seed in seeds:
         sft = RunDirectory(folder / str(seed) / "sft")
         if sft.finished("sft") is None:
             print(f"{sft.path}: has not ended, left out", file=sys.stderr)
             continue
-        scores = evaluations(sft, found.panels)
-        found.starts.append(
+        scores = evaluations(sft, collected.panels)
+        collected.starts.append(
             shape.Start(
                 regime=regime,
                 seed=seed,
@@ -61,13 +61,15 @@ def collect(
             if record is None:
                 print(f"{run.path}: has not ended, left out", file=sys.stderr)
                 continue
-            found.runs.append(loop(run, record, regime, method, seed, found.panels))
-    if not found.runs:
+            collected.runs.append(
+                loop(run, record, regime, method, seed, collected.panels)
+            )
+    if not collected.runs:
         raise DataError(
             f"{folder}: no loop has ended; type the command that began it again, it "
             "goes on"
         )
-    return found
+    return collected
 
 
 def loop(
@@ -131,17 +133,23 @@ def course(folders: list[Path], iterations: list[Any]) -> shape.Iterations:
     ]
     return shape.Iterations(
         success=rounded([success_from_scratch(trees(folder)) for folder in folders]),
-        leaves=[own.leaves for own in iterations],
-        steps=[own.ledger.steps for own in iterations],
-        entropy=rounded([entropy(own) for own in lines]),
+        leaves=[iteration.leaves for iteration in iterations],
+        steps=[iteration.ledger.steps for iteration in iterations],
+        entropy=rounded([entropy(lines_of_one) for lines_of_one in lines]),
         advantage_min=rounded(
-            [min((line.advantage_min for line in own), default=None) for own in lines]
+            [
+                min((line.advantage_min for line in lines_of_one), default=None)
+                for lines_of_one in lines
+            ]
         ),
         advantage_max=rounded(
-            [max((line.advantage_max for line in own), default=None) for own in lines]
+            [
+                max((line.advantage_max for line in lines_of_one), default=None)
+                for lines_of_one in lines
+            ]
         ),
-        repetitive=rounded([own.repetitive for own in moves]),
-        inadmissible=rounded([own.inadmissible for own in moves]),
+        repetitive=rounded([moves_of_one.repetitive for moves_of_one in moves]),
+        inadmissible=rounded([moves_of_one.inadmissible for moves_of_one in moves]),
     )
 
 
@@ -190,12 +198,12 @@ def evaluations(
     run: RunDirectory, panels: dict[str, shape.PanelGames]
 ) -> dict[str, shape.Scores]:
     """All that have ended, by label."""
-    found = {}
+    scores = {}
     for stage in run.load_manifest().stages:
         section, _, label = stage.partition("/")
         if section == "evaluation":
-            found[label] = scores_of(run.evaluation(label), panels)
-    return found
+            scores[label] = scores_of(run.evaluation(label), panels)
+    return scores
 
 
 def scores_of(path: Path, panels: dict[str, shape.PanelGames]) -> shape.Scores:
@@ -235,13 +243,13 @@ def weights(checkpoint: Path) -> str:
 
 def flat(settings: dict[str, Any], path: str = "") -> dict[str, Any]:
     """Settings by path; empty sections are left out."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{path}{name}.")
+            values |= flat(value, f"{path}{name}.")
         else:
-            found[path + name] = value
-    return found
+            values[path + name] = value
+    return values
 
 
 def rounded(values: list[Any]) -> list[Any]:

@@ -169,13 +169,13 @@ def merge(files: Sequence[tuple[str, Results]]) -> Results:
             name,
             whole.starts,
             complete.starts,
-            lambda own: f"start of {own.regime}, seed {own.seed}",
+            lambda start: f"start of {start.regime}, seed {start.seed}",
         )
         whole.runs = _joined(
             name,
             whole.runs,
             complete.runs,
-            lambda own: f"{own.method} of {own.regime}, seed {own.seed}",
+            lambda run: f"{run.method} of {run.regime}, seed {run.seed}",
         )
     _check(whole)
     return factored(whole)
@@ -205,22 +205,22 @@ def factored(results: Results) -> Results:
         }
     runs = []
     for run in complete.runs:
-        own = {
+        differing = {
             path: value
             for path, value in run.settings.items()
             if path not in shared[run.regime]
         }
-        runs.append(msgspec.structs.replace(run, settings=own))
+        runs.append(msgspec.structs.replace(run, settings=differing))
     return msgspec.structs.replace(complete, settings=shared, runs=runs)
 
 
 def _joined(file: str, known: list[Any], more: Iterable[Any], name: Any) -> list[Any]:
-    by_name = {name(own): own for own in known}
-    for own in more:
-        before = by_name.setdefault(name(own), own)
-        if before != own:
+    by_name = {name(part): part for part in known}
+    for part in more:
+        before = by_name.setdefault(name(part), part)
+        if before != part:
             raise DataError(
-                f"{file}: {name(own)}: another file tells it differently; give only "
+                f"{file}: {name(part)}: another file tells it differently; give only "
                 "one of the two"
             )
     return list(by_name.values())
@@ -239,12 +239,12 @@ def _check(results: Results) -> None:
                 "policy than other runs of this seed started from; compare them in "
                 "tables of their own"
             )
-    for own in (*results.starts, *results.runs):
-        for label, scores in own.evaluations.items():
+    for part in (*results.starts, *results.runs):
+        for label, scores in part.evaluations.items():
             games = results.panels.get(scores.panel)
             if games is None or len(games.kinds) != len(scores.successes):
                 raise DataError(
-                    f"seed {own.seed} of {own.regime}: {label}: its panel is missing "
+                    f"seed {part.seed} of {part.regime}: {label}: its panel is missing "
                     "or of another length"
                 )
 

@@ -19,7 +19,7 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Registry:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: more\nVersion: 1.0\n", encoding="utf-8")
     (info / "entry_points.txt").write_text("[house.parts]\nsplit = posixpath:split\njoin = posixpath:split\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return Registry("house.parts", TABLE, key="part.name", what="part")
+    return Registry("house.parts", TABLE, key="part.name", kind="part")
 
 
 def test_names_are_the_built_in_and_the_installed_ones(registry: Registry) -> None:
@@ -38,7 +38,7 @@ def test_things_are_functions_methods_or_modules(registry: Registry) -> None:
 
 def test_listing_imports_nothing(registry: Registry) -> None:
     table = {"quiet": "wsgiref.validate:validator"}
-    assert Registry("none", table, key="k", what="w").names() == ["quiet"]
+    assert Registry("none", table, key="k", kind="w").names() == ["quiet"]
     assert "wsgiref.validate" not in sys.modules
 
 
@@ -59,7 +59,7 @@ def test_an_unknown_name_is_a_usage_error(registry: Registry, name: str, message
 def test_a_place_is_a_name_where_that_is_allowed() -> None:
     import posixpath
 
-    registry = Registry("none", TABLE, key="part.name", what="part", in_full=True)
+    registry = Registry("none", TABLE, key="part.name", kind="part", in_full=True)
     assert registry.load("posixpath:split") is posixpath.split
     with pytest.raises(ModuleNotFoundError):
         registry.load("nowhere_at_all:thing")

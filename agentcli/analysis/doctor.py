@@ -36,7 +36,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that was looked for."""
 
     name: str
-    found: bool
+    present: bool
     required: bool = False
     detail: str
     get: str | None = None
@@ -44,11 +44,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _present(name: str, detail: str) -> Finding:
-    return Finding(name=name, found=True, detail=detail)
+    return Finding(name=name, present=True, detail=detail)
 
 
 def _lacking(name: str, detail: str, get: str) -> Finding:
-    return Finding(name=name, found=False, detail=detail, get=get)
+    return Finding(name=name, present=False, detail=detail, get=get)
 
 
 def examine_here() -> list[Finding]:
@@ -86,7 +86,7 @@ def _packages() -> list[Finding]:
         return [
             Finding(
                 name="packages",
-                found=False,
+                present=False,
                 required=True,
                 detail=f"{PACKAGE} is imported from a folder but not installed, so its "
                 "requirements are not known",
@@ -111,7 +111,7 @@ def _python(wanted: str) -> Finding:
     new_enough = SpecifierSet(wanted).contains(version, prereleases=True)
     get = None if new_enough else f"install Python {wanted} and {PACKAGE} in it"
     return Finding(
-        name="python", found=new_enough, required=True, detail=version, get=get
+        name="python", present=new_enough, required=True, detail=version, get=get
     )
 
 
@@ -135,7 +135,7 @@ def _installed(
             texts.append(f"{one.name} {version} is not {one.specifier}")
     return Finding(
         name=name,
-        found=complete,
+        present=complete,
         required=required,
         detail=", ".join(texts),
         get=None if complete else get,
@@ -150,14 +150,14 @@ def _torch() -> list[Finding]:
         return [
             Finding(
                 name="torch",
-                found=False,
+                present=False,
                 required=True,
                 detail=_first_line(str(error)),
                 get="pip install torch",
             )
         ]
     version = str(torch.__version__)
-    installed = Finding(name="torch", found=True, required=True, detail=version)
+    installed = Finding(name="torch", present=True, required=True, detail=version)
     return [installed, _accelerator()]
 
 

@@ -20,7 +20,7 @@ def doctor(call: Call) -> None:
     print_rows("doctor", msgspec.to_builtins(findings), json=call.values["json"])
     remedies = []
     for finding in findings:
-        if finding.required and not finding.found:
+        if finding.required and not finding.present:
             remedies.append(f"{finding.name}: {finding.detail}; type: {finding.get}")
     if remedies:
         raise MissingError("; ".join(remedies))

@@ -47,11 +47,11 @@ def voting_options() -> tuple[Option, ...]:
 
 def setting_options(method: str, section: str) -> Iterator[Option]:
     """An option for every plain setting that a method adds, as `section`.NAME."""
-    from agentcli.exploration.settings import own_fields, rollout_class
+    from agentcli.exploration.settings import added_fields, rollout_class
     from agentcli.records.docs import field_docs
 
     docs = field_docs(rollout_class(method))
-    for field in own_fields(method):
+    for field in added_fields(method):
         kind, choices = _typed_as(field.type)
         # A section or a list of numbers is set in a file or by --set.
         if kind is None:

@@ -250,12 +250,12 @@ def evidence(
         return Evidence(equations=UNFORKED_EQUATIONS)
     evidence = Evidence()
     siblings = children[survey.parents[step]]
-    own = {siblings.index(step)}
+    places = {siblings.index(step)}
     evidence.group(
         "siblings",
         "expected rewards after the steps that were sampled from one state",
         [(sibling, expected[sibling], 1.0) for sibling in siblings],
-        own,
+        places,
     )
     if step != row:
         evidence.equations = ONLY_CHILD_EQUATIONS
@@ -267,7 +267,7 @@ def evidence(
         "penalties",
         "penalties of the siblings, of invalid steps only",
         [(sibling, survey.penalties[sibling], 1.0) for sibling in siblings],
-        own,
+        places,
     )
     evidence.add("own_penalty", survey.penalties[step])
     return evidence

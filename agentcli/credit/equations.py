@@ -74,7 +74,7 @@ class Line(msgspec.Struct, kw_only=True, tag_field="entry", tag="number"):
     name: str
     value: float
     formula: str | None = None
-    what: str
+    meaning: str
     """What it is, or why it is 0."""
     source: str | None = None
 
@@ -86,7 +86,7 @@ class Member(msgspec.Struct):
     """Id of the step, or of the leaf, that it stands for."""
     score: float
     weight: float
-    own: bool
+    explained: bool
     """Whether the explained row is (part of) it."""
 
 
@@ -97,7 +97,7 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
     """
 
     name: str
-    what: str
+    meaning: str
     of: str = "step"
     """What Member.step counts: step, or copy (of the environment)."""
     how: str = "mean"
@@ -141,14 +141,14 @@ class Evidence:
         name: str,
         words: str,
         entries: Sequence[Entry],
-        own: set[int],
+        places: set[int],
         scale: Scale | None = None,
         how: str = "mean",
         of: str = "step",
     ) -> None:
         """A group of entries.
 
-        `own` holds the positions of the row's entries. `scale` is what the method made
+        `places` holds the positions of the row's entries. `scale` is what the method made
         of the group.
         """
         live = [entry for entry in entries if entry[2] > 0]
@@ -161,12 +161,12 @@ class Evidence:
             std = math.sqrt(squares / (weight - 1))
         members = []
         for place, entry in enumerate(entries):
-            members.append(Member(*entry, own=place in own))
+            members.append(Member(*entry, explained=place in places))
         if scale is not None and scale.factor == 0:
             how = "zero"
         self.groups[name] = ScoreGroup(
             name=name,
-            what=words,
+            meaning=words,
             of=of,
             how=how,
             members=members,
@@ -243,7 +243,7 @@ class Account:
                 name=equation.name,
                 value=value,
                 formula=formula,
-                what=meaning,
+                meaning=meaning,
                 source=equation.source,
             )
         )
@@ -265,7 +265,7 @@ class Account:
             Line(
                 name=name,
                 value=value,
-                what=meaning,
+                meaning=meaning,
             )
         )
         self.numbers[name] = value

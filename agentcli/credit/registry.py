@@ -63,7 +63,7 @@ REGISTRY = Registry(
     "agentcli.credit",
     {name: f"agentcli.credit.{name}" for name in METHODS},
     key="credit.method",
-    what="credit method",
+    kind="credit method",
 )
 
 Assign = Callable[[Tree, Any], Credit]

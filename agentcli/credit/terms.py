@@ -117,10 +117,10 @@ def outcome_evidence(
         evidence.add("earned", won)
     evidence.add("leaves", len(ends))
     add_penalty(evidence, survey, step)
-    words, entries, own_ids = _leaf_group(survey, switches, step, ends)
+    words, entries, row_ids = _leaf_group(survey, switches, step, ends)
     members = _merged(entries)
-    own = {place for place, entry in enumerate(members) if entry[0] in own_ids}
-    evidence.group("leaves", words, members, own, scale, how)
+    places = {place for place, entry in enumerate(members) if entry[0] in row_ids}
+    evidence.group("leaves", words, members, places, scale, how)
     return evidence
 
 

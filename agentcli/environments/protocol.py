@@ -291,7 +291,7 @@ class Requisite(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that a world can use, as this machine has it."""
 
     name: str
-    found: bool
+    present: bool
     detail: str
     get: str | None = None
     """The command to type for it; None where nothing is to be done."""

@@ -28,7 +28,7 @@ REGISTRY = Registry(
     "agentcli.environments",
     WORLDS,
     key="environment.name",
-    what="world",
+    kind="world",
     in_full=True,
 )
 

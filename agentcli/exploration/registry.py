@@ -27,7 +27,7 @@ REGISTRY = Registry(
     "agentcli.exploration",
     METHODS,
     key="rollout.method",
-    what="exploration method",
+    kind="exploration method",
 )
 
 

@@ -45,12 +45,12 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
     holds.
     """
     fields: list[FieldDefinition] = []
-    for field in own_fields(VOTING):
+    for field in added_fields(VOTING):
         default = field.default
         if field.default_factory is not msgspec.NODEFAULT:
             default = msgspec.field(default_factory=field.default_factory)
         fields.append((field.name, field.type, default))
-    for field in own_fields(rollout_class(method).alone):
+    for field in added_fields(rollout_class(method).alone):
         fields.append((field.name, field.type | None, None))
     return _extended(EvaluationSettings, fields)
 
@@ -97,7 +97,7 @@ def rollout_settings(method: str = "chain", **values: Any) -> RolloutSettings:
     return rollout_class(method)(method=method, **values)
 
 
-def own_fields(method: str) -> list[FieldInfo]:
+def added_fields(method: str) -> list[FieldInfo]:
     """The fields that a method adds to those of every method."""
     fields = msgspec.structs.fields(rollout_class(method))
     shared = RolloutSettings.__struct_fields__
@@ -106,14 +106,14 @@ def own_fields(method: str) -> list[FieldInfo]:
 
 def methods_with(name: str) -> list[str]:
     """The methods that have a setting of their own called `name`."""
-    return [method for method in method_names() if name in _own_names(method)]
+    return [method for method in method_names() if name in _added_names(method)]
 
 
 def names_of_methods() -> list[str]:
     """The settings that some method has of its own, sorted."""
     names: set[str] = set()
     for method in method_names():
-        names |= _own_names(method)
+        names |= _added_names(method)
     return sorted(names)
 
 
@@ -134,8 +134,8 @@ def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutS
     return kind(**values)
 
 
-def _own_names(method: str) -> set[str]:
-    return {field.name for field in own_fields(method)}
+def _added_names(method: str) -> set[str]:
+    return {field.name for field in added_fields(method)}
 
 
 def _extended(

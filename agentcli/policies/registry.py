@@ -27,7 +27,7 @@ faults on purpose included.
 MODEL_FREE = ("expert", "search", "random", "tool-judge")
 """Policies that ask no model."""
 
-REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", what="policy")
+REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", kind="policy")
 
 
 def policy_names() -> list[str]:

@@ -22,7 +22,7 @@ DIALECTS = {
 PARALLEL = "parallel-"
 """Begins the names of dialects for several copies of the environment."""
 
-REGISTRY = Registry("agentcli.dialects", DIALECTS, key="prompt.style", what="style")
+REGISTRY = Registry("agentcli.dialects", DIALECTS, key="prompt.style", kind="style")
 
 
 def dialect_names() -> list[str]:

@@ -20,7 +20,7 @@ _DEEPEST = 32
 """Levels of nesting that a path names."""
 
 
-def what_is_wrong(error: BaseException, data: bytes) -> str:
+def fault_in(error: BaseException, data: bytes) -> str:
     """Says in one line what a decoder found wrong with `data`, and where."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error)

@@ -19,7 +19,7 @@ import msgspec
 
 from agentcli.errors import DataError, WriteError
 from agentcli.records import compressed
-from agentcli.records.faults import UNREADABLE, is_torn, shown, what_is_wrong
+from agentcli.records.faults import UNREADABLE, fault_in, is_torn, shown
 from agentcli.records.types import SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ def _decode(decoder: "msgspec.json.Decoder[T]", data: bytes, place: str) -> T:
         record = decoder.decode(data)
     except UNREADABLE as error:
         _refuse_other_version(_schema_version(data), place)
-        raise DataError(f"{place}: {what_is_wrong(error, data)}") from error
+        raise DataError(f"{place}: {fault_in(error, data)}") from error
     _refuse_other_version(getattr(record, "schema_version", None), place)
     return record
 

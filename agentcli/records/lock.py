@@ -3,6 +3,10 @@
 The lock is the kernel's (flock on RUN/.lock). A killed process gives it up by dying,
 and what it leaves of the file means nothing. The file says who holds the lock. Readers
 need none: every file appears whole or grows by whole lines.
+
+The package filelock is not used. Where a file system has no flock it falls back to the
+mere existence of a file, which a killed process leaves behind for ever. Its older
+versions also empty the file of whoever asks in vain, and with it the holder's name.
 """
 
 import fcntl

@@ -134,7 +134,7 @@ def _account(step: Mapping[str, Any]) -> Iterator[str | Table]:
 def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str | Table]:
     members = group["members"]
     spread = "" if group["std"] is None else f", std {group['std']:.10g}"
-    yield f"  group {group['name']}: {excerpt(group['what'], 300)}"
+    yield f"  group {group['name']}: {excerpt(group['meaning'], 300)}"
     yield (
         f"    {len(members)} entries, mean {group['mean']:.10g}{spread}, W "
         f"{group['weight']:.10g}"
@@ -153,7 +153,7 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
         )
     chosen = _chosen(members)
     for member in chosen:
-        cells = ["    >" if member["own"] else "     ", str(member["step"])]
+        cells = ["    >" if member["explained"] else "     ", str(member["step"])]
         if are_steps:
             peer = peers[str(member["step"])]
             cells += [excerpt(peer["action"], 60), peer["outcome"] or "-"]
@@ -167,7 +167,7 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
 
 def _chosen(members: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The members that are shown: the step's own before others, in their order."""
-    places = [place for place, member in enumerate(members) if member["own"]]
+    places = [place for place, member in enumerate(members) if member["explained"]]
     chosen = set(places[: MEMBERS // 2])
     for place in range(len(members)):
         if len(chosen) == MEMBERS:
@@ -188,7 +188,7 @@ def _equation(line: Mapping[str, Any], numbers: Mapping[str, float]) -> str:
     sides = [side for side in dict.fromkeys(sides) if side != value]
     equation = "  " + " = ".join([*sides, value])
     source = f" [{line['source']}]" if line["source"] else ""
-    return f"{equation.ljust(70)}  {line['what']}{source}"
+    return f"{equation.ljust(70)}  {line['meaning']}{source}"
 
 
 def _in_formula(value: float) -> str:

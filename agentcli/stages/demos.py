@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentcli.errors import AgentCliError, DataError
-from agentcli.exploration.settings import as_method, own_fields
+from agentcli.exploration.settings import added_fields, as_method
 from agentcli.policies.demonstrator import refuse_habits
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
@@ -91,7 +91,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
 
 def _form(rollout: RolloutSettings) -> dict[str, Any]:
     """The rollout settings that an episode depends on."""
-    names = [field.name for field in own_fields(rollout.method)]
+    names = [field.name for field in added_fields(rollout.method)]
     values = msgspec.to_builtins(rollout)
     return {name: values[name] for name in ("method", "overlong", *names)}
 

@@ -18,7 +18,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPanel
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
-from agentcli.exploration.settings import VOTING, as_method, own_fields
+from agentcli.exploration.settings import VOTING, added_fields, as_method
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -129,7 +129,7 @@ def _for_panel(
     if temperature is None:
         temperature = settings.policy.temperature
     of_method = {}
-    for field in own_fields(method):
+    for field in added_fields(method):
         of_method[field.name] = getattr(wanted, field.name, None)
     rollout = msgspec.structs.replace(
         as_method(settings.rollout, method, **of_method),

@@ -28,7 +28,7 @@ OBJECTIVES = {
 }
 
 REGISTRY = Registry(
-    "agentcli.objectives", OBJECTIVES, key="train.objective", what="objective"
+    "agentcli.objectives", OBJECTIVES, key="train.objective", kind="objective"
 )
 
 

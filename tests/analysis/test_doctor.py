@@ -35,21 +35,21 @@ def look(tmp_path: Path, **environ: str) -> dict[str, Finding]:
 
 
 def test_on_a_bare_machine_only_options_are_missing_and_each_says_how_to_get_it(tmp_path: Path) -> None:
-    found = look(tmp_path)
-    missing = {name for name, row in found.items() if not row.found}
+    rows = look(tmp_path)
+    missing = {name for name, row in rows.items() if not row.present}
     assert {"compiler", "java", "alfworld data", "generated games"} <= missing
-    assert all(row.found for row in found.values() if row.required)
-    assert {name for name, row in found.items() if row.required} == {"python", "core", "torch"}
-    assert all((row.get is None) == row.found for row in found.values())
+    assert all(row.present for row in rows.values() if row.required)
+    assert {name for name, row in rows.items() if row.required} == {"python", "core", "torch"}
+    assert all((row.get is None) == row.present for row in rows.values())
     assert not (tmp_path / "cache").exists()
 
 
 def test_programs_are_found_on_path_with_their_version(tmp_path: Path) -> None:
     compiler = program(tmp_path / "bin" / "g++", 'echo "g++ 12.2"; echo more')
     java = program(tmp_path / "bin" / "java", """echo 'openjdk version "17.0.1"' >&2""")
-    found = look(tmp_path)
-    assert (found["compiler"].found, found["compiler"].detail) == (True, f"{compiler}: g++ 12.2")
-    assert (found["java"].found, found["java"].detail) == (True, f'{java}: openjdk version "17.0.1"')
+    rows = look(tmp_path)
+    assert (rows["compiler"].present, rows["compiler"].detail) == (True, f"{compiler}: g++ 12.2")
+    assert (rows["java"].present, rows["java"].detail) == (True, f'{java}: openjdk version "17.0.1"')
 
 
 def test_java_home_and_cxx_come_before_path(tmp_path: Path) -> None:
@@ -57,15 +57,15 @@ def test_java_home_and_cxx_come_before_path(tmp_path: Path) -> None:
     program(tmp_path / "bin" / "g++", "echo of-path")
     program(tmp_path / "bin" / "my-cc", "echo mine")
     java = program(tmp_path / "jdk" / "bin" / "java", "echo of-home")
-    found = look(tmp_path, JAVA_HOME=str(tmp_path / "jdk"), CXX="my-cc")
-    assert found["java"].detail == f"{java}: of-home"
-    assert found["compiler"].detail.endswith("my-cc: mine")
+    rows = look(tmp_path, JAVA_HOME=str(tmp_path / "jdk"), CXX="my-cc")
+    assert rows["java"].detail == f"{java}: of-home"
+    assert rows["compiler"].detail.endswith("my-cc: mine")
 
 
 def test_a_program_that_fails_is_not_found(tmp_path: Path) -> None:
     java = program(tmp_path / "bin" / "java", "echo no runtime >&2; exit 3")
     row = look(tmp_path)["java"]
-    assert (row.found, row.detail) == (False, f"{java} exits 3: no runtime")
+    assert (row.present, row.detail) == (False, f"{java} exits 3: no runtime")
     assert row.get is not None
     assert row.get.startswith("apt-get install")
 
@@ -88,7 +88,7 @@ def data_set(folder: Path) -> list[str]:
 def test_real_data_is_counted_and_hashed(tmp_path: Path) -> None:
     ids = data_set(tmp_path / "data")
     row = look(tmp_path, ALFWORLD_DATA=str(tmp_path / "data"))["alfworld data"]
-    assert row.found
+    assert row.present
     assert "train 1, valid_seen 1, valid_unseen 1" in row.detail
     listed = "\n".join(sorted(ids)).encode()
     assert f"ids sha256 {hashlib.sha256(listed).hexdigest()[:16]}" in row.detail
@@ -99,11 +99,11 @@ def test_data_without_a_split_or_without_the_layout_is_not_found(tmp_path: Path)
     data_set(tmp_path / "data")
     shutil.rmtree(tmp_path / "data" / "json_2.1.1" / "valid_seen")
     row = look(tmp_path, ALFWORLD_DATA=str(tmp_path / "data"))["alfworld data"]
-    assert not row.found
+    assert not row.present
     assert "train 1, valid_unseen 1" in row.detail
     assert "valid_seen: " in row.detail
     row = look(tmp_path, ALFWORLD_DATA=str(tmp_path))["alfworld data"]
-    assert (row.found, row.detail) == (False, f"{tmp_path}: no json_2.1.1/ in it")
+    assert (row.present, row.detail) == (False, f"{tmp_path}: no json_2.1.1/ in it")
 
 
 def test_generated_games_are_counted(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_generated_games_are_counted(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "game.tw-pddl").write_bytes(bytes(2**20))
     row = look(tmp_path)["generated games"]
-    assert (row.found, row.detail) == (True, f"{tmp_path / 'cache/alfworld'}: 2 games, 2.0 MiB")
+    assert (row.present, row.detail) == (True, f"{tmp_path / 'cache/alfworld'}: 2 games, 2.0 MiB")
 
 
 class Lookout:
@@ -120,7 +120,7 @@ class Lookout:
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
-        return [Requisite(name="levels", found="LEVELS" in environ, detail="a folder of levels", get="make levels")]
+        return [Requisite(name="levels", present="LEVELS" in environ, detail="a folder of levels", get="make levels")]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
@@ -131,9 +131,9 @@ def test_every_world_brings_its_own_rows(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setitem(WORLDS, "lookout", f"{__name__}:Lookout")
     monkeypatch.setitem(WORLDS, "broken", "no_such_module:World")
     rows = look(tmp_path)
-    assert (rows["levels"].found, rows["levels"].get) == (False, "make levels")
-    assert look(tmp_path, LEVELS="1")["levels"].found
-    assert not rows["world broken"].found
+    assert (rows["levels"].present, rows["levels"].get) == (False, "make levels")
+    assert look(tmp_path, LEVELS="1")["levels"].present
+    assert not rows["world broken"].present
     assert "no_such_module" in rows["world broken"].detail
     assert rows["alfworld data"].name == "alfworld data"
     assert rows["disk cache"].detail.startswith(f"{tmp_path / 'cache'}: "), "the folder that holds both"
@@ -160,18 +160,18 @@ def test_what_the_core_needs_is_required_and_what_an_extra_adds_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     states(monkeypatch, ">=3.99", {"trl": "1.2"}, "torch>=2.6", "trl>=1.10", 'vllm>=1; extra == "fast"')
-    found = look(tmp_path)
-    assert {name for name, row in found.items() if row.required and not row.found} == {"python", "core"}
-    assert found["core"].detail == "torch missing, trl 1.2 is not >=1.10"
-    extra = found["extra fast"]
-    assert (extra.found, extra.required, extra.detail) == (False, False, "vllm missing")
+    rows = look(tmp_path)
+    assert {name for name, row in rows.items() if row.required and not row.present} == {"python", "core"}
+    assert rows["core"].detail == "torch missing, trl 1.2 is not >=1.10"
+    extra = rows["extra fast"]
+    assert (extra.present, extra.required, extra.detail) == (False, False, "vllm missing")
     assert extra.get == "pip install 'agentcli[fast]'"
 
 
 def test_a_core_package_that_is_too_old_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     states(monkeypatch, ">=3.11", {"torch": "2.6", "trl": "1.2"}, "trl>=1.10", "torch>=2.6")
     row = look(tmp_path)["core"]
-    assert (row.found, row.detail) == (False, "trl 1.2 is not >=1.10, torch 2.6")
+    assert (row.present, row.detail) == (False, "trl 1.2 is not >=1.10, torch 2.6")
 
 
 def test_an_extra_that_is_installed_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,9 +182,9 @@ def test_an_extra_that_is_installed_is_found(monkeypatch: pytest.MonkeyPatch, tm
         'torch; python_version > "3"',
         'vllm>=1; extra == "fast"',
     )
-    found = look(tmp_path)
-    assert (found["core"].found, found["core"].detail) == (True, "torch 2.6")
-    assert (found["extra fast"].found, found["extra fast"].detail) == (True, "vllm 1.5")
+    rows = look(tmp_path)
+    assert (rows["core"].present, rows["core"].detail) == (True, "torch 2.6")
+    assert (rows["extra fast"].present, rows["extra fast"].detail) == (True, "vllm 1.5")
 
 
 def test_without_an_installed_package_nothing_is_known_of_requirements(
@@ -195,14 +195,14 @@ def test_without_an_installed_package_nothing_is_known_of_requirements(
 
     monkeypatch.setattr(metadata, "metadata", absent)
     row = look(tmp_path)["packages"]
-    assert (row.found, row.required) == (False, True)
+    assert (row.present, row.required) == (False, True)
 
 
 def test_torch_that_does_not_import_is_required_and_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = look(tmp_path)
-    assert (found["torch"].found, found["torch"].required) == (False, True)
-    assert "accelerator" not in found
+    rows = look(tmp_path)
+    assert (rows["torch"].present, rows["torch"].required) == (False, True)
+    assert "accelerator" not in rows
 
 
 def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: f"GPU {index}")
     row = look(tmp_path)["accelerator"]
-    assert row.found
+    assert row.present
     assert row.detail.endswith("GPU 0, GPU 1")
 
     def broken(index: int) -> str:
@@ -220,7 +220,7 @@ def test_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
 
     monkeypatch.setattr(torch.cuda, "get_device_name", broken)
     row = look(tmp_path)["accelerator"]
-    assert not row.found
+    assert not row.present
     assert row.detail.startswith("cuda broken: no kernel (")
 
 
@@ -228,4 +228,4 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     usage = SimpleNamespace(total=100 * 2**30, free=2**29)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     row = look(tmp_path)["disk here"]
-    assert (row.found, row.detail) == (False, f"{tmp_path}: 0.5 GiB free of 100.0")
+    assert (row.present, row.detail) == (False, f"{tmp_path}: 0.5 GiB free of 100.0")

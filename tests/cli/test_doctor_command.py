@@ -9,8 +9,8 @@ from agentcli.analysis.doctor import Finding
 from agentcli.cli.app import build
 from typer.testing import CliRunner
 
-JAVA = Finding(name="java", found=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
-CORE = Finding(name="core", found=False, required=True, detail="trl missing", get="pip install agentcli")
+JAVA = Finding(name="java", present=False, detail="no java on PATH", get="pip install 'agentcli[java]'")
+CORE = Finding(name="core", present=False, required=True, detail="trl missing", get="pip install agentcli")
 
 
 def run(monkeypatch: pytest.MonkeyPatch, findings: list[Finding], *words: str) -> Any:
@@ -29,7 +29,7 @@ def test_json_is_one_row_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row["name"] for row in rows] == ["java", "core"]
     assert rows[0] == {
         "name": "java",
-        "found": False,
+        "present": False,
         "required": False,
         "detail": "no java on PATH",
         "get": "pip install 'agentcli[java]'",
@@ -46,10 +46,10 @@ def test_what_the_core_lacks_ends_with_code_4_after_the_rows(monkeypatch: pytest
 def test_this_machine_can_run_the_core() -> None:
     result = CliRunner().invoke(build(), ["doctor", "--json"])
     assert result.exit_code == 0, result.output
-    found = {row["name"]: row["found"] for row in map(json.loads, result.stdout.splitlines())}
-    assert found["python"]
-    assert found["torch"]
-    assert found["presets"]
+    present = {row["name"]: row["present"] for row in map(json.loads, result.stdout.splitlines())}
+    assert present["python"]
+    assert present["torch"]
+    assert present["presets"]
 
 
 def test_help_ends_with_an_example() -> None:

@@ -122,7 +122,7 @@ def test_a_worked_account() -> None:
     """Rewards 1, 0, 0 by hand: mean 1/3, std sqrt(1/3); a success is (1 - 1/3) / (0.57735 + 1e-6) = 1.154699."""
     told = explanation(outcomes([1, 1, 1], [SUCCESS, FAILURE, FAILURE]), {"method": "grpo"}, 0)
     (group,) = [entry for entry in told.account if isinstance(entry, ScoreGroup)]
-    assert [(member.step, member.score, member.own) for member in group.members] == [
+    assert [(member.step, member.score, member.explained) for member in group.members] == [
         (0, 1.0, True),
         (1, 0.0, False),
         (2, 0.0, False),
@@ -159,13 +159,13 @@ def test_every_row_of_a_shared_step_has_its_own_account() -> None:
 
 def test_zeros_and_masks_have_a_reason() -> None:
     equal = explanation(outcomes([1, 1], [FAILURE, FAILURE]), {"method": "grpo"}, 0)
-    assert "all of its group score the same" in lines_of(equal)["advantage"].what
+    assert "all of its group score the same" in lines_of(equal)["advantage"].meaning
     alone = explanation(outcomes([2], [SUCCESS]), {"method": "grpo"}, 0)
-    assert "nobody to be compared with" in lines_of(alone)["advantage"].what
+    assert "nobody to be compared with" in lines_of(alone)["advantage"].meaning
     rows = explanation(outcomes([2], [SUCCESS]), {"method": "grpo", "form": "release"}, 0)
-    assert "all rows of the group are its own" in lines_of(rows)["advantage"].what
+    assert "all rows of the group are its own" in lines_of(rows)["advantage"].meaning
     lost = explanation(chains([walk("abd", FAILURE), walk("acd", FAILURE)]), {"method": "rewardflow"}, 0)
-    assert "nobody succeeded" in lines_of(lost)["closer"].what
+    assert "nobody succeeded" in lines_of(lost)["closer"].meaning
     errored = explanation(outcomes([1, 1], [ERRORED, SUCCESS]), {"method": "grpo"}, 0)
     assert (errored.masked, errored.account) == ("errored", [])
     assert "errored" in (errored.why_masked or "")
@@ -175,7 +175,7 @@ def test_zeros_and_masks_have_a_reason() -> None:
     told = explanation(scratch, {"method": "carl", "first_phase": "forked"}, 0)
     assert (told.masked, "003 App. C.1" in (told.why_masked or "")) == ("first phase", True)
     inherits = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl", "update": "all"}, 1)
-    assert lines_of(inherits)["advantage"].what == "an only child takes the gain of step 0"
+    assert lines_of(inherits)["advantage"].meaning == "an only child takes the gain of step 0"
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
@@ -188,7 +188,7 @@ def test_every_account_names_equations_and_every_group_its_own_entry(name: str) 
     assert told.changed == {}
     for entry in told.account:
         if isinstance(entry, ScoreGroup) and entry.of == "step":
-            assert any(member.own for member in entry.members), entry.name
+            assert any(member.explained for member in entry.members), entry.name
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))

@@ -49,16 +49,23 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 def number(name: str, value: float, formula: str | None = None, source: str | None = None) -> dict[str, Any]:
-    return {"entry": "number", "name": name, "value": value, "formula": formula, "what": "what it is", "source": source}
+    return {
+        "entry": "number",
+        "name": name,
+        "value": value,
+        "formula": formula,
+        "meaning": "what it is",
+        "source": source,
+    }
 
 
-def group(size: int, own: tuple[int, ...] = (1,)) -> dict[str, Any]:
+def group(size: int, places: tuple[int, ...] = (1,)) -> dict[str, Any]:
     return {
         "entry": "group",
         "name": "g",
-        "what": "a group",
+        "meaning": "a group",
         "of": "step",
-        "members": [{"step": n, "score": n % 2, "weight": 1.0, "own": n in own} for n in range(size)],
+        "members": [{"step": n, "score": n % 2, "weight": 1.0, "explained": n in places} for n in range(size)],
         "mean": 0.5,
         "std": 0.7,
         "weight": size,
@@ -111,12 +118,12 @@ def test_a_masked_step_several_rows_and_other_credit(capsys: pytest.CaptureFixtu
 
 
 def test_a_large_group_is_shortened_around_the_steps_own(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shown(capsys, account=[group(500, own=(3, 250, 499)), number("advantage", 0.4)])
+    text = shown(capsys, account=[group(500, places=(3, 250, 499)), number("advantage", 0.4)])
     rows = re.findall(r"^ +(>?) +(\d+)  go east", text, re.MULTILINE)
     assert [int(step) for mark, step in rows if mark] == [3, 250, 499]
     assert [int(step) for mark, step in rows if not mark] == [0, 1, 2, 4, 5, 6, 7, 8, 9]
     assert "... and 488 more" in text
-    assert len(shown(capsys, account=[group(500, own=tuple(range(500)))]).splitlines()) < 40
+    assert len(shown(capsys, account=[group(500, places=tuple(range(500)))]).splitlines()) < 40
 
 
 def test_hostile_texts_are_escaped_and_shortened(capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,7 +157,7 @@ def test_every_part_is_a_string_or_a_table() -> None:
 
 def test_a_narrow_terminal_tears_no_number_and_leaves_out_no_text() -> None:
     scores = [number + 0.1234567891 for number in range(3)]
-    members = [{"step": n, "score": score, "weight": -score, "own": n == 1} for n, score in enumerate(scores)]
+    members = [{"step": n, "score": score, "weight": -score, "explained": n == 1} for n, score in enumerate(scores)]
     peers = {str(n): {"action": "Ω" * 60, "outcome": "truncated"} for n in range(3)}
     about = told(account=[group(2) | {"members": members}], peers=peers)
     out = io.StringIO()

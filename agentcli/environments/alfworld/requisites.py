@@ -51,7 +51,7 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
             problems.append(str(error))
     return Requisite(
         name="alfworld data",
-        found=not problems,
+        present=not problems,
         detail="; ".join(details + problems),
         get=DOWNLOAD if problems else None,
     )
@@ -60,7 +60,7 @@ def official_games(environ: Mapping[str, str]) -> Requisite:
 def _no_data(reason: str) -> Requisite:
     return Requisite(
         name="alfworld data",
-        found=False,
+        present=False,
         detail=reason,
         get=DOWNLOAD,
     )
@@ -73,7 +73,7 @@ def generated_games(folder: Path) -> Requisite:
         detail = f"{folder}: none yet"
         return Requisite(
             name=name,
-            found=False,
+            present=False,
             detail=detail,
             get=GENERATE,
         )
@@ -87,7 +87,7 @@ def generated_games(folder: Path) -> Requisite:
     detail = f"{folder}: {games} games, {size / 2**20:.1f} MiB"
     return Requisite(
         name=name,
-        found=True,
+        present=True,
         detail=detail,
     )
 
