@@ -23,7 +23,7 @@ from agentcli.credit import registry as credit
 from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.sokoban.levels import SokobanOptions
 from agentcli.exploration import registry as exploration
-from agentcli.exploration.settings import own_fields, rollout_class
+from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
 from agentcli.records.settings import Settings
 from agentcli.stages.layers import list_presets
@@ -136,7 +136,7 @@ def methods_page() -> str:
         "`agentcli rollout --method NAME`, or `rollout.method`.",
     ]
     for name in exploration.method_names():
-        names = [field.name for field in own_fields(name)]
+        names = [field.name for field in added_fields(name)]
         parts += [f"### {name}", first_paragraph(exploration.REGISTRY.load(name))]
         parts.append(
             fields_table(rollout_class(name), "rollout.", names)
@@ -144,7 +144,7 @@ def methods_page() -> str:
         )
         parts += [
             fields_table(field.type, f"rollout.{field.name}.")
-            for field in own_fields(name)
+            for field in added_fields(name)
             if is_section(field.type)
         ]
     parts += [

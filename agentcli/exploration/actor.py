@@ -167,9 +167,11 @@ class Actor:
         All copies that the response names act at the same time.
         """
         actions = response.answer.actions
-        results = await self._move(node, actions) if response.error is None else {}
+        copies = sorted(actions) if response.error is None else []
+        moves = [self._move(node.states[n - 1], actions[n]) for n in copies]
+        results = await asyncio.gather(*moves)
         states: dict[int, Handle] = {}
-        for number, result in results.items():
+        for number, result in zip(copies, results, strict=True):
             if not isinstance(result, EngineError):
                 states[number] = result
             elif response.error is None:
@@ -262,23 +264,28 @@ class Actor:
             ledger=self.ledger,
         )
 
-    def cut(self, method: str, why: str, minimum: int) -> Tree:
+    def cut(self) -> Tree:
         """Ends the tree at its deadline.
 
-        With at least `minimum` finished leaves, or all that it was to have, drops the
-        unfinished trajectories; their cost stays charged. With fewer, every unfinished
-        trajectory, at least one, is an errored leaf that says `why`.
+        With at least `rollout.minimum_leaves` finished leaves, or all that it was to
+        have, drops the unfinished trajectories; their cost stays charged. With fewer,
+        every unfinished trajectory, at least one, is an errored leaf that says so.
         """
-        enough = min(minimum, self.settings.rollout.leaves)
+        rollout = self.settings.rollout
+        why = (
+            f"the tree was not finished within {rollout.deadline_seconds:g} s "
+            "(rollout.deadline_seconds)"
+        )
+        enough = min(rollout.minimum_leaves, rollout.leaves)
         if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
-            return self.tree(method)
+            return self.tree(rollout.method)
         # Too few trajectories have begun, and none of them is unfinished.
         node = Node((), (), Moment(copies=(self._nowhere(),)))
         response = Response("", NO_REPLY, error=why)
         after = reached(node, self._steps.next_root(), {}, {})
         step = as_step(node, response, after, {}, Outcome.ERRORED)
         self._steps.keep(after.lineage, step)
-        return self.tree(method)
+        return self.tree(rollout.method)
 
     def _nowhere(self) -> Context:
         """The context where nothing could be observed."""
@@ -340,29 +347,15 @@ class Actor:
         self.ledger.prompt_tokens += reply.prompt_tokens
         self.ledger.shared_prompt_tokens += shared
 
-    async def _move(
-        self,
-        node: Node,
-        actions: Mapping[int, str],
-    ) -> dict[int, Handle | EngineError]:
-        """The results of every action, in the order of the copies.
-
-        All are executed, whatever one of them does.
-        """
-
-        async def one(number: int) -> Handle | EngineError:
-            state = node.states[number - 1]
-            try:
-                with self._waiting("environment"):
-                    after = await self._engines.step(state, actions[number])
-            except EngineError as error:
-                return error
-            self.ledger.replayed_steps += after.replayed
-            return after
-
-        numbers = sorted(actions)
-        results = await asyncio.gather(*map(one, numbers))
-        return dict(zip(numbers, results, strict=True))
+    async def _move(self, state: Handle, action: str) -> Handle | EngineError:
+        """The state after an action, or why there is none: no copy holds up another."""
+        try:
+            with self._waiting("environment"):
+                after = await self._engines.step(state, action)
+        except EngineError as error:
+            return error
+        self.ledger.replayed_steps += after.replayed
+        return after
 
     def _outcome(
         self,

@@ -5,11 +5,17 @@ module with `async def explore(actor, settings) -> Tree`. The class that `settin
 annotated with holds the method's own settings (settings.py).
 """
 
+from collections.abc import Awaitable, Callable
+
 from agentcli.errors import UsageError
+from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import parse_budget
-from agentcli.exploration.deadline import Explore, within_deadline
-from agentcli.records.settings import Settings
+from agentcli.records.settings import RolloutSettings, Settings
+from agentcli.records.types import Tree
 from agentcli.registry import Registry
+
+Explore = Callable[[Actor, RolloutSettings], Awaitable[Tree]]
+"""An exploration method; its settings are of the class that it is annotated with."""
 
 METHODS = {
     "chain": "agentcli.exploration.chain",
@@ -37,11 +43,12 @@ def method_names() -> list[str]:
 
 
 def make(name: str) -> Explore:
-    """The method's explore function, bounded by the tree's deadline.
+    """The method's explore function.
 
     Raises UsageError with the nearest name for an unknown method.
     """
-    return within_deadline(REGISTRY.load(name).explore)
+    explore: Explore = REGISTRY.load(name).explore
+    return explore
 
 
 def check(settings: Settings) -> None:

@@ -25,8 +25,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance
-from agentcli.exploration.deadline import Explore
-from agentcli.exploration.registry import make
+from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
@@ -94,8 +93,13 @@ class LocalGrower:
         self._watch = Stopwatch(pool, policy, *self._models.values())
 
     async def grow(self, job: Seedling) -> TimedTree:
-        """Grows a tree. Raises what the method raises."""
+        """Grows a tree, until its deadline. Raises what the method raises.
+
+        With a deadline, what a tree holds depends on how fast policy and engines were:
+        the same seed then no longer means the same bytes.
+        """
         begun = time.perf_counter()
+        rollout = self._settings.rollout
         actor = Actor(
             job.task,
             self._pool,
@@ -105,7 +109,14 @@ class LocalGrower:
             job.seed,
             self._models,
         )
-        tree = await self._explore(actor, self._settings.rollout)
+        try:
+            async with asyncio.timeout(rollout.deadline_seconds) as clock:
+                tree = await self._explore(actor, rollout)
+        except TimeoutError:
+            # A method may have deadlines of its own.
+            if not clock.expired():
+                raise
+            tree = actor.cut()
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
         await self._pool.release(job.task.id)

@@ -3,13 +3,12 @@
 import asyncio
 from typing import Any
 
-from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Pool
-from agentcli.exploration.registry import make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
 from agentcli.records.types import Task, Tree
+from agentcli.stages.harvest import LocalGrower, Seedling
 from fitting import fitting
 from word_world import WordEngines, WordWorld
 
@@ -32,8 +31,8 @@ def grow_word(
         prompt=PromptSettings(style=style),
         rollout=fitting(method, **rollout),
     )
-    actor = Actor(task, engines or WordEngines(), policy, WordWorld(), chosen, seed)
-    tree = asyncio.run(make(method)(actor, chosen.rollout))
+    grower = LocalGrower(WordWorld(), engines or WordEngines(), policy, chosen)  # type: ignore[arg-type]
+    tree = asyncio.run(grower.grow(Seedling(task, seed))).tree
     validate_tree(tree)
     return tree
 

@@ -24,6 +24,8 @@ class WordState:
 class WordEngines:
     """What the actor needs of an engine pool."""
 
+    seconds = 0.0
+
     def __init__(self, broken: str | None = None) -> None:
         self.broken, self.calls = broken, 0
 
@@ -37,13 +39,13 @@ class WordEngines:
         if action == "crash":
             raise EngineError("the engine died")
         if action == "noop":
-            seen = Observation(
+            observation = Observation(
                 text="Nothing happens.", state=state.observation.state, actions=ADMISSIBLE, accepted=False
             )
-            return WordState(state.words, seen)
+            return WordState(state.words, observation)
         words = (*state.words, action)
         text = " ".join(words)
-        seen = Observation(
+        observation = Observation(
             text=text,
             state=text,
             actions=ADMISSIBLE,
@@ -51,7 +53,7 @@ class WordEngines:
             reward={"win": 1.0, "coin": 0.5}.get(action, 0.0),
             end={"win": "success", "die": "failure"}.get(action),
         )
-        return WordState(words, seen)
+        return WordState(words, observation)
 
     async def release(self, task_id: str) -> None: ...
 

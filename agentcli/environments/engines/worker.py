@@ -22,7 +22,7 @@ import signal
 import sys
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
@@ -78,6 +78,13 @@ class Host:
         """The slot that the present request uses."""
         self._replayed = 0
         """Steps that the present request has replayed."""
+        self._answers: dict[type, Callable[[Any], frames.Reply | None]] = {
+            frames.Open: self._open,
+            frames.Act: self._act,
+            frames.Plan: self._plan,
+            frames.Judge: self._judge,
+            frames.Release: self._release,
+        }
 
     @property
     def solvable(self) -> bool:
@@ -94,7 +101,7 @@ class Host:
         self._busy = None
         self._replayed = 0
         try:
-            return _answer_frame(self._answer(request), began)
+            return _answer_frame(self._answers[type(request)](request), began)
         except MemoryError:
             raise
         except Exception as error:
@@ -110,25 +117,11 @@ class Host:
         for engine in self._free:
             _close(engine)
 
-    def _answer(self, request: frames.Request) -> frames.Reply | None:
-        match request:
-            case frames.Act():
-                return self._act(request)
-            case frames.Open():
-                slot = self._acquire(request.task.id)
-                start = slot.engine.start(request.task)
-                exact = self._settle(slot, request.state, start.observation)
-                return frames.Opened(start, exact)
-            case frames.Plan():
-                return self._plan(request)
-            case frames.Judge():
-                return self._judge(request)
-            case frames.Release():
-                self._release(request.task)
-                return None
-            case _:
-                kind = type(request).__name__
-                raise errors.EngineError(f"{kind}: only the first message sets up")
+    def _open(self, request: frames.Open) -> frames.Reply:
+        slot = self._acquire(request.task.id)
+        start = slot.engine.start(request.task)
+        exact = self._settle(slot, request.state, start.observation)
+        return frames.Opened(start, exact)
 
     def _act(self, request: frames.Act) -> frames.Reply:
         slot = self._reach(request.state, request.history)
@@ -238,8 +231,8 @@ class Host:
         for state in slot.snapshots:
             del self._slot_of[state]
 
-    def _release(self, task: str) -> None:
-        for slot in [slot for slot in self._live if slot.task == task]:
+    def _release(self, request: frames.Release) -> None:
+        for slot in [slot for slot in self._live if slot.task == request.task]:
             self._drop(slot)
             self._free.append(slot.engine)
 
