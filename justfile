@@ -25,6 +25,10 @@ test *WHERE:
 ci:
     .ci/run
 
+# the documentation as a site in site/; a broken link is an error
+site:
+    .venv/bin/mkdocs build --strict
+
 # the figures of the house, or of several checkouts side by side: just house --tree ../before --tree .
 house *TREES:
     {{python}} scripts/measure_house.py {{TREES}}

@@ -17,6 +17,9 @@ A message is one line. It names the file or field, and says what to type next. T
 prints it without a traceback, unless AGENTCLI_DEBUG=1.
 """
 
+MAKE_A_MODEL = "agentcli demos --preset quickstart && agentcli sft"
+"""The commands that make a small policy in minutes, for whoever has none."""
+
 
 class AgentCliError(Exception):
     """Something failed that the user can act on."""

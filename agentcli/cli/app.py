@@ -125,8 +125,8 @@ def build(words: Sequence[str] | None = None) -> typer.Typer:
         name="agentcli",
         help="Train language-model agents in stages that read and write files.",
         epilog=(
-            "Example: agentcli rollout --method spark   (what a stage does: agentcli "
-            "STAGE --help)"
+            "Example: agentcli rollout --method spark   (`agentcli STAGE --help` says "
+            "what a stage does)"
         ),
         context_settings=CONTEXT,
         no_args_is_help=True,

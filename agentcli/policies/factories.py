@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from agentcli.environments.protocol import World
-from agentcli.errors import UsageError
+from agentcli.errors import MAKE_A_MODEL, UsageError
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 
@@ -23,8 +23,8 @@ def transformers(
     """A causal language model of transformers, loaded here."""
     if model_dir is None:
         raise UsageError(
-            "policy.model is not set; name one with --model DIR|ID, or make one with "
-            "agentcli sft --model tiny"
+            "policy.model is not set; name one with --model DIR|ID, or make one with: "
+            f"{MAKE_A_MODEL}"
         )
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer

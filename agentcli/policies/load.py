@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.errors import (
+    MAKE_A_MODEL,
+    AgentCliError,
+    DataError,
+    MissingError,
+    UsageError,
+)
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -37,8 +43,7 @@ def load_tokenizer(model: str) -> Any:
     if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
         raise DataError(
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
-            "into its directory, or make a model with: agentcli demos --preset "
-            "quickstart && agentcli sft"
+            f"into its directory, or make a model with: {MAKE_A_MODEL}"
         )
     with _loading("policy.model", source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(
@@ -272,8 +277,8 @@ def _existing(name: str, setting: str = "policy.model") -> str:
     if looks_like_path or reason:
         hub = f", nor such a model on the hub ({reason})" if reason else ""
         raise MissingError(
-            f"{setting}: no directory {name}{hub}; make one with agentcli sft, or name "
-            f"another with {_option(setting)}"
+            f"{setting}: no directory {name}{hub}; name another with "
+            f"{_option(setting)}, or make one with: {MAKE_A_MODEL}"
         )
     return name
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.errors import MissingError
+from agentcli.errors import MAKE_A_MODEL, MissingError
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
 
@@ -139,8 +139,8 @@ def check_model(
     is_path = begins_as_path or model.count("/") > 1
     if is_path and not Path(model).is_dir():
         raise MissingError(
-            f"{setting}: no directory {model}; make one with agentcli sft, or name "
-            f"another with {option}"
+            f"{setting}: no directory {model}; name another with {option}, or "
+            f"make one with: {MAKE_A_MODEL}"
         )
     from agentcli.policies.load import check_weights
 

@@ -5,7 +5,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 
@@ -46,7 +46,7 @@ def find_run(path: Path | None) -> Path:
     if not latest.is_dir():
         raise UsageError(
             "no RUN given and no runs/latest here; name a run directory, or make one "
-            "with: agentcli rollout"
+            f"with: {MAKE_A_MODEL} && agentcli rollout"
         )
     # The next run will be another latest: messages name this one by its own name.
     return RUNS / latest.resolve().name
@@ -109,8 +109,8 @@ def find_model(
         return model
     where = f" in {run}" if run else ""
     raise UsageError(
-        f"no model{where}; name one with --model DIR|ID, or make one with: agentcli "
-        "demos --preset quickstart && agentcli sft"
+        f"no model{where}; name one with --model DIR|ID, or make one with: "
+        f"{MAKE_A_MODEL}"
     )
 
 

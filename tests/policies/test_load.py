@@ -54,7 +54,7 @@ def test_two_adapters_are_refused(adapter: Path) -> None:
 
 def test_what_is_not_there_is_named(base: Path, adapter: Path, tmp_path: Path) -> None:
     nothing = str(tmp_path / "nothing")
-    with pytest.raises(MissingError, match=r"no directory .*nothing; make one with agentcli sft"):
+    with pytest.raises(MissingError, match=r"no directory .*nothing; name another with"):
         load_model(nothing)
     with pytest.raises(MissingError, match="no directory"):
         load_model(str(base), nothing)

@@ -63,6 +63,15 @@ def all_commands() -> dict[tuple[str, ...], Command]:
     return found
 
 
+def parse(words: Sequence[str]) -> None:
+    """Reads the words of one command line and does nothing; fails where they are no command with its options."""
+    (name,) = [name for name in all_commands() if tuple(words[: len(name)]) == name]
+    app = typer.Typer(pretty_exceptions_enable=False)
+    dataclasses.replace(all_commands()[name], body=lambda call: None).register(app)
+    result = CliRunner().invoke(app, list(words[len(name) :]))
+    assert result.exit_code == 0, f"agentcli {' '.join(words)}: {result.output}"
+
+
 def settings_of(command: Command, arguments: list[str]) -> Settings:
     """What the command would resolve, its body replaced by one that only looks."""
     seen: list[Settings] = []
