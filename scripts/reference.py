@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 from msgspec import NODEFAULT
 
+import agentcli.api
 from agentcli.analysis.schema import KINDS
 from agentcli.cli.app import GROUP_HELPS, command_tree
 from agentcli.cli.command import Command
@@ -26,6 +27,7 @@ from agentcli.exploration import registry as exploration
 from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
 from agentcli.records.settings import Settings
+from agentcli.records.step_rows import StepRow
 from agentcli.stages.layers import list_presets
 
 METHODS_OF_SECTIONS = ("rollout", "credit")
@@ -42,6 +44,7 @@ def reference_pages() -> dict[str, str]:
         "reference/methods.md": methods_page(),
         "reference/presets.md": presets_page(),
         "reference/records.md": records_page(),
+        "reference/python.md": python_page(),
     }
 
 
@@ -192,6 +195,27 @@ def records_page() -> str:
             place = "A file for `--panel`."
         docs = inspect.cleandoc(kind.type.__doc__ or "")
         parts += [f"## {kind.name}", docs, place, fields_table(kind.type, "")]
+    return page(parts)
+
+
+def python_page() -> str:
+    """What can be imported from the package."""
+    parts = [
+        "# Python",
+        first_paragraph(agentcli.api),
+        "The examples read a run `runs/x` of a small world.",
+    ]
+    for name in agentcli.__all__:
+        function = getattr(agentcli, name)
+        if callable(function):
+            text, _, example = inspect.cleandoc(function.__doc__ or "").partition(
+                "\n\n>>> "
+            )
+            signature = f"{name}{inspect.signature(function)}".replace("'", "")
+            parts += [f"## {name}", code(signature, "python"), text]
+            parts += [code(f">>> {example}", "pycon")] if example else []
+    columns = field_docs(StepRow)
+    parts += ["## Columns of steps", fields_table(StepRow, "")] if columns else []
     return page(parts)
 
 

@@ -239,10 +239,18 @@ class Call:
         counts: dict[str, int],
         settings: "Settings | None" = None,
     ) -> None:
-        """Prints resolved settings, inputs, outputs and counts."""
+        """Prints settings, inputs, outputs and counts.
+
+        All settings as JSON; as text those that differ from the defaults.
+        """
         import msgspec
 
+        from agentcli.exploration.settings import changed_settings
         from agentcli.reports.output import print_data
+
+        json = self.values.get("json", False)
+        settings = settings or self.settings
+        shown = msgspec.to_builtins(settings) if json else changed_settings(settings)
 
         input_texts = {
             name: None if value is None else str(value)
@@ -250,12 +258,12 @@ class Call:
         }
         plan = {
             "command": self.command.name,
-            "settings": msgspec.to_builtins(settings or self.settings),
+            "settings" if json else "settings that differ from the defaults": shown,
             "inputs": input_texts,
             "outputs": [str(path) for path in outputs],
             "counts": counts,
         }
-        print_data(plan, json=self.values.get("json", False))
+        print_data(plan, json=json)
 
     def refuse_existing(self, file: Path | None) -> None:
         """Raises UsageError for a file that exists, without --overwrite."""

@@ -187,7 +187,7 @@ RESUME = file_option(
 )
 OVERWRITE = file_option("--overwrite", None, "Replace existing output.", bool)
 DRY_RUN = file_option(
-    "--dry-run", None, "Show resolved settings, inputs and counts; write nothing.", bool
+    "--dry-run", None, "Show settings, inputs, outputs and counts; write nothing.", bool
 )
 JSON = file_option("--json", None, "JSON lines on stdout.", bool)
 QUIET = file_option("--quiet -q", None, "No progress, notes or tables.", bool)

@@ -45,7 +45,7 @@ class BudgetSpent(Record, kw_only=True):
 
 
 class Results(Record, kw_only=True):
-    """The metrics of some episodes (methods.md section 6).
+    """The metrics of some episodes.
 
     `steps`, `moves` and `tokens` are means over episodes. `repetitive` and
     `inadmissible` are shares of the moves, `explore` and `malformed` shares of the

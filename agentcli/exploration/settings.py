@@ -82,6 +82,27 @@ def decode(values: Mapping[str, Any]) -> Settings:
     return msgspec.convert(values, settings_class(method_of(values)))
 
 
+def changed_settings(settings: Settings) -> dict[str, Any]:
+    """The method, and the settings that differ from its defaults, as plain values."""
+    defaults = msgspec.to_builtins(settings_class(settings.rollout.method)())
+    defaults["rollout"]["method"] = RolloutSettings().method
+    return _differences(msgspec.to_builtins(settings), defaults)
+
+
+def _differences(
+    values: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> dict[str, Any]:
+    changes = {}
+    for name, value in values.items():
+        default = defaults.get(name)
+        if value == default:
+            continue
+        if isinstance(value, dict) and isinstance(default, dict):
+            value = _differences(value, default)
+        changes[name] = value
+    return changes
+
+
 def method_of(values: Mapping[str, Any], otherwise: str = "chain") -> str:
     """The method that plain values of settings name."""
     rollout = values.get("rollout")

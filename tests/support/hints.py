@@ -29,6 +29,8 @@ VALUES = {
     "{writer}": "rollout",
     "{name}": "grpo",
     "{label}": "L0",
+    "runs/a": "runs/sft",
+    "runs/b": "runs/rl",
     "I/N": "1/2",
     "PRESET": "quickstart",
     "RUN TREE": "runs/x 1",

@@ -147,7 +147,7 @@ def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> No
             f"{place}: task {tree.task.id}: no step has token_ids: its policy gave "
             "none (an endpoint must return token ids and log-probabilities, as vLLM "
             "does; expert, search and random have none); sample with --policy "
-            "transformers or such an endpoint, or use `agentcli sft` for "
+            "transformers or such an endpoint, or use `agentcli sft RUN` for "
             "demonstrations"
         )
 

@@ -137,5 +137,5 @@ def _check_sampled(steps: list[Step], place: str) -> None:
             raise DataError(
                 f"{place}: steps[{step.id}].token_ids: empty, so that there is "
                 "nothing to compare probabilities of (no model was asked, or its "
-                "server gives no token ids); use `agentcli sft` for demonstrations"
+                "server gives no token ids); use `agentcli sft RUN` for demonstrations"
             )
