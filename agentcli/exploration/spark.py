@@ -46,7 +46,7 @@ class SparkRollout(BranchingRollout, kw_only=True):
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 
     def check(self) -> None:
-        """Raises UsageError for too many roots and for an unknown criterion."""
+        """Raises UsageError for too many roots and for an unknown trigger."""
         super().check()
         probability_of(self.branch)
 
@@ -54,7 +54,7 @@ class SparkRollout(BranchingRollout, kw_only=True):
 async def explore(actor: Actor, settings: SparkRollout) -> Tree:
     """Grows a forest of `roots` trees with at most `leaves` leaves.
 
-    Raises UsageError when roots exceed leaves, `branch` is no known criterion, or it
+    Raises UsageError when roots exceed leaves, `branch` is no known trigger, or it
     needs log-probabilities and there are none.
     """
     triggered = trigger(settings.branch, settings.entropy, actor)

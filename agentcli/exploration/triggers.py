@@ -63,7 +63,7 @@ def surprise(step: Step, instead: str) -> float:
 
 
 def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
-    """The criterion that `rollout.branch` names: explore, fixed:P or entropy.
+    """The trigger that `rollout.branch` names: explore, fixed:P or entropy.
 
     Raises UsageError for any other, and for a P outside [0, 1].
     """
@@ -76,9 +76,9 @@ def trigger(branch: str, entropy: EntropySettings, actor: Actor) -> Trigger:
 
 
 def probability_of(branch: str) -> float | None:
-    """P of the criterion fixed:P; None for explore and entropy.
+    """P of the trigger fixed:P; None for explore and entropy.
 
-    Raises UsageError for any other criterion.
+    Raises UsageError for any other.
     """
     if branch in ("explore", "entropy"):
         return None
