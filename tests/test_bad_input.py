@@ -134,14 +134,14 @@ UNLIKE: list[Case] = [
         set_in(TREES, 0, "task", "id", "nope/1"),
         RESUMED,
         3,
-        (TREES, "nope/1 is none of panel train's"),
+        (TREES, "nope/1 is not one of panel train's"),
     ),
     (
         "another panel's episode",
         set_in(EPISODES, 0, "task", "nope/1"),
         EVAL,
         3,
-        (EPISODES, "nope/1 is none of panel test's"),
+        (EPISODES, "nope/1 is not one of panel test's"),
     ),
     ("a panel of another world", set_in("panel.json", -1, "world", "alfworld"), PANEL, 3, ("panel.json: world: ",)),
     (

@@ -39,5 +39,5 @@ def refuse_unlike(walked: Mapping[str, WalkedTasks], subject: str) -> None:
 def mismatch(held: int, wanted: int, records: str, where: str) -> str:
     """The part of an error that says how a file differs from its description."""
     if held != wanted:
-        return f"holds {held} {records}, not the {wanted} that {where} tells of"
-    return f"its {records} are not those of the tasks that {where} tells of"
+        return f"holds {held} {records}, not the {wanted} of {where}"
+    return f"its {records} are not those of the tasks of {where}"

@@ -2,8 +2,8 @@
 
 Only like is compared with like: the tasks must be the same, in the same order. Where a
 budget ended one of two early, the part that both walked is compared. Files must hold
-what summary and manifest say: a cut file is no other panel. Of whole loops only costs
-are compared (compare_training.py), because each walks tasks of its own.
+what summary and manifest say: a cut file is not another panel. Of whole loops only
+costs are compared (compare_training.py), because each walks tasks of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,7 @@ def compare(
 def _check_places(places: Sequence[Path]) -> None:
     """Raises UsageError for too few places and for one named twice.
 
-    Raises DataError for what is no run and no evaluation.
+    Raises DataError for what is neither a run nor an evaluation.
     """
     if len(places) < 2:
         raise UsageError(
@@ -76,7 +76,9 @@ def _check_places(places: Sequence[Path]) -> None:
     names: dict[Path, Path] = {}
     for place in places:
         if not place.is_dir() and place.suffix not in EVALUATION:
-            fault = "is no evaluation" if place.exists() else "no such run directory"
+            fault = (
+                "is not an evaluation" if place.exists() else "no such run directory"
+            )
             raise DataError(
                 f"{place}: {fault}; name a run directory, or one of its "
                 "evaluation/*.json"
@@ -176,7 +178,7 @@ def _note_shares_of_responses(
             runs.append(f"{name} ({', '.join(older)})")
     if runs:
         notes.append(
-            "older evaluations do not tell their moves, so that repetitive % and "
+            "older evaluations do not count their moves, so that repetitive % and "
             "inadmissible % are shares of responses there and of moves beside them: "
             f"{', '.join(runs)}; evaluate again to compare these"
         )

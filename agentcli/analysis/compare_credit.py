@@ -168,7 +168,7 @@ def _held(run: Path) -> list[str]:
     for file in files:
         if file.stem not in method_names():
             raise DataError(
-                f"{file}: {shown(file.stem)} is no credit method; move it away, or "
+                f"{file}: {shown(file.stem)} is not a credit method; move it away, or "
                 "name the methods to compare"
             )
     return [file.stem for file in files]

@@ -213,7 +213,7 @@ def _entries(folder: Path) -> StagesShape:
 def _whole_folders(place: Path) -> list[Path]:
     """The iterations of a loop that ended, or the folder of one rollout.
 
-    A rollout that is no part of a loop need not have been trained on.
+    A rollout that is not part of a loop need not have been trained on.
     """
     iterations = loop_folders(place)
     whole = []
@@ -242,8 +242,7 @@ def _add_standing(
     cost.ended = over is not None
     if len(folders) < wanted:
         notes.append(
-            f"{place}: iterations counted: {counted}, not the {wanted} that "
-            "manifest.json tells of"
+            f"{place}: iterations counted: {counted}, not the {wanted} of manifest.json"
         )
     elif over is None or counted < wanted:
         left_out = [

@@ -225,7 +225,7 @@ def _program(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _lacking(name, f"{path} does not run: {_first_line(str(error))}", get)
-    # java tells its version on stderr.
+    # java prints its version on stderr.
     version = _first_line(answer.stdout.strip() or answer.stderr.strip())
     if answer.returncode:
         return _lacking(name, f"{path} exits {answer.returncode}: {version}", get)

@@ -160,7 +160,7 @@ def _number(digits: str) -> int | None:
     """A number as it was typed; None for any other text."""
     if not (digits.isascii() and digits.isdigit()):
         return None
-    # Python refuses thousands of digits, and no file has so many lines.
+    # Python refuses thousands of digits, and no file has that many lines.
     return int(digits) if len(digits) < 10 else sys.maxsize
 
 

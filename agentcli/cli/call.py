@@ -103,7 +103,7 @@ class Call:
         return settings
 
     def _inherited(self) -> dict[str, Any] | None:
-        """The settings of the run that this command goes on from, if it does."""
+        """The settings of the run that this command continues, if it does."""
         if not self.command.inherits:
             return None
         instead = ("preset", "config", "model") if self.command.fresh else ("preset",)
@@ -134,7 +134,7 @@ class Call:
 
     @cached_property
     def _begun(self) -> dict[str, Any] | None:
-        """The settings that the run was begun with, where --resume goes on with one."""
+        """The settings that the run was begun with, where --resume continues one."""
         from agentcli.stages.session import begun_with
 
         out = self.values.get("out")
@@ -225,7 +225,7 @@ class Call:
 
     @property
     def invocation(self) -> "Invocation":
-        """What a session is told of the command line."""
+        """The part of the command line that a session needs."""
         from agentcli.stages.session import Invocation
 
         resume = bool(self.values.get("resume"))

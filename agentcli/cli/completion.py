@@ -22,7 +22,7 @@ cost each command two milliseconds.
 
 
 def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
-    """Makes of `values` what Typer's parameter `autocompletion` takes."""
+    """Turns `values` into a function for Typer's parameter `autocompletion`."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         return [value for value in values(ctx) if value.startswith(incomplete)]
@@ -31,7 +31,7 @@ def completer(values: Values) -> Callable[[typer.Context, str], list[str]]:
 
 
 def fixed(*names: str) -> Values:
-    """Offers always the same names."""
+    """Always offers the same names."""
     return lambda ctx: list(names)
 
 

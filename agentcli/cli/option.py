@@ -1,4 +1,4 @@
-"""What an option is, and how Typer is told of it."""
+"""What an option is, and how it becomes one of Typer's."""
 
 import dataclasses
 import inspect

@@ -101,8 +101,8 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
     of: str = "step"
     """What Member.step counts: step, or copy (of the environment)."""
     how: str = "mean"
-    """How scores are compared: std, mean (no division), leave-one-out, or zero (nobody
-    differs from another).
+    """How scores are compared: std, mean (no division), leave-one-out, or zero (no
+    two differ).
     """
     members: list[Member]
     mean: float
@@ -300,14 +300,14 @@ def compared(
 
 
 def why_zero(group: ScoreGroup) -> str:
-    """Why nobody in the group differs from another."""
+    """Why no two members of the group differ."""
     if group.std is None:
-        return "it has nobody to be compared with"
+        return "there is nothing to compare it with"
     if len(group.members) == 1:
         return "all rows of the group are its own, and score the same"
     if group.std < SMALLEST_STD:
         return f"all of its group score the same (std below {SMALLEST_STD:g})"
-    return "a single trajectory has nobody to be compared with"
+    return "a single trajectory has no other to be compared with"
 
 
 def evaluate(formula: str, numbers: Mapping[str, float]) -> float:

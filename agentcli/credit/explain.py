@@ -50,7 +50,7 @@ class Peer(msgspec.Struct):
 class Explanation(msgspec.Struct, kw_only=True):
     """One step and the account of one of its rows.
 
-    Texts are as recorded, hence to be escaped by whoever prints them.
+    Texts are as recorded: whoever prints them must escape them.
     """
 
     task: str

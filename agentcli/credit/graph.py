@@ -5,8 +5,8 @@ RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it,
 trajectory that succeeded ends in a node of kind success, one that failed in a node of
 kind failure, one that was truncated in an ordinary state. Steps that change nothing are
 pruned: malformed and inadmissible ones, self-loops, and those of which the world says
-that they only looked (Step.looked). After a pruned step the walk goes on from the state
-before it. Steps that lead only to errored leaves are left out.
+that they only looked (Step.looked). After a pruned step the walk is in the state before
+it. Steps that lead only to errored leaves are left out.
 
 Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`:
 times the number of success nodes), no networkx, no recursion.
@@ -178,7 +178,7 @@ def _walk(
 ) -> list[bool]:
     """Fill the graph step by step.
 
-    Returns by step id whether the state it leads to was looked up, and hence is a node.
+    Returns by step id whether the state it leads to was looked up, and so is a node.
     """
     nodes, sources, targets = graph.nodes, graph.sources, graph.targets
     keys = states

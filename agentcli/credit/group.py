@@ -146,7 +146,7 @@ def outcome_scale(
         mean = sum w_i x_it / W      std^2 = sum w_i (x_it - mean)^2 / (W - 1)
         A_it = (x_it - mean) / (std + 1e-6)
 
-    So the weighted sum of all advantages is 0 even where nobody succeeded. Without
+    So the weighted sum of all advantages is 0 even without a success. Without
     invalid steps over = trajectories is GRPO (002 eq. 8) to the letter. A merged step
     has the mean of its leaves' A_it. One trajectory alone: 0. With `penalty: outside` p
     is 0 here, and Survey.credit takes it from the advantage.

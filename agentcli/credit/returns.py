@@ -2,7 +2,7 @@
 
 A step that the policy did not choose (Step.mask) takes part in no discounting: what
 follows it is carried through, its own reward added. One baseline, the state's, is taken
-from one return; how many steps follow, hence where the policy stops, decides nothing.
+from one return. How many steps follow, and so where the policy stops, does not matter.
 """
 
 import math

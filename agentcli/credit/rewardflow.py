@@ -11,7 +11,7 @@
 4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8;
    group.outcome_scale).
 
-Where nobody succeeded every R is 0 and A_action is 0. The release is another algorithm
+Without a success every R is 0 and A_action is 0. The release is another algorithm
 in several small ways: release/rewardflow.py.
 """
 

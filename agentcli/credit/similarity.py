@@ -150,7 +150,7 @@ def _load(model: str) -> tuple[Any, Any, int]:
     """Tokenizer, model in float32 on the CPU, and its longest input in tokens."""
     if not (Path(model) / "config.json").is_file():
         raise MissingError(
-            f"credit.embedding_model: {model} is no model directory (no config.json "
+            f"credit.embedding_model: {model} is not a model directory (no config.json "
             "there)"
         )
     from transformers import AutoModel, AutoTokenizer

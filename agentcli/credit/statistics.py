@@ -57,7 +57,7 @@ class CreditStatistics:
         Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift
         |mean| / spread (a baselined method has little), the share of exact zeros, and
         by summand the share where it is not zero (`nonzero`). Over all rows the share
-        of masked ones. Trees in which nobody succeeded; trees whose outcome rewards are
+        of masked ones. Trees without a success; trees whose outcome rewards are
         all equal. `graphs`: sizes of the state graphs (002 Table 9), where the method
         builds any.
         """

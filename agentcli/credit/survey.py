@@ -3,8 +3,8 @@
 Lists are indexed by step id. Those that also speak of the root, the state that every
 tree starts from, have it as their last element, which is what the parent id -1 of a
 first step finds. A parent comes before its children, so one pass over the ids does:
-no recursion, and depth is no limit. Sums are integers or math.fsum, hence independent
-of the order of siblings.
+no recursion, and any depth will do. Sums are integers or math.fsum, so the order of
+siblings does not change them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

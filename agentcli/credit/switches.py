@@ -140,7 +140,7 @@ SIMILARITIES = (
 def parse_similarity(text: str) -> tuple[str, float | None]:
     """The kind and the threshold: "difflib:0.9" -> ("difflib", 0.9).
 
-    A threshold that is not a number is NaN, and hence in no range.
+    A threshold that is not a number becomes NaN, which is in no range.
     """
     kind, colon, threshold = text.partition(":")
     if not colon:

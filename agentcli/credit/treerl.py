@@ -8,7 +8,7 @@ TreeRL, by the leaves below each state:
 The penalty p of an invalid step lowers its own score, V(s) - p, against baselines that
 hold the same penalties: V(root) is then the group's mean of group.outcome_scale,
 V(parent) the mean of the siblings' scores, each with the weight |L|. Without invalid
-steps that is eq. 27. Values are means over leaves, hence biased where forking is uneven
+steps that is eq. 27. Values are means over leaves, so uneven forking makes them biased
 (003 App. A.1): carl's are not.
 """
 
@@ -83,7 +83,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
         )
         above_root = score - root_score
         if survey.live[ROOT] == 1:
-            # A single trajectory is compared with nobody.
+            # A single trajectory has no other to be compared with.
             above_root = 0.0
         above_parent = score - (rewards[parent] - penalty_above)
         parts = {

@@ -47,7 +47,7 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
     survey = survey_of(tree, settings)
     children = survey.children()
     expected = expected_rewards(survey, children)
-    # An only child has nobody to be compared with: scale_of gives it 0.
+    # An only child has no sibling to be compared with: scale_of gives it 0.
     scales = []
     for siblings in children:
         scores = _scores(survey, siblings, expected)

@@ -225,7 +225,7 @@ class World(Protocol):
 class Toolbox(Protocol):
     """A world whose actions are calls of tools, written `NAME[argument]`.
 
-    Two actions are no tools: `cot[thought]` thinks on, and `answer[...]` ends the
+    Two actions are not tools: `cot[thought]` thinks on, and `answer[...]` ends the
     episode.
     """
 
@@ -237,7 +237,7 @@ class Toolbox(Protocol):
 
 FINISHED = "done"
 """The sentence of a searching expert that has nothing left to do although the episode
-goes on. That it rests is imitated, that it goes on resting is not: the rest of such an
+goes on. The first rest is imitated, further ones are not: the rest of such an
 episode is one step repeated.
 """
 

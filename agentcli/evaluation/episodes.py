@@ -45,7 +45,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
 def repetitions(trajectory: Iterable[Step]) -> int:
     """The moves that repeat an action from the same true state and copy (000 Table 6).
 
-    The text that was read last is no part of a state, so an action that was tried in
+    The text that was read last is not a part of a state, so an action that was tried in
     vain and is tried again is repeated. A malformed move has no action to repeat.
     """
     transitions: set[tuple[int, str, str]] = set()

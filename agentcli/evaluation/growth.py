@@ -77,8 +77,8 @@ class Growth(Cost, kw_only=True):
     """Several are separated by commas."""
     tasks: int
     success: Rate
-    """Share of the leaves; an errored one is no success. The interval is a bootstrap by
-    task.
+    """Share of the leaves; an errored one is not a success. The interval is a bootstrap
+    by task.
     """
     errored: int
     """Leaves."""

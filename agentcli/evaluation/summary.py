@@ -110,7 +110,7 @@ def _success(rows: Sequence[Episode]) -> SuccessRate:
             high=high,
             interval="wilson",
         )
-    # Samples of one task are no independent observations.
+    # Samples of one task are not independent observations.
     low, high = clustered_bootstrap(samples_by_task)
     return SuccessRate(
         rate=rate,

@@ -1,9 +1,10 @@
 """The cost of training: the iterations of a loop (rollout, credit, train) summed.
 
 Every loop walks tasks of its own, for its own number of iterations. Costs may be laid
-side by side, success may not: leaves of one tree are no independent sample, and tasks
-and policy change from one iteration to the next. So success is reported as the loop's
-course, without interval, gain or test. What a loop brought is for an evaluation to say.
+side by side, success may not: leaves of one tree are not an independent sample, and
+tasks and policy change from one iteration to the next. So success is reported as the
+loop's course, without interval, gain or test. What a loop brought is for an evaluation
+to say.
 """
 
 from collections.abc import Iterable, Sequence
@@ -68,11 +69,12 @@ class Iteration(Struct, frozen=True, kw_only=True):
 class LoopCost(Cost, kw_only=True):
     """The iterations of a loop summed.
 
-    A sum is None where one iteration does not know its part: part of a sum is no sum.
+    A sum is None where one iteration does not know its part: a part of a sum is not a
+    sum.
     """
 
     iterations: int | None = None
-    """How many are summed. None for a rollout that is no loop, as are the next two."""
+    """How many are summed. This and the next two are None without a loop."""
     unfinished: int | None = None
     """How many others were begun, or are missing."""
     ended: bool | None = None

@@ -348,7 +348,7 @@ class Actor:
         self.ledger.shared_prompt_tokens += shared
 
     async def _move(self, state: Handle, action: str) -> Handle | EngineError:
-        """The state after an action, or why there is none: no copy holds up another."""
+        """The state after an action, or its error: no copy holds up another."""
         try:
             with self._waiting("environment"):
                 after = await self._engines.step(state, action)

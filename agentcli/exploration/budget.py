@@ -1,10 +1,10 @@
-"""The budget of a whole rollout: so many generated tokens, steps or leaves.
+"""The budget of a whole rollout, in generated tokens, steps or leaves.
 
 It counts the ledgers of the trees in the panel's order: a tree counts if less than the
 budget was spent before it. So every method stops at the same cost but for its last
 tree. Which trees count depends on the trees alone: not on concurrency, and not on an
 interruption. The panel is walked once. A tree is begun only while those before it are
-not expected to spend the budget, so that little is grown in vain.
+not expected to spend the budget, so that little is thrown away.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ UNITS = {"tokens": "generated_tokens", "steps": "steps", "leaves": "leaves"}
 
 @dataclass(frozen=True)
 class Budget:
-    """So many tokens, steps or leaves for a whole rollout."""
+    """The most tokens, steps or leaves for a whole rollout."""
 
     unit: str
     limit: int
@@ -66,7 +66,7 @@ class Allowance:
     """The trees of a panel that a budget pays for, while they grow out of order.
 
     Without a budget it pays for all. `known` holds the ledgers of trees that were grown
-    earlier, by task id. `settings` tell what a tree may cost at most.
+    earlier, by task id. `settings` say what a tree may cost at most.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Allowance:
     def pays(self, task: Task) -> bool:
         """Whether less than the budget was spent before this task.
 
-        No is final; yes is so once all trees before it are finished.
+        A no is final; a yes is final once all trees before it are finished.
         """
         spent = sum(cost or 0 for cost in self._before(task))
         return spent < self._limit
@@ -126,7 +126,7 @@ class Allowance:
         return [task for task in tasks if self.pays(task)]
 
     def report(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """The budget as the manifest tells it: what the trees of `tasks` cost of it.
+        """The budget for the manifest, with what the trees of `tasks` cost.
 
         Empty without a budget.
         """

@@ -9,7 +9,7 @@ the actions of those siblings and q = pi(S), the response that is kept comes fro
 
 The stored log-probabilities, which the trainer takes for the old ones, stay those of pi
 at the response that was kept. The ratio of 002 eq. 10 compares policies, and P is no
-policy. So the siblings of a node are no independent draws of pi: their mean outcome is
+policy. So the siblings of a node are not independent draws of pi: their mean outcome is
 no unbiased estimate of the state's value.
 
 Every first draw is made at once; a child then waits for the siblings before it, and for
@@ -31,7 +31,7 @@ Settled = dict[Lineage, asyncio.Future[str]]
 class Draws:
     """The draws of one tree.
 
-    `most` is how often a child is drawn again. With 0 nobody waits for anybody.
+    `most` is how often a child is drawn again. With 0 no child waits for another.
     """
 
     def __init__(self, most: int) -> None:

@@ -34,7 +34,7 @@ class Steps:
         path = {node.lineage for node in trajectory}
         roots = {lineage[:1] for lineage in path}
         for lineage in self._kept.keys() - path:
-            # The other trajectories from the initial state are no branches of it.
+            # The other trajectories from the initial state are not branches of it.
             if lineage[:1] in roots:
                 self.leave_out(lineage)
 
@@ -61,7 +61,7 @@ class Steps:
     def fail_unfinished(self, why: str) -> bool:
         """Makes the tip of every trajectory without an end an errored leaf.
 
-        Says False where there is none.
+        Returns False where there is none.
         """
         failed = False
         for lineage in self._leaves():
@@ -116,7 +116,7 @@ class Steps:
         for steps in (self._kept, self._left_out):
             for lineage, step in steps.items():
                 ledger.steps += _executed(step)
-                # A second trajectory from the initial state is no fork.
+                # A second trajectory from the initial state is not a fork.
                 if len(lineage) > 1 and lineage[-1] > 0:
                     ledger.forks += 1
         at_start, of_forks = by_place(self._kept.values())

@@ -141,7 +141,7 @@ def names_of_methods() -> list[str]:
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
     """The same settings for another method: those that both have, with `changes`.
 
-    A change to None is none.
+    A change to None is left out.
     """
     kind = rollout_class(method)
     values = {}

@@ -4,9 +4,9 @@ The frontier of Algorithm 1 holds every unfinished trajectory in a fixed order. 
 round all of them act. Then, in that order, each decides how many continuations its new
 state gets: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else
 one. N_current counts every leaf, finished or not, so the tree never has more than N.
-Once it has N, nobody waits for a round any longer. `--branch fixed:P` replaces the
-trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of entropy as in
-ARPO.
+Once it has N, no trajectory waits for a round any longer. `--branch fixed:P` replaces
+the trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of entropy as
+in ARPO.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class SparkRollout(BranchingRollout, kw_only=True):
 async def explore(actor: Actor, settings: SparkRollout) -> Tree:
     """Grows a forest of `roots` trees with at most `leaves` leaves.
 
-    Raises UsageError when roots exceed leaves, `branch` is no known trigger, or it
+    Raises UsageError when roots exceed leaves, `branch` is not a known trigger, or it
     needs log-probabilities and there are none.
     """
     triggered = trigger(settings.branch, settings.entropy, actor)

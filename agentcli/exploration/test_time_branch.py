@@ -7,8 +7,8 @@ action: after an <explore> step the next decision is sampled B times at the same
 The action most responses agree on is executed (ties: the higher mean log-probability
 where every response has them, else the earlier sample).
 
-outcome: the trajectory is first followed to its end. As long as that is no success, its
-<explore> states are gone through from the first on: at each, B - 1 further
+outcome: the trajectory is first followed to its end. As long as that is not a success,
+its <explore> states are gone through from the first on: at each, B - 1 further
 continuations are executed in forks and followed to their ends, and the trajectory goes
 on as the best of the B (success, then score, then the vote over their first actions).
 It needs an environment that can be forked, and knows outcomes that an agent in the
@@ -47,7 +47,7 @@ class VotingRollout(RolloutSettings, kw_only=True):
     depth: Count | None = None
     """Most votes in one trajectory; unset: at every <explore>."""
     vote_tokens: Count | None = None
-    """No vote begins once a trajectory, its votes included, has generated so many
+    """No vote begins once a trajectory, its votes included, has generated this many
     tokens.
     """
 

@@ -1,6 +1,6 @@
 """Computes requests that wait together in one batch, in a thread.
 
-Meanwhile the event loop goes on serving environments. Only items with equal keys share
+Meanwhile the event loop serves environments. Only items with equal keys share
 a batch. Trees ask irregularly and in prompts of all lengths, so what waits is spread
 over classes: the fullest one goes next, and the others gather more meanwhile. The
 batcher knows nothing of models. The work function promises that a result does not
@@ -37,7 +37,7 @@ class Batcher(Generic[Item, Result]):
     `work` runs in one worker thread and returns one result per item, in order; what it
     raises reaches every waiter of its batch. While no class fills a batch, it waits
     until no item has come for `linger_seconds`. The class with most items goes next,
-    but nobody starves: see PATIENCE. Use one batcher in one event loop.
+    but no item starves: see PATIENCE. Use one batcher in one event loop.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Batcher(Generic[Item, Result]):
         self._thread.shutdown(wait=True)
 
     async def _run(self) -> None:
-        """Works until nobody waits."""
+        """Works until no item waits."""
         while self._classes:
             await self._linger()
             batch = self._take()

@@ -110,7 +110,7 @@ class Endpoint:
         if key:
             if not (key.isascii() and key.isprintable()):
                 raise UsageError(
-                    f"{settings.api_key_variable}: this is no key: it holds "
+                    f"{settings.api_key_variable}: this is not a key: it holds "
                     "characters that no header may hold"
                 )
             headers["Authorization"] = f"Bearer {key}"
@@ -224,7 +224,7 @@ class Endpoint:
                 self._not_before = self._clock() + 60.0 / rate
 
     def _refusal(self, url: str, response: httpx.Response, data: bytes) -> Exception:
-        """The exception for an answer that is none: one that may pass, or not."""
+        """The exception for a failed request: one that may pass, or that will not."""
         status = response.status_code
         text = data.decode("utf-8", "replace")
         explanation = self._clean(_error_message(data, text))
@@ -264,7 +264,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def _checked_url(url: str | None) -> str:
-    """The base URL without a slash at its end. Raises UsageError for one that is none."""
+    """The base URL without a slash at its end. Raises UsageError for any other text."""
     if not url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
@@ -279,7 +279,7 @@ def _checked_url(url: str | None) -> str:
         valid = False
     if not valid or parts.query or parts.fragment:
         raise UsageError(
-            f"policy.endpoint.base_url: {url!r} is no endpoint; write --base-url "
+            f"policy.endpoint.base_url: {url!r} is not an endpoint; write --base-url "
             "http://HOST:PORT/v1"
         )
     if "@" in parts.netloc:

@@ -168,7 +168,7 @@ def _refuse_other_vocabulary(model: str, tokens: int) -> None:
     try:
         known = json.loads(config.read_bytes())["vocab_size"]
     except (ValueError, KeyError, TypeError):
-        return  # load_model tells what is wrong with it, or it is said elsewhere in it
+        return  # load_model says what is wrong with it
     if isinstance(known, int) and known < tokens:
         raise DataError(
             f"policy.model {model}: its tokenizer has {tokens} tokens, its "

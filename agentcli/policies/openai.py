@@ -253,7 +253,7 @@ class OpenAIPolicy:
         """Drops the first optional field that a refusal names; False if it names none."""
         if failure.status not in NAMING:
             return False
-        # OpenAI's newer models refuse the old name of the length and tell the new one.
+        # OpenAI's newer models refuse the old name of the length and name the new one.
         if self._length == LENGTH and NEW_LENGTH in failure.text:
             self._length = NEW_LENGTH
             return True

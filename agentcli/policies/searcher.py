@@ -1,9 +1,9 @@
 """The world's searching expert, in one copy of the environment or in several at once.
 
 It knows what the agent has seen, and no more. In several copies it demonstrates a
-parallel search: while nobody has found what the task needs, every copy searches a place
-that no other has searched. The copy that finds it goes on alone, knowing what all have
-seen.
+parallel search: until what the task needs is found, every copy searches a place
+that no other has searched. The copy that finds it continues alone, knowing what all
+have seen.
 """
 
 import time
@@ -48,7 +48,7 @@ class Searcher:
         text = request.form.write(Answer(first.tag, first.sentence, actions))
         mask = None
         if first.sentence == FINISHED:
-            # That it rests is imitated; that it goes on resting is not.
+            # The first rest is imitated, further ones are not.
             last_actions = {number: copies[number - 1].actions[-1:] for number in moves}
             if all(actions[number] in last_actions[number] for number in moves):
                 mask = "finished"
@@ -71,12 +71,12 @@ def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:
 
 
 def _leader(moment: Moment, search: Advise) -> int | None:
-    """The copy that goes on alone, if there is one."""
+    """The copy that continues alone, if there is one."""
     lengths = {number: len(moment.copies[number - 1].actions) for number in moment.open}
     longest = max(lengths.values())
     ahead = [number for number, length in lengths.items() if length == longest]
     if len(ahead) == 1:
-        # It already goes on alone: it has acted more often than any other.
+        # It already continues alone: it has acted more often than any other.
         return ahead[0]
     for number in moment.open:
         # It has found something by itself.

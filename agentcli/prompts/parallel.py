@@ -41,7 +41,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     names = [tag.name for tag in tags]
     if names[:2] != ["think", "/think"]:
         return Answer(problem="expected one closed <think> first")
-    # What the response only thinks of is no attempt to act there.
+    # A tag inside the reasoning is not an attempt to act there.
     for name in names[2:]:
         if _is_above(name, count):
             problem = f"no <{name}> to act in; there are {count} copies"

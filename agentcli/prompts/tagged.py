@@ -36,8 +36,8 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
 
     The tags of a valid response, in textual order, are exactly these four, with one of
     `tags` for the reasoning, in any letter case, and neither pair is empty. A second
-    tag of any kind makes the response ambiguous, hence malformed; text outside the tags
-    is ignored.
+    tag of any kind makes the response ambiguous, so it is malformed; text outside the
+    tags is ignored.
     """
     marks = find_tags(_pattern(tags), response)
     names = [mark.name for mark in marks]

@@ -53,7 +53,9 @@ class RunDirectory:
         Raises UsageError for a name that is not a file name.
         """
         if not name or name.startswith(".") or "/" in name:
-            raise UsageError(f"credit {name!r} is no file name; name a credit method")
+            raise UsageError(
+                f"credit {name!r} is not a file name; name a credit method"
+            )
         return self.path / "credit" / f"{name}.jsonl"
 
     def evaluation(self, label: str) -> Path:
@@ -64,8 +66,8 @@ class RunDirectory:
         """
         if not label or label.startswith(".") or "/" in label:
             raise UsageError(
-                f"evaluation.label {label!r} is no file name; choose one with --label "
-                "NAME"
+                f"evaluation.label {label!r} is not a file name; choose one "
+                "with --label NAME"
             )
         return self.path / "evaluation" / f"{label}.jsonl"
 

@@ -72,7 +72,7 @@ class SftSettings(Section, kw_only=True):
     max_length: Count = 4096
     """Prompt plus response, in tokens; a longer sample is refused."""
     save_every_updates: Count = 50
-    """A killed sft goes on from the last multiple of this."""
+    """A killed sft resumes from the last multiple of this."""
     tiny: TinySettings = field(default_factory=TinySettings)
     lora: LoraSettings = field(default_factory=LoraSettings)
 
@@ -150,6 +150,6 @@ class TrainSettings(Section, kw_only=True):
     does.
     """
     save_every_updates: Count = 50
-    """A killed train goes on from the last multiple of this."""
+    """A killed train resumes from the last multiple of this."""
     dpo: DpoSettings = field(default_factory=DpoSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)

@@ -1,6 +1,6 @@
 """Walks over a tree (children, leaves, paths), and the check that it is one.
 
-No walk is recursive, so depth is no limit.
+No walk is recursive, so any depth will do.
 """
 
 import math
@@ -79,7 +79,7 @@ def read_with_credit(
         if numbered_tree is None or numbered_credit is None:
             short, long = (trees, credit) if numbered_tree is None else (credit, trees)
             raise DataError(
-                f"{short}: ends after {number} records, {long} goes on; run "
+                f"{short}: ends after {number} records, {long} has more; run "
                 "assign-credit again"
             )
         line, tree_credit = numbered_credit
@@ -122,7 +122,7 @@ def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
     for position, entry in enumerate(credit.steps):
         if not 0 <= entry.step < length:
             raise DataError(
-                f"{place}: steps[{position}].step: {entry.step} is no step of task "
+                f"{place}: steps[{position}].step: {entry.step} is not a step of task "
                 f"{task}, which has {length}; run assign-credit again"
             )
 
@@ -137,7 +137,7 @@ def _misplaced(step: Step, position: int) -> str | None:
     if step.id != position:
         return f"id: is {step.id}, must be its position {position}"
     if step.parent is not None and not 0 <= step.parent < position:
-        return f"parent: {step.parent} is no earlier step"
+        return f"parent: {step.parent} is not an earlier step"
     return None
 
 
@@ -159,7 +159,7 @@ def _wrong_content(step: Step) -> str | None:
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
     if step.logprobs and not _are_logprobs(step.logprobs):
         return "logprobs: not a finite log-probability"
-    # Not > the bound: a NaN is no number within it either.
+    # Not > the bound: a NaN is not within it either.
     if not abs(step.reward) <= LARGEST_REWARD:
         return f"reward: {step.reward} is not a number within {LARGEST_REWARD:g}"
     if step.value is not None and not abs(step.value) <= LARGEST_REWARD:

@@ -222,7 +222,7 @@ class Ledger(Record, kw_only=True):
     shared_prompt_tokens: Count = 0
     """Prompt tokens that a prefix cache pays once: of a sibling after the first all,
     for it is the same prompt; of a first child those with which its prompt begins like
-    its parent's. Endpoints do not tell the latter, so there it is a lower bound.
+    its parent's. Endpoints do not report the latter, so there it is a lower bound.
     """
 
     def __add__(self, other: "Ledger") -> "Ledger":

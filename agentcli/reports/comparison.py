@@ -277,7 +277,7 @@ def _add_costs_per_leaf(table: Blocks, costs: Sequence[Cost]) -> None:
 
 
 def _add_responses(table: Blocks, rows: Sequence[LoopCost]) -> None:
-    """Adds what was updated of the responses; a run that is no loop has none."""
+    """Adds what was updated of the responses; a run that is not a loop has none."""
     updated: list[float | None] = []
     percents: list[float | None] = []
     for row in rows:

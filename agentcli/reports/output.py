@@ -40,7 +40,7 @@ RECORD_FIELDS = (
 
 
 def console(*, stderr: bool = False) -> Console:
-    """stdout or stderr, wide enough for the tables where it is no terminal."""
+    """stdout or stderr, wide enough for the tables where it is not a terminal."""
     terminal = Console(stderr=stderr, highlight=False, emoji=False)
     if not terminal.is_terminal:
         terminal.width = PIPE_WIDTH

@@ -219,7 +219,7 @@ def _written(plan: DemosPlan) -> DemosWritten:
     tried = _episodes_up_to(last, plan)
     if tried is None:
         raise DataError(
-            f"{path}: its last tree ({last.task.id}) is none of this panel's; write "
+            f"{path}: its last tree ({last.task.id}) is not one of this panel's; write "
             "anew with --overwrite"
         )
     trees = len(successes)

@@ -161,7 +161,7 @@ def _difference(
 
 
 Choice = Callable[[Observation, int], str | None]
-"""The next action after an observation and so many steps; None at the end."""
+"""The next action, by the last observation and the number of steps; None at the end."""
 
 
 def planned(actions: list[str]) -> Choice:

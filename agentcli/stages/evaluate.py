@@ -246,8 +246,7 @@ class EpisodeFile:
             outcomes = [row.outcome for row in rows]
             if len(rows) == self._samples and Outcome.ERRORED not in outcomes:
                 success = outcomes.count(Outcome.SUCCESS) / len(rows)
-                # A task of another panel is no task whose tree is missing: the walk
-                # refuses it.
+                # A task of another panel is kept here: the walk refuses it.
                 misses_tree = task in self._tasks and task not in trees
                 if self._is_kept(success) and misses_tree:
                     continue

@@ -158,7 +158,7 @@ async def in_order(
     """Results in the order of the jobs.
 
     At most `ahead` jobs are begun and not yet handed on. When a job raises, the others
-    are cancelled and its error goes on.
+    are cancelled and its error is raised.
     """
     tasks = (asyncio.ensure_future(work(job)) for job in jobs)
     running = deque(islice(tasks, ahead))

@@ -3,7 +3,7 @@
 Each iteration calls the very stages that the separate commands call, on the same files,
 so both ways leave the same trees, credit and checkpoints; only the engine processes
 stay alive in between, and the policy where it can take other weights. A killed loop
-goes on at the stage that has no manifest entry yet.
+resumes at the stage that has no manifest entry yet.
 """
 
 import asyncio
@@ -211,7 +211,7 @@ async def _iteration(
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_changes(plan.settings, rollout={"iteration": iteration})
     run = RunDirectory(folder)
-    # A stage that was interrupted goes on where it stopped.
+    # A stage that was interrupted resumes where it stopped.
     invocation = Invocation(session.invocation.command, resume=True)
     record = _finished(run, "rollout", "trees.jsonl")
     if record is None:

@@ -255,7 +255,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     seconds = Counter[str]()
     for shard in plan.shards:
         seconds.update(shard.record.seconds)
-    # Of the panel only name and ids are told: the rest stands in the records.
+    # Only the name and the ids of the panel are needed: the rest is in the records.
     tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
     panel = make_panel(plan.shards[0].whole.name, "", tasks)
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)

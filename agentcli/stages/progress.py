@@ -1,4 +1,4 @@
-"""How a stage tells of its progress.
+"""How a stage reports its progress.
 
 The terminal's implementation is reports.progress; a script may pass Silent.
 """

@@ -1,8 +1,8 @@
 """Counts over sampled trees, and the warnings that a person should read.
 
 Counts go into the manifest whatever they are. A warning is for what makes the numbers
-mean something else than they seem to: a success of 0.00 is no verdict on a policy whose
-every response was cut.
+mean something else than they seem to: a success of 0.00 is not a verdict on a policy
+whose every response was cut.
 """
 
 from collections.abc import Iterator

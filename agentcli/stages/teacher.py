@@ -77,7 +77,7 @@ class Teacher:
                 ask,
             )
             reply = await self._policy.respond(self._request(dialect, moment, seed))
-            # A server tells how many tokens there were, but not which.
+            # A server reports how many tokens there were, but not which.
             ledger.generated_tokens += len(reply.token_ids) or reply.generated_tokens
             ledger.prompt_tokens += reply.prompt_tokens
             answer = dialect.read(reply.text, moment)

@@ -31,7 +31,7 @@ def refuse_adapter_beside_model(settings: Settings) -> None:
     """Raises UsageError for policy.adapter: an adapter is trained as a model."""
     if settings.policy.adapter is not None:
         raise UsageError(
-            f"policy.adapter {settings.policy.adapter}: training goes on from a "
+            f"policy.adapter {settings.policy.adapter}: training starts from a "
             "model; name the adapter's directory as --model"
         )
 

@@ -64,7 +64,8 @@ class WalkPlan(SamplingPlan):
 def part_to_walk(settings: Settings, whole: Panel) -> Panel:
     """The panel, or the shard of it that the settings name.
 
-    Raises UsageError for a shard that is none or holds no task, and beside a budget.
+    Raises UsageError for a shard that is misspelt or holds no task, and beside a
+    budget.
     """
     shard = parse_shard(settings.environment.shard)
     if shard is None:
@@ -210,8 +211,8 @@ def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:
     other = next((task for task in kept if task not in known), None)
     if other is not None:
         raise DataError(
-            f"{path}: task {shown(other)} is none of panel {panel.name}'s; go on with "
-            "the panel that this was written with, or use --overwrite"
+            f"{path}: task {shown(other)} is not one of panel {panel.name}'s; go on "
+            "with the panel that this was written with, or use --overwrite"
         )
 
 

@@ -98,7 +98,7 @@ def test_shares_of_responses_beside_shares_of_moves_are_told(runs: tuple[Path, P
     answer = CliRunner().invoke(build(), ["compare", "a", "b", "c", "--label", "test"])
     assert answer.exit_code == 0, answer.output
     assert answer.stderr == (
-        "older evaluations do not tell their moves, so that repetitive % and inadmissible % are shares of responses there and of "
+        "older evaluations do not count their moves, so that repetitive % and inadmissible % are shares of responses there and of "
         "moves beside them: b (test), c (test); evaluate again to compare these\n"
     )
     assert CliRunner().invoke(build(), ["compare", "b", "c"]).stderr == "", "both are older"
@@ -228,7 +228,7 @@ def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> Non
     trees = Path("d/trees.jsonl")
     trees.write_bytes(b"".join(trees.read_bytes().splitlines(keepends=True)[:-1]))
     line = refused("c", "d", code=3)
-    assert "d/trees.jsonl: holds 5 trees, not the 6 that manifest.json tells of" in line
+    assert "d/trees.jsonl: holds 5 trees, not the 6 of manifest.json" in line
     assert "go on with: agentcli demos --resume -o d" in line
 
 
@@ -252,7 +252,7 @@ def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> Non
         (
             ("a", "notes.yaml"),
             DataError,
-            "notes.yaml: is no evaluation; name a run directory, or one of its evaluation/",
+            "notes.yaml: is not an evaluation; name a run directory, or one of its evaluation/",
         ),
         (
             ("a/trees.jsonl", "b/trees.jsonl"),

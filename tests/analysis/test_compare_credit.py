@@ -80,7 +80,7 @@ def test_a_file_that_is_no_method_s(run: Path) -> None:
     assign(run, method="grpo")
     (run / "credit/[red]mine.jsonl").write_bytes(b"")
     with pytest.raises(
-        DataError, match=r"credit/\[red\]mine\.jsonl: \[red\]mine is no credit method; move it away, or name"
+        DataError, match=r"credit/\[red\]mine\.jsonl: \[red\]mine is not a credit method; move it away, or name"
     ):
         compare(run)
     assert len(compare(run, "grpo", "carl")["methods"]) == 2

@@ -27,7 +27,7 @@ def third(old: bytes, new: bytes) -> Callable[[bytes], bytes]:
         (
             EPISODES,
             lambda data: data[:-30],
-            (f"{EPISODES}: holds 11 episodes, not the 12 that test.json tells of", AGAIN),
+            (f"{EPISODES}: holds 11 episodes, not the 12 of test.json", AGAIN),
         ),
         (EPISODES, lambda data: data[:-30] + b"\xc3", (f"{EPISODES}: holds 11 episodes, not the 12", AGAIN)),
         (EPISODES, lambda data: b"", (f"{EPISODES}: holds 0 episodes, not the 12", AGAIN)),

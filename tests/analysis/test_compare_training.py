@@ -117,7 +117,7 @@ def test_a_loop_between_two_iterations_has_not_ended() -> None:
 
 def test_an_iteration_that_is_gone_is_missed() -> None:
     shutil.rmtree("y/iteration_001")
-    assert run("x", "y").stderr == "y: iterations counted: 2, not the 3 that manifest.json tells of\n"
+    assert run("x", "y").stderr == "y: iterations counted: 2, not the 3 of manifest.json\n"
     told = compared("x", "y")["training"]["y"]
     assert (told["iterations"], told["unfinished"], told["ended"]) == (2, 1, True)
     assert "2 (unfinished)" in run("x", "y").stdout

@@ -129,7 +129,7 @@ def test_a_panel_must_match_its_hash_and_a_single_tree_its_rules(tmp_path: Path)
     write_json(tmp_path / "one.json", damaged(parent=7))
     with pytest.raises(DataError, match=r"l2\.json: sha256: does not match"):
         validate(tmp_path / "l2.json")
-    with pytest.raises(DataError, match=r"one\.json: task .*: steps\[7\]\.parent: 7 is no earlier step"):
+    with pytest.raises(DataError, match=r"one\.json: task .*: steps\[7\]\.parent: 7 is not an earlier step"):
         validate(tmp_path / "one.json", "tree")
 
 
@@ -207,10 +207,10 @@ def test_recorded_settings_that_cannot_be_inherited_are_a_fault(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ([credit(1)], "credit/grpo.jsonl: ends after 1 records, RUN/trees.jsonl goes on; run assign-credit again"),
+        ([credit(1)], "credit/grpo.jsonl: ends after 1 records, RUN/trees.jsonl has more; run assign-credit again"),
         (
             [credit(1), credit(2)] * 2,
-            "trees.jsonl: ends after 2 records, RUN/credit/grpo.jsonl goes on; run assign-credit again",
+            "trees.jsonl: ends after 2 records, RUN/credit/grpo.jsonl has more; run assign-credit again",
         ),
         ([credit(2), credit(1)], "credit/grpo.jsonl:1: task: is train/pick_clean_then_place-Cup-2, the tree's is "),
         ([credit(1), {"task": 7}], "credit/grpo.jsonl:2: Expected `str`, got `int` - at `$.task`"),
@@ -231,7 +231,7 @@ def test_credit_for_unknown_steps_is_named_by_its_line(tmp_path: Path) -> None:
     path.write_bytes(b"\n\n" + path.read_bytes())
     (found,) = problems(run)
     assert found.startswith(
-        "credit/grpo.jsonl:4: steps[3].step: 8 is no step of task train/pick_clean_then_place-Cup-2"
+        "credit/grpo.jsonl:4: steps[3].step: 8 is not a step of task train/pick_clean_then_place-Cup-2"
     )
 
 

@@ -120,7 +120,7 @@ def stairs(texts: Sequence[str]) -> Tree:
 
 def test_no_model_directory(tmp_path: Path) -> None:
     settings = gigpo.GigpoSettings(similarity="embedding:0.9", embedding_model=str(tmp_path / "e5"))
-    with pytest.raises(MissingError, match=r"credit\.embedding_model: .*e5 is no model directory"):
+    with pytest.raises(MissingError, match=r"credit\.embedding_model: .*e5 is not a model directory"):
         gigpo.assign(stairs(TEXTS), settings)
     (tmp_path / "config.json").write_text("{}")
     settings.embedding_model = str(tmp_path)

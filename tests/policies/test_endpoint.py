@@ -203,11 +203,11 @@ def test_an_interrupted_request_ends_at_once() -> None:
     ("url", "message"),
     [
         (None, r"policy\.endpoint\.base_url is not set; name the endpoint with --base-url http://HOST:PORT/v1"),
-        ("localhost:8000/v1", "is no endpoint"),
-        ("ftp://host/v1", "is no endpoint"),
-        ("http://", "is no endpoint"),
-        ("http://host:99999/v1", "is no endpoint"),
-        ("http://host/v1?key=1", "is no endpoint"),
+        ("localhost:8000/v1", "is not an endpoint"),
+        ("ftp://host/v1", "is not an endpoint"),
+        ("http://", "is not an endpoint"),
+        ("http://host:99999/v1", "is not an endpoint"),
+        ("http://host/v1?key=1", "is not an endpoint"),
         ("http://me:secret@host/v1", "holds a password, which would be recorded"),
     ],
 )
@@ -218,7 +218,7 @@ def test_a_base_url_that_is_none_is_refused(url: str | None, message: str) -> No
 
 @pytest.mark.parametrize("key", ["two\nlines", "schlüssel"])
 def test_a_key_that_no_header_can_hold_is_refused(key: str) -> None:
-    with pytest.raises(UsageError, match="OPENAI_API_KEY: this is no key") as refusal:
+    with pytest.raises(UsageError, match="OPENAI_API_KEY: this is not a key") as refusal:
         OpenAIPolicy(PolicySettings(endpoint=EndpointSettings(base_url="http://host/v1")), key)
     assert key not in str(refusal.value)
 

@@ -44,7 +44,7 @@ def test_depth_is_no_limit() -> None:
 @pytest.mark.parametrize(
     ("step", "change", "message"),
     [
-        (1, {"parent": 1}, r"steps\[1\]\.parent: 1 is no earlier step"),
+        (1, {"parent": 1}, r"steps\[1\]\.parent: 1 is not an earlier step"),
         (1, {"parent": -1}, r"steps\[1\]\.parent"),
         (1, {"id": 5}, r"steps\[1\]\.id"),
         (0, {"outcome": Outcome.FAILURE}, "an inner step has an outcome"),

@@ -110,10 +110,10 @@ def unknown_field(tree: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (missing_parent, "steps[3].parent: 99 is no earlier step"),
+        (missing_parent, "steps[3].parent: 99 is not an earlier step"),
         (two_roots_with_one_id, "steps[1].id: is 0, must be its position 1"),
-        (cycle, "steps[0].parent: 1 is no earlier step"),
-        (own_parent, "steps[2].parent: 2 is no earlier step"),
+        (cycle, "steps[0].parent: 1 is not an earlier step"),
+        (own_parent, "steps[2].parent: 2 is not an earlier step"),
         (nan_reward, "at `$.steps[1].reward`"),
         (endless_reward, "at `$.steps[1].reward`"),
         (huge_reward, "at `$.steps[1].reward`"),
@@ -162,7 +162,7 @@ def nan_advantage(credit: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("damage", "told"),
     [
-        (never_sampled, "steps[1].step: 999 is no step of task train/0"),
+        (never_sampled, "steps[1].step: 999 is not a step of task train/0"),
         (other_task, "task: is train/77, the tree's is train/0"),
         (nan_advantage, "at `$.steps[1].advantage`"),
     ],

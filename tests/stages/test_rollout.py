@@ -255,7 +255,7 @@ def test_demonstrations_of_another_panel_are_not_continued(tmp_path: Path) -> No
     (tmp_path / "d" / "trees.jsonl").write_bytes(
         (tmp_path / "d" / "trees.jsonl").read_bytes().replace(b'"train/', b'"other/')
     )
-    with pytest.raises(DataError, match=r"its last tree \(other/\d+\) is none of this panel's"):
+    with pytest.raises(DataError, match=r"its last tree \(other/\d+\) is not one of this panel's"):
         demonstrate(tmp_path / "d", resume=True, count=30)
 
 

@@ -37,8 +37,8 @@ def data_folder(setting: str | None) -> Path | None:
     folder = Path(named).expanduser()
     if (folder / LAYOUT).is_dir():
         return folder
-    # `import alfworld` makes this folder, empty, and names it in the variable: nobody
-    # has chosen it.
+    # `import alfworld` makes this folder, empty, and names it in the variable: the
+    # user did not choose it.
     if not setting and folder == Path("~/.cache/alfworld").expanduser():
         return None
     source = "--data" if setting else "ALFWORLD_DATA"

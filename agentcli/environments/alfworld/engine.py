@@ -48,7 +48,7 @@ class AlfworldEngine:
     def start(self, task: Task) -> Start:
         """Opens a task, or resets it where it is open already.
 
-        Raises DataError for a file that is no game.
+        Raises DataError for a file that is not a game.
         """
         self.load(task)
         observation = self._backend.reset()

@@ -60,7 +60,7 @@ class Goal(msgspec.Struct, frozen=True):
 def parse_instruction(text: str) -> Goal:
     """The goal a task sentence names.
 
-    Raises DataError for a sentence that is none of the goal library's.
+    Raises DataError for a sentence that is not one of the goal library's.
     """
     lowered = text.lower()
     for kind, sentences in _SENTENCES.items():

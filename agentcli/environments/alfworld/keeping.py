@@ -1,8 +1,8 @@
 """The refusal of a world that cannot keep its files.
 
-These are generated games, translations and copies of the planner's library. No other
-task would fare better then, so it is a WriteError, which ends a rollout. An EngineError
-would end one trajectory.
+Its files are generated games, translations and copies of the planner's library. Every
+other task would fail too, so this is a WriteError, which ends the rollout. An
+EngineError would end one trajectory only.
 """
 
 import errno

@@ -68,7 +68,7 @@ class Receptacle(msgspec.Struct, frozen=True):
 
 
 class Room(msgspec.Struct, frozen=True):
-    """The offer of one floor plan."""
+    """The receptacles and objects of one floor plan."""
 
     scene: int
     kind: RoomKind
@@ -145,7 +145,7 @@ def _views(scene: int) -> dict[str, View]:
 
 @lru_cache(maxsize=256)
 def room(scene: int) -> Room:
-    """The offer of a floor plan, viewing points left out (see `receptacles`)."""
+    """A floor plan, viewing points left out (see `receptacles`)."""
     occurring = set(msgspec.json.decode(_file(scene, "objects.json").read_bytes()))
     types = Counter(map(receptacle_type, _views(scene)))
     for kind in (occurring & fits().keys()) - types.keys():

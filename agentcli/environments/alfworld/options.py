@@ -69,9 +69,9 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
     valid_unseen keeps its own.
     """
     clutter: CountFromZero = 12
-    """At most so many types of object beside the task's own."""
+    """The most types of object beside the task's own."""
     distractor_instances: Count = 3
-    """At most so many objects of one type (one more of the task's own where two are
+    """The most objects of one type (one more of the task's own where two are
     wanted).
     """
     games: Games = msgspec.field(default_factory=Games)

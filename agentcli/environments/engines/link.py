@@ -119,7 +119,7 @@ class Link:
 
     def post(self, request: frames.Request) -> None:
         """Sends a request that has no reply."""
-        # Where no process is, there is none that would need it.
+        # Without a process nothing needs it.
         if self._process is not None:
             self._process.write(frames.encode_frame(request))
 

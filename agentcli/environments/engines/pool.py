@@ -252,7 +252,7 @@ async def _ask(
     request: Callable[[frames.History | None], frames.Request],
     label: str,
 ) -> frames.Reply:
-    """Asks about a state; a worker that has lost it is told how to rebuild it."""
+    """Asks about a state; a worker that has lost it gets its history to replay."""
     reply = await link.call(request(None), label)
     if isinstance(reply, frames.Lost):
         history = frames.History(

@@ -20,7 +20,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 
 BOXES_SHOWN = 2
-"""Boxes that the prompt tells of, the nearest ones."""
+"""Boxes that the prompt mentions, the nearest ones."""
 
 
 class SokobanHabits(msgspec.Struct, kw_only=True, frozen=True):
@@ -73,7 +73,7 @@ def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
     actions = position.possible()
     solution = solve(position)
     if not solution:
-        # A box is stuck: nothing is left to do although the episode goes on.
+        # A box is stuck: nothing is left to do although the episode has not ended.
         return Advice("think", FINISHED, actions[0] if actions else "up")
     if derive_seed("overlook", seed, text) < habits.overlook * 2.0**64:
         rng = random.Random(derive_seed("stray", seed, text))

@@ -57,7 +57,7 @@ class SokobanEngine:
     def step(self, action: str) -> Observation:
         """Moves the player, and the box before it.
 
-        An action that is none, or moves nothing, is not accepted.
+        An unknown action, or one that moves nothing, is not accepted.
         """
         before = self._position
         command = action.strip().lower()

@@ -54,7 +54,7 @@ def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "F
     ):
         steps, mean, error = _mean_course(courses, window)
         runs = f" ({len(courses)} runs)" if len(courses) > 1 else ""
-        # A single point is no line.
+        # A single point is not a line.
         marker = "o" if len(steps) == 1 else None
         label = plain(name) + runs
         axes.plot(steps, 100 * mean, color=colour, marker=marker, label=label)
@@ -150,7 +150,7 @@ def plain(name: str) -> str:
 
 
 def check_suffix(path: Path) -> None:
-    """Raises UsageError for a file that is no picture."""
+    """Raises UsageError for a file that is not a picture."""
     if path.suffix not in SUFFIXES:
         raise UsageError(
             f"-o {path}: write a picture, for instance {path.with_suffix('.svg')} "

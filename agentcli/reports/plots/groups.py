@@ -20,8 +20,8 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
     """The courses of loops, by the name of their group.
 
     Loops are one group when their settings are equal but for the seed and the model
-    that they began with. Raises DataError for a run that is no loop, UsageError for one
-    that is named twice.
+    that they began with. Raises DataError for a run that is not a loop, UsageError for
+    one that is named twice.
     """
     if len({run.resolve() for run in runs}) < len(runs):
         raise UsageError(f"a run is named twice among {', '.join(map(str, runs))}")

@@ -222,7 +222,7 @@ def newest_model(stages: Sequence[EndedStage]) -> str | None:
 
 
 def method_of(name: str, record: StageRecord) -> str | None:
-    """The method that tells this stage from others of its name."""
+    """The method that distinguishes this stage from others of its name."""
     section, key = {
         "rollout": ("rollout", "method"),
         "run": ("rollout", "method"),

@@ -1,7 +1,7 @@
 """AdamW's moments between two `train` calls, as safetensors by parameter name.
 
 There is no pickle, and they are restored bit for bit. Learning rate, betas and weight
-decay are not kept: they are settings of the call that goes on.
+decay are not kept: they are settings of the call that continues.
 """
 
 from pathlib import Path
@@ -52,7 +52,7 @@ def put_optimizer_tensors(
     wrong = sorted(expected ^ set(tensors))
     if wrong:
         missing = wrong[0] in expected
-        fault = "is missing" if missing else "is no parameter of this model"
+        fault = "is missing" if missing else "is not a parameter of this model"
         raise DataError(f"{wrong[0]} {fault} ({len(wrong)} such)")
     updates = 0
     for name, parameter in trained.items():

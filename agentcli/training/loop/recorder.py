@@ -116,7 +116,7 @@ def _lines_before(
 
 
 def _cut(metrics: Path, lines: int) -> None:
-    """Ends the file after so many lines."""
+    """Cuts the file after this many lines."""
     with writing(metrics), open(metrics, "ab+") as file:
         file.seek(0)
         for _ in range(lines):

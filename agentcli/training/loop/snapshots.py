@@ -2,7 +2,7 @@
 
 state.safetensors holds weights/<parameter>, AdamW's moments by parameter name, and
 random/<generator> with one line per process. Its header holds a JSON text with
-everything that is no tensor. It is one file, replaced at once: a kill at any moment
+everything that is not a tensor. It is one file, replaced at once: a kill at any moment
 leaves the old snapshot or the new one. It takes 12 bytes per trained parameter.
 
 What is planned beforehand (order, weights, old and reference log-probabilities) is not
@@ -41,7 +41,7 @@ Facts = dict[str, int | str]
 
 
 class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Everything in a snapshot that is no tensor."""
+    """Everything in a snapshot that is not a tensor."""
 
     facts: Facts
     update: int
@@ -181,7 +181,7 @@ class Snapshots(TrainerCallback):
             then = header.facts.get(name)
             if then != now:
                 difference = f"{name}: {then}, now {now}"
-                if isinstance(now, str):  # a hash, which tells a reader nothing
+                if isinstance(now, str):  # a hash means nothing to a reader
                     difference = f"other {name}"
                 raise DataError(
                     f"{path}: the snapshot is of another training ({difference}); "

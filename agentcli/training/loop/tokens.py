@@ -28,7 +28,7 @@ class StepTokeniser:
         """Token ids of prompt and response. Raises DataError for an unknown token."""
         if min(response) < 0 or max(response) >= self._vocabulary:
             raise DataError(
-                f"{place}.token_ids: {max(response)} is no token of {self._model} "
+                f"{place}.token_ids: {max(response)} is not a token of {self._model} "
                 f"({self._vocabulary} tokens); these trees were sampled from another "
                 "model"
             )

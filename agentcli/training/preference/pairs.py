@@ -66,7 +66,7 @@ def read_pairs(
     What is left out is counted. The choice among a tree's pairs depends on `seed`, its
     task and its line, and on nothing else in the file. All trajectories of a tree occur
     as evenly as their numbers allow. Raises DataError with file and line for a file
-    that is no trees file, and for a step without token ids.
+    that is not a trees file, and for a step without token ids.
     """
     counts = counts if counts is not None else PairCounts()
     for line, tree in read_trees(trees):
@@ -109,7 +109,7 @@ def _evenly(
         return []
     wins = [won[index] for index in chooser.permutation(len(won))]
     losses = [lost[index] for index in chooser.permutation(len(lost))]
-    # After so many pairs the two sides meet again: shift one against the other.
+    # After this many pairs the two sides meet again: shift one against the other.
     period = math.lcm(len(wins), len(losses))
     combinations = []
     for index in range(len(wins) * len(losses)):

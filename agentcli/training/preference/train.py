@@ -52,8 +52,8 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     `reference` None means the model that training starts from, its adapter included. A
     pair with a trajectory beyond settings.dpo.max_length is left out and counted.
 
-    Returns the statistics of the manifest. Raises DataError for a file that is no trees
-    file or gives no pair, MissingError for a tracker that is not installed,
+    Returns the statistics of the manifest. Raises DataError for a file that is not a
+    trees file or gives no pair, MissingError for a tracker that is not installed,
     AgentCliError when the loss stops being finite.
     """
     settings = job.settings

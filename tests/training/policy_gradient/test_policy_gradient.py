@@ -352,7 +352,7 @@ def test_lora_trains_an_adapter_and_goes_on_with_it(rollout, train, tmp_path):
 def test_refuses_tokens_of_another_vocabulary(rollout, train):
     trees = [msgspec.convert(msgspec.to_builtins(tree), type(tree)) for tree in rollout.tree_list]
     trees[1].steps[2].token_ids[0] = 10**6
-    with pytest.raises(DataError, match=r"foreign\.jsonl:2: steps\[2\]\.token_ids: 1000000 is no token"):
+    with pytest.raises(DataError, match=r"foreign\.jsonl:2: steps\[2\]\.token_ids: 1000000 is not a token"):
         train("foreign", trees=write(rollout.folder / "foreign.jsonl", trees))
 
 

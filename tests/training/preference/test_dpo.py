@@ -276,7 +276,7 @@ def test_refuses_trees_without_a_pair(rollout, sampled, train, tmp_path):
 def test_refuses_tokens_of_another_vocabulary(sampled, train, tmp_path):
     tree = msgspec.convert(msgspec.to_builtins(sampled[1][1]), Tree)
     tree.steps[3].token_ids[0] = 10**6
-    with pytest.raises(DataError, match=r"foreign\.jsonl:1: .*steps\[3\]\.token_ids: 1000000 is no token"):
+    with pytest.raises(DataError, match=r"foreign\.jsonl:1: .*steps\[3\]\.token_ids: 1000000 is not a token"):
         train("foreign", trees=write(tmp_path / "foreign.jsonl", [tree]))
 
 

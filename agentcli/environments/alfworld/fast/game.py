@@ -6,8 +6,8 @@ state is worked out when first asked for and kept: what is admissible, whether i
 won, what an action leads to and what is read on arriving there. A snapshot is a
 reference to a state.
 
-Games nobody plays are kept for a while, because a task is often opened again soon; the
-oldest lends its copy of the library to the next game.
+Games that are not being played are kept for a while, because a task is often opened
+again soon. The oldest gives its copy of the library to the next game.
 """
 
 from collections import OrderedDict
@@ -35,7 +35,7 @@ from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
 
 IDLE_GAMES = 4
-"""Games kept that nobody plays."""
+"""Games that are kept though they are not being played."""
 MOST_STATES = 10_000
 """States kept per game; beyond that all are forgotten, and made again when met."""
 
@@ -205,7 +205,7 @@ class Game:
         return menu
 
     def close(self) -> None:
-        """Hands the copy of the planner on; no state of this game can be used then."""
+        """Gives the planner's copy back; the states of this game are then void."""
         library.give_back(self.planner)
 
     def _apply(
@@ -303,7 +303,10 @@ _games: OrderedDict[Identity, Game] = OrderedDict()
 
 
 def identify(path: Path) -> Identity:
-    """Tells whether a game file is still the one that was loaded. Raises DataError."""
+    """What must be the same for a file to be the game that was loaded.
+
+    Raises DataError.
+    """
     try:
         status = path.stat()
     except OSError as error:
@@ -328,13 +331,13 @@ def open_game(path: Path, cache: Cache) -> Game:
 
 
 def release(game: Game) -> None:
-    """Ends one use of a game; closes games that nobody has used for longest."""
+    """Ends one use of a game; closes games that have not been used for longest."""
     game.users -= 1
     close_idle(IDLE_GAMES)
 
 
 def close_idle(keep: int = 0) -> None:
-    """Closes all games that nobody plays but the last `keep` opened."""
+    """Closes all games that are not being played, but for the last `keep` opened."""
     idle = [identity for identity, game in _games.items() if not game.users]
     for identity in idle[: max(0, len(idle) - keep)]:
         _games.pop(identity).close()

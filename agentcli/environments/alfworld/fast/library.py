@@ -1,8 +1,8 @@
 """Private copies of the planner's C library, which keeps its task in global variables.
 
-Every game that is alive owns a copy, so stepping many games in turn costs nothing. A
-copy is never unloaded (the library does not survive it): a game that is closed hands
-its copy on. Only the loadable segments of the file are copied, because the rest (debug
+Every open game has a copy of its own, so stepping many games in turn costs nothing. A
+copy is never unloaded (the library does not survive it): a closed game gives its copy
+back. Only the loadable segments of the file are copied, because the rest (debug
 sections, thirty times as much) is never read.
 
 The library numbers the states that it has met. Python's own binding does not declare
@@ -120,12 +120,12 @@ def _names(buffer: "ctypes.Array[ctypes.c_char]", count: int) -> list[str]:
 
 
 def borrow() -> Planner:
-    """A copy that nobody uses, newly loaded where there is none."""
+    """A copy that no game uses; a new one is loaded where there is none."""
     return _free.pop() if _free else Planner()
 
 
 def give_back(planner: Planner) -> None:
-    """Ends a borrowing; every state number of it is void from now on."""
+    """Takes a copy back; its state numbers are void from now on."""
     _free.append(planner)
 
 

@@ -1,7 +1,7 @@
 """One PDDL problem translated for the planner, as plain data that lies on disk.
 
-The planner needs numbers only, so in what it loads the names of atoms and operators are
-cut short; they are kept here in a form that decodes fast.
+The planner needs numbers only, so it loads shortened names of atoms and operators. The
+full names are kept here, in a form that decodes fast.
 """
 
 import msgspec

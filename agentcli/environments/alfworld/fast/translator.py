@@ -139,7 +139,7 @@ class _Builder:
         match = _ATOM.fullmatch(text)
         if match is None:
             raise DataError(
-                f"pddl_problem: the planner has a fact {text!r} that is no atom"
+                f"pddl_problem: the planner has a fact {text!r} that is not an atom"
             )
         negated, predicate, arguments = match.groups()
         things = tuple(filter(None, arguments.split(", ")))

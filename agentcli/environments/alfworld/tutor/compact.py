@@ -21,7 +21,7 @@ from agentcli.environments.protocol import Context
 HIDDEN = ("go to ", "examine ", "slice ", "look", "inventory", "help")
 """Beginnings of actions that are not listed as local ones."""
 SIGHTINGS = 3
-"""At most so many sightings of relevant things."""
+"""The most sightings of relevant things."""
 
 
 def compact(context: Context) -> str:

@@ -150,7 +150,7 @@ class Knowledge(msgspec.Struct):
 
 
 def know(context: Context) -> Knowledge:
-    """Everything the agent's observations tell, and the places it may go to now."""
+    """Everything the agent has learnt by observing, and where it may go now."""
     known = Knowledge()
     for step, text in enumerate(context.observations):
         known.learn(step, text)
