@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.compare import Comparison
+from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
 from agentcli.credit.registry import changed, make, method_names
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
@@ -39,59 +39,6 @@ class Source(msgspec.Struct, kw_only=True):
     """A file of the method that is of other trees."""
     settings: dict[str, Any]
     """Switches other than the method's defaults."""
-
-
-class ComparedMethod(msgspec.Struct, kw_only=True):
-    """The advantages of one method, and where they came from."""
-
-    method: str
-    steps: int
-    """Steps with an advantage."""
-    share_masked: float
-    share_zero: float | None
-    mean: float | None
-    spread: float | None
-    file: str | None
-    """None: computed now."""
-    settings: dict[str, Any]
-    """Switches other than the method's defaults."""
-
-
-class Agreement(msgspec.Struct, kw_only=True):
-    """How far two methods agree over the steps to which both give an advantage."""
-
-    methods: list[str]
-    kind: str | None
-    """The kind of the tasks; None: all of them."""
-    steps: int
-    pearson: float | None
-    spearman: float | None
-    share_opposite: float | None
-    share_zero_in_one: float | None
-
-
-class Disagreement(msgspec.Struct, kw_only=True):
-    """A step where methods differ much."""
-
-    task: str
-    kind: str
-    line: int
-    step: int
-    distance: float
-    """In units of each method's root mean square."""
-    advantages: dict[str, float | None]
-    action: str | None
-
-
-class CreditComparison(msgspec.Struct, kw_only=True):
-    """The answer to `agentcli credit compare`."""
-
-    steps: int
-    kept: int
-    """Steps that the figures are computed from."""
-    methods: list[ComparedMethod]
-    agreement: list[Agreement]
-    disagreements: list[Disagreement]
 
 
 def compare_credit(
@@ -133,17 +80,12 @@ def compare_credit(
                 f"{source.stale} was not computed from these trees; {source.method} "
                 "is computed now with its defaults"
             )
-    methods = []
-    for row, source in zip(comparison.methods(), sources, strict=True):
-        method = ComparedMethod(**row, file=source.file, settings=source.settings)
-        methods.append(method)
-    return CreditComparison(
-        steps=comparison.steps,
-        kept=comparison.kept,
-        methods=methods,
-        agreement=[Agreement(**row) for row in comparison.agreement()],
-        disagreements=_with_texts(trees, comparison.disagreements(most)),
-    )
+    answer = comparison.answer(most)
+    for method, source in zip(answer.methods, sources, strict=True):
+        method.file = source.file
+        method.settings = source.settings
+    _add_texts(trees, answer.disagreements)
+    return answer
 
 
 def _check_names(run: Path, names: Sequence[str]) -> None:
@@ -275,26 +217,18 @@ class _TreeText(msgspec.Struct):
     steps: list[_StepText]
 
 
-def _with_texts(trees: Path, rows: list[dict[str, Any]]) -> list[Disagreement]:
-    """The rows with task, kind and action."""
+def _add_texts(trees: Path, rows: list[Disagreement]) -> None:
+    """Fills in task, kind and action."""
     # Few steps are listed: what follows their trees is not decoded.
-    owed = {row["line"] for row in rows}
+    owed = {row.line for row in rows}
     texts: dict[int, _TreeText] = {}
     records = read_numbered(trees, _TreeText)
     while len(texts) < len(owed):
         line, tree = next(records)
         if line in owed:
             texts[line] = tree
-    disagreements = []
     for row in rows:
-        tree = texts[row["line"]]
-        action = tree.steps[row["step"]].text
-        task = tree.task
-        listed = Disagreement(
-            task=task.id,
-            kind=task.kind,
-            action=action,
-            **row,
-        )
-        disagreements.append(listed)
-    return disagreements
+        tree = texts[row.line]
+        row.task = tree.task.id
+        row.kind = tree.task.kind
+        row.action = tree.steps[row.step].text

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from agentcli.credit.explain import PRECISION, Explanation, explain
+from agentcli.credit.explain import PRECISION, ExplainedStep, Written, explain
 from agentcli.credit.registry import Assign, explainer, make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
@@ -25,27 +25,6 @@ from agentcli.stages.trees import checked_trees
 
 EXTREMES = ("best", "worst")
 STEP = "best, worst, TASK:STEP or LINE:STEP"
-
-
-class Written(msgspec.Struct, kw_only=True):
-    """The same row in the credit file of RUN."""
-
-    file: str
-    advantage: float | None
-    same: bool
-    settings: dict[str, list[Any]]
-    """Switches that differ: name -> [in the file, here]."""
-
-
-class ExplainedStep(msgspec.Struct, kw_only=True):
-    """The answer to --explain."""
-
-    trees: str
-    line: int
-    """The line of the tree in the file, from 1."""
-    explanation: Explanation
-    written: Written | None
-    """None where RUN holds no credit of the method."""
 
 
 class Place(NamedTuple):

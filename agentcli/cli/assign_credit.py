@@ -71,14 +71,11 @@ def _explain(call: Call) -> None:
     if call.dry:
         call.print_plan({"trees": trees}, [], {"trees": count_trees(trees)})
         return
-    import msgspec
-
     from agentcli.analysis.explain import explain_step
     from agentcli.reports.output import print_explanation
 
     explanation = explain_step(settings, call.run, call.values["explain"])
-    plain = msgspec.json.decode(msgspec.json.encode(explanation))
-    print_explanation(plain, json=call.values["json"])
+    print_explanation(explanation, json=call.values["json"])
 
 
 COMMAND = Command(

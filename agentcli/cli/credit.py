@@ -36,14 +36,12 @@ def compare(call: Call) -> None:
     top = call.values["top"]
     if top is not None and top < 0:
         raise UsageError(f"--top {top}: a number of steps is at least 0")
-    import msgspec
-
     from agentcli.analysis.compare_credit import MOST, compare_credit
     from agentcli.reports.output import print_agreement
 
     most = MOST if top is None else top
     agreement = compare_credit(call.run, methods, call.progress, most)
-    print_agreement(msgspec.to_builtins(agreement), json=call.values["json"])
+    print_agreement(agreement, json=call.values["json"])
 
 
 COMMANDS = (

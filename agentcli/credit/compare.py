@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +28,61 @@ DECIMALS = 9
 """Advantages are rounded to RESOLUTION."""
 Column = NDArray[np.float64]
 """A number for each step that is kept."""
+
+
+class ComparedMethod(msgspec.Struct, kw_only=True):
+    """The advantages of one method, and where they came from."""
+
+    method: str
+    steps: int
+    """Steps with an advantage."""
+    share_masked: float
+    """Share of the steps without an advantage."""
+    share_zero: float | None
+    mean: float | None
+    spread: float | None
+    file: str | None = None
+    """None: computed now."""
+    settings: dict[str, Any] = {}
+    """Switches other than the method's defaults."""
+
+
+class Agreement(msgspec.Struct, kw_only=True):
+    """How far two methods agree over the steps to which both give an advantage."""
+
+    methods: list[str]
+    kind: str | None
+    """The kind of the tasks; None: all of them."""
+    steps: int
+    pearson: float | None
+    """None where one of the two is constant."""
+    spearman: float | None
+    share_opposite: float | None
+    share_zero_in_one: float | None
+
+
+class Disagreement(msgspec.Struct, kw_only=True):
+    """A step where methods differ much."""
+
+    task: str = ""
+    kind: str = ""
+    line: int
+    step: int
+    distance: float
+    """In units of each method's root mean square."""
+    advantages: dict[str, float | None]
+    action: str | None = None
+
+
+class CreditComparison(msgspec.Struct, kw_only=True):
+    """The answer to `agentcli credit compare`."""
+
+    steps: int
+    kept: int
+    """Steps that the figures are computed from."""
+    methods: list[ComparedMethod]
+    agreement: list[Agreement]
+    disagreements: list[Disagreement]
 
 
 class Comparison:
@@ -80,35 +136,35 @@ class Comparison:
         """Steps that the answers are computed from."""
         return len(self._lines)
 
-    def methods(self) -> list[dict[str, Any]]:
-        """One row per method, over the steps to which it gives an advantage.
+    def answer(self, most: int) -> CreditComparison:
+        """Everything about the trees so far, with up to `most` disagreements."""
+        return CreditComparison(
+            steps=self.steps,
+            kept=self.kept,
+            methods=self.methods(),
+            agreement=self.agreement(),
+            disagreements=self.disagreements(most),
+        )
 
-        A row has their number, the share of steps without, the share of zeros, mean and
-        spread (std).
-        """
-        rows: list[dict[str, Any]] = []
+    def methods(self) -> list[ComparedMethod]:
+        """One row per method, over the steps to which it gives an advantage."""
+        rows = []
         for name, column in zip(self.names, self._advantages, strict=True):
             values = np.asarray(column)
             given = values[~np.isnan(values)]
-            rows.append(
-                {
-                    "method": name,
-                    "steps": len(given),
-                    "share_masked": 1 - len(given) / max(len(values), 1),
-                    "share_zero": _mean(np.abs(given) <= RESOLUTION),
-                    "mean": _mean(given),
-                    "spread": float(np.std(given, ddof=1)) if len(given) > 1 else None,
-                }
+            row = ComparedMethod(
+                method=name,
+                steps=len(given),
+                share_masked=1 - len(given) / max(len(values), 1),
+                share_zero=_mean(np.abs(given) <= RESOLUTION),
+                mean=_mean(given),
+                spread=float(np.std(given, ddof=1)) if len(given) > 1 else None,
             )
+            rows.append(row)
         return rows
 
-    def agreement(self) -> list[dict[str, Any]]:
-        """Rows per pair of methods, by task kind and over all of them (kind None).
-
-        A row has the steps to which both give an advantage, Pearson's and Spearman's
-        correlation there (None where one of them is constant), the share of opposite
-        signs, and that of zeros in one method only.
-        """
+    def agreement(self) -> list[Agreement]:
+        """Rows per pair of methods, by task kind and over all of them (kind None)."""
         kind_numbers = np.asarray(self._kind_numbers)
         columns = dict(zip(self.names, self._rounded(), strict=True))
         rows = []
@@ -119,20 +175,25 @@ class Comparison:
                 parts[name] = both & (kind_numbers == number)
             parts[None] = both
             for kind, part in parts.items():
-                row = {
-                    "methods": [first, second],
-                    "kind": kind,
-                }
-                row |= _agreement(columns[first][part], columns[second][part])
+                one = columns[first][part]
+                other = columns[second][part]
+                row = Agreement(
+                    methods=[first, second],
+                    kind=kind,
+                    steps=len(one),
+                    pearson=pearson(one, other),
+                    spearman=pearson(ranks(one), ranks(other)),
+                    share_opposite=_mean(one * other < 0),
+                    share_zero_in_one=_mean((one == 0) != (other == 0)),
+                )
                 rows.append(row)
         return rows
 
-    def disagreements(self, most: int) -> list[dict[str, Any]]:
-        """Up to `most` steps where the methods differ most.
+    def disagreements(self, most: int) -> list[Disagreement]:
+        """Up to `most` steps where the methods differ most; their texts are not known.
 
-        The largest distance comes first, then file order. A row has line, step, the
-        advantages by method, and the distance between the largest and the smallest of
-        them, each in units of its method's root mean square.
+        The largest distance, between the largest and the smallest advantage, comes
+        first, then file order.
         """
         columns = self._rounded()
         scaled = np.vstack([column / _root_mean_square(column) for column in columns])
@@ -151,14 +212,13 @@ class Comparison:
             for name, column in zip(self.names, self._advantages, strict=True):
                 masked = np.isnan(column[place])
                 advantages[name] = None if masked else column[place]
-            rows.append(
-                {
-                    "line": int(lines[place]),
-                    "step": int(step_ids[place]),
-                    "distance": float(distances[place]),
-                    "advantages": advantages,
-                }
+            row = Disagreement(
+                line=int(lines[place]),
+                step=int(step_ids[place]),
+                distance=float(distances[place]),
+                advantages=advantages,
             )
+            rows.append(row)
         return rows
 
     def _rounded(self) -> list[Column]:
@@ -200,17 +260,6 @@ def ranks(values: Column) -> Column:
     last_ranks = np.cumsum(counts)
     mean_ranks: Column = last_ranks - (counts - 1) / 2
     return mean_ranks[inverse]
-
-
-def _agreement(first: Column, second: Column) -> dict[str, Any]:
-    """How far two methods agree, over the steps that both columns have."""
-    return {
-        "steps": len(first),
-        "pearson": pearson(first, second),
-        "spearman": pearson(ranks(first), ranks(second)),
-        "share_opposite": _mean(first * second < 0),
-        "share_zero_in_one": _mean((first == 0) != (second == 0)),
-    }
 
 
 def _mean(values: NDArray[Any]) -> float | None:

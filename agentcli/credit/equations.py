@@ -29,11 +29,7 @@ ADVANTAGE = "advantage"
 """Name of the last equation."""
 UNCHARGED = "uncharged"
 """Name it takes where a penalty is charged after it."""
-STATISTICS = {
-    "mean": "mean",
-    "std": "std",
-    "W": "weight",
-}
+STATISTICS = ("mean", "std", "W")
 """The numbers of a group NAME are called mean_NAME, std_NAME and W_NAME in formulas."""
 _OPERATORS = {
     ast.Add: operator.add,
@@ -109,6 +105,14 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
     std: float | None
     """None where W is at most 1."""
     weight: float
+
+    @property
+    def statistics(self) -> dict[str, float]:
+        """Its numbers by the names that formulas call them by."""
+        numbers = {f"mean_{self.name}": self.mean, f"W_{self.name}": self.weight}
+        if self.std is not None:
+            numbers[f"std_{self.name}"] = self.std
+        return numbers
 
 
 @dataclass
@@ -257,7 +261,9 @@ class Account:
             return
         statistic, _, group_name = name.partition("_")
         if statistic in STATISTICS and group_name in self._evidence.groups:
-            self._show_group(self._evidence.groups[group_name])
+            group = self._evidence.groups[group_name]
+            self.entries.append(group)
+            self.numbers |= group.statistics
             return
         value = self._given[name]
         meaning = self._evidence.words.get(name) or self._meanings.get(name, "setting")
@@ -269,13 +275,6 @@ class Account:
             )
         )
         self.numbers[name] = value
-
-    def _show_group(self, group: ScoreGroup) -> None:
-        self.entries.append(group)
-        for statistic, attribute in STATISTICS.items():
-            value = getattr(group, attribute)
-            if value is not None:
-                self.numbers[f"{statistic}_{group.name}"] = value
 
 
 def compared(

@@ -90,6 +90,27 @@ class Explanation(msgspec.Struct, kw_only=True):
     """The steps of its groups, by id."""
 
 
+class Written(msgspec.Struct, kw_only=True):
+    """The same row in the credit file of RUN."""
+
+    file: str
+    advantage: float | None
+    same: bool
+    settings: dict[str, list[Any]]
+    """Switches that differ: name -> [in the file, here]."""
+
+
+class ExplainedStep(msgspec.Struct, kw_only=True):
+    """The answer to --explain."""
+
+    trees: str
+    line: int
+    """The line of the tree in the file, from 1."""
+    explanation: Explanation
+    written: Written | None
+    """None where RUN holds no credit of the method."""
+
+
 def explain(
     tree: Tree,
     credit: Credit,

@@ -1,19 +1,20 @@
 """An explained step as text for the terminal.
 
 First the step, then its result, then the groups it is compared with and the arithmetic
-of its advantage. Made from plain values (the JSON of analysis.explain). Texts of worlds
-and models are shortened, their control characters escaped.
+of its advantage. Texts of worlds and models are shortened, their control characters
+escaped.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import join
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from agentcli.credit.equations import Line, Member, ScoreGroup
+from agentcli.credit.explain import ExplainedStep, Explanation, Peer, Written
 from agentcli.records.faults import shown
 from agentcli.reports.tables import values_line
 
@@ -21,8 +22,6 @@ LONGEST = 160
 """Characters of an observation or action."""
 MEMBERS = 12
 """Rows of a group's table."""
-STATISTICS = {"mean": "mean", "std": "std", "W": "weight"}
-"""Formulas call the numbers of a group NAME mean_NAME, std_NAME and W_NAME."""
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
@@ -37,113 +36,112 @@ def excerpt(text: str | None, longest: int = LONGEST) -> str:
     return f"{line[: longest * 2 // 3]} ... {line[-longest // 4 :]}"
 
 
-def explanation(explained: Mapping[str, Any]) -> Iterator[str | Table]:
+def explanation(explained: ExplainedStep) -> Iterator[str | Table]:
     """Lines and tables, top to bottom."""
-    step = explained["explanation"]
+    step = explained.explanation
     yield from _step(explained, step)
     yield ""
     yield from _result(explained, step)
     yield from _account(step)
 
 
-def _step(explained: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[str]:
-    place = f"{explained['trees']}:{explained['line']}"
-    yield f"task         {excerpt(step['task'])} ({place}), kind {excerpt(step['kind'])}"
-    yield f"instruction  {excerpt(step['instruction'])}"
-    yield f"step         {step['step']}: {', '.join(_facts(step))}"
-    yield f"saw          {excerpt(step['observation'])}"
-    yield f"did          {excerpt(', '.join(step['moves']) or step['action'])}"
-    yield f"then         {excerpt(step['next_observation'])}"
+def _step(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
+    place = f"{explained.trees}:{explained.line}"
+    yield f"task         {excerpt(step.task)} ({place}), kind {excerpt(step.kind)}"
+    yield f"instruction  {excerpt(step.instruction)}"
+    yield f"step         {step.step}: {', '.join(_facts(step))}"
+    yield f"saw          {excerpt(step.observation)}"
+    yield f"did          {excerpt(', '.join(step.moves) or step.action)}"
+    yield f"then         {excerpt(step.next_observation)}"
 
 
-def _facts(step: Mapping[str, Any]) -> Iterator[str]:
-    if step["parent"] is None:
+def _facts(step: Explanation) -> Iterator[str]:
+    if step.parent is None:
         yield "the first of its trajectory"
     else:
-        yield f"after step {step['parent']}"
-    siblings = step["siblings"]
+        yield f"after step {step.parent}"
+    siblings = step.siblings
     noun = "other" if siblings == 1 else "others"
     yield f"{siblings or 'no'} {noun} from the same state"
-    if step["tag"]:
-        yield f"tag {excerpt(step['tag'], 40)}"
-    if step["validity"] != "valid":
-        yield step["validity"]
-    if step["outcome"]:
-        yield f"ends in {step['outcome']}"
+    if step.tag:
+        yield f"tag {excerpt(step.tag, 40)}"
+    if step.validity != "valid":
+        yield step.validity
+    if step.outcome:
+        yield f"ends in {step.outcome}"
 
 
-def _result(explained: Mapping[str, Any], step: Mapping[str, Any]) -> Iterator[str]:
-    switches = values_line(step["changed"]) or "with its defaults"
-    yield f"method       {step['method']}, {switches}"
-    is_masked = step["masked"] is not None
+def _result(explained: ExplainedStep, step: Explanation) -> Iterator[str]:
+    switches = values_line(step.changed) or "with its defaults"
+    yield f"method       {step.method}, {switches}"
+    is_masked = step.masked is not None
     if is_masked:
-        reason = f": {step['why_masked']}" if step["why_masked"] else ""
-        yield f"advantage    none, masked as {excerpt(step['masked'])!r}{reason}"
+        reason = f": {step.why_masked}" if step.why_masked else ""
+        yield f"advantage    none, masked as {excerpt(step.masked)!r}{reason}"
     else:
-        yield f"advantage    {_signed(step['advantage'])}"
-    rows = [_signed(advantage) for advantage in step["rows"]]
+        yield f"advantage    {_signed(step.advantage)}"
+    rows = [_signed(advantage) for advantage in step.rows]
     if len(rows) > 1:
         more = ", ..." if len(rows) > MEMBERS else ""
         yield (
-            f"rows         this is row {step['row']} of {len(rows)} of the step, one "
+            f"rows         this is row {step.row} of {len(rows)} of the step, one "
             f"per leaf below it: {', '.join(rows[:MEMBERS])}{more}"
         )
-    if not is_masked and not step["account"]:
-        parts = values_line(step["parts"]) or "-"
+    if not is_masked and not step.account:
+        parts = values_line(step.parts) or "-"
         yield f"parts        {parts} (the method gives no account of its arithmetic)"
-    if explained["written"] is not None:
-        run = Path(explained["trees"]).parent
-        yield f"written      {_written(explained['written'], run, step['method'])}"
+    if explained.written is not None:
+        run = Path(explained.trees).parent
+        yield f"written      {_written(explained.written, run, step.method)}"
 
 
-def _written(written: Mapping[str, Any], run: Path, method: str) -> str:
+def _written(written: Written, run: Path, method: str) -> str:
     """What RUN's credit file says of the same row."""
-    file = written["file"]
-    if written["same"]:
+    file = written.file
+    if written.same:
         return f"the same in {file}"
     differences = []
-    for name, (there, here) in written["settings"].items():
+    for name, (there, here) in written.settings.items():
         differences.append(f"credit.{name} {there} there, {here} here")
     reason = ", ".join(differences)
     if not reason:
         again = ["agentcli", "assign-credit", str(run), "--method", method]
         command = join([*again, "--overwrite"])
         reason = f"not of these trees as they are; write it again with: {command}"
-    return f"{_signed(written['advantage'])} in {file}: {reason}"
+    return f"{_signed(written.advantage)} in {file}: {reason}"
 
 
-def _account(step: Mapping[str, Any]) -> Iterator[str | Table]:
+def _account(step: Explanation) -> Iterator[str | Table]:
     """Groups and numbers, in the order in which they are needed."""
     numbers: dict[str, float] = {}
-    was_group = True
-    for entry in step["account"]:
-        is_group = entry["entry"] == "group"
-        # An empty line before each group, and before the first number after one.
-        if is_group or was_group:
+    after_group = True
+    for entry in step.account:
+        if isinstance(entry, ScoreGroup):
             yield ""
-        was_group = is_group
-        if is_group:
-            yield from _group(entry, step["peers"])
-            for name, field in STATISTICS.items():
-                numbers[f"{name}_{entry['name']}"] = entry[field]
-        else:
-            yield _equation(entry, numbers)
-            numbers[entry["name"]] = entry["value"]
+            yield from _group(entry, step.peers)
+            numbers |= entry.statistics
+            after_group = True
+            continue
+        if after_group:
+            yield ""
+        after_group = False
+        yield _equation(entry, numbers)
+        numbers[entry.name] = entry.value
 
 
-def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str | Table]:
-    members = group["members"]
-    spread = "" if group["std"] is None else f", std {group['std']:.10g}"
-    yield f"  group {group['name']}: {excerpt(group['meaning'], 300)}"
+def _group(group: ScoreGroup, peers: Mapping[int, Peer]) -> Iterator[str | Table]:
+    members = group.members
+    spread = "" if group.std is None else f", std {group.std:.10g}"
+    yield f"  group {group.name}: {excerpt(group.meaning, 300)}"
     yield (
-        f"    {len(members)} entries, mean {group['mean']:.10g}{spread}, W "
-        f"{group['weight']:.10g}"
+        f"    {len(members)} entries, mean {group.mean:.10g}{spread}, W "
+        f"{group.weight:.10g}"
     )
     # A member that is a copy of the environment has no action of its own.
-    are_steps = group["of"] == "step"
+    are_steps = group.of == "step"
     texts = ["action", "ends in"] if are_steps else []
     table = Table(show_edge=False, pad_edge=False, box=None)
-    for head in ["", group["of"], *texts, "score", "weight"]:
+    for head in ["", group.of, *texts, "score", "weight"]:
         is_text = head in texts
         table.add_column(
             head,
@@ -153,11 +151,11 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
         )
     chosen = _chosen(members)
     for member in chosen:
-        cells = ["    >" if member["explained"] else "     ", str(member["step"])]
+        cells = ["    >" if member.explained else "     ", str(member.step)]
         if are_steps:
-            peer = peers[str(member["step"])]
-            cells += [excerpt(peer["action"], 60), peer["outcome"] or "-"]
-        cells += [f"{member['score']:.10g}", f"{member['weight']:.10g}"]
+            peer = peers[member.step]
+            cells += [excerpt(peer.action, 60), peer.outcome or "-"]
+        cells += [f"{member.score:.10g}", f"{member.weight:.10g}"]
         # As Text, so that what a world wrote is not read as markup.
         table.add_row(*map(Text, cells))
     yield table
@@ -165,9 +163,9 @@ def _group(group: Mapping[str, Any], peers: Mapping[str, Any]) -> Iterator[str |
         yield f"    ... and {len(members) - len(chosen)} more"
 
 
-def _chosen(members: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _chosen(members: Sequence[Member]) -> list[Member]:
     """The members that are shown: the step's own before others, in their order."""
-    places = [place for place, member in enumerate(members) if member["explained"]]
+    places = [place for place, member in enumerate(members) if member.explained]
     chosen = set(places[: MEMBERS // 2])
     for place in range(len(members)):
         if len(chosen) == MEMBERS:
@@ -176,19 +174,19 @@ def _chosen(members: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [members[place] for place in sorted(chosen)]
 
 
-def _equation(line: Mapping[str, Any], numbers: Mapping[str, float]) -> str:
+def _equation(line: Line, numbers: Mapping[str, float]) -> str:
     """A number: its name, its formula, the formula with numbers, and its value."""
-    value = f"{line['value']:.10g}"
-    sides = [line["name"]]
-    if line["formula"] is not None:
+    value = f"{line.value:.10g}"
+    sides = [line.name]
+    if line.formula is not None:
         filled = _NAME.sub(
-            lambda name: _in_formula(numbers[name.group()]), line["formula"]
+            lambda name: _in_formula(numbers[name.group()]), line.formula
         )
-        sides += [line["formula"], filled]
+        sides += [line.formula, filled]
     sides = [side for side in dict.fromkeys(sides) if side != value]
     equation = "  " + " = ".join([*sides, value])
-    source = f" [{line['source']}]" if line["source"] else ""
-    return f"{equation.ljust(70)}  {line['meaning']}{source}"
+    source = f" [{line.source}]" if line.source else ""
+    return f"{equation.ljust(70)}  {line.meaning}{source}"
 
 
 def _in_formula(value: float) -> str:

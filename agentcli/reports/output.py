@@ -23,6 +23,8 @@ from agentcli.reports.tables import (
 )
 
 if TYPE_CHECKING:
+    from agentcli.credit.compare import CreditComparison
+    from agentcli.credit.explain import ExplainedStep
     from agentcli.evaluation.compare import RunComparison
 
 PIPE_WIDTH = 140
@@ -114,8 +116,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]], *, json: bool) -> 
     console().print(rows_table(title, rows))
 
 
-def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
-    """Prints an explained step (analysis.explain): one JSON line, or text, on stdout."""
+def print_explanation(explained: "ExplainedStep", *, json: bool) -> None:
+    """Prints an explained step: one JSON line, or text, on stdout."""
     if json:
         print_json(explained)
         return
@@ -126,7 +128,7 @@ def print_explanation(explained: dict[str, Any], *, json: bool) -> None:
         out.print(part, markup=False, soft_wrap=isinstance(part, str))
 
 
-def print_agreement(agreement: dict[str, Any], *, json: bool) -> None:
+def print_agreement(agreement: "CreditComparison", *, json: bool) -> None:
     """Prints credit methods side by side: one JSON line, or tables, on stdout."""
     if json:
         print_json(agreement)

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.analysis.explain import ExplainedStep, explain_step
+from agentcli.analysis.explain import explain_step
+from agentcli.credit.explain import ExplainedStep
 from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_records

@@ -1,16 +1,17 @@
 """Tables of agreement hold the numbers they were given, many methods included."""
 
 import io
-from typing import Any
 
+import msgspec
 import pytest
+from agentcli.credit.compare import CreditComparison
 from agentcli.reports.agreement import agreement_tables
 from agentcli.reports.tables import credit_table
 from rich.console import Console
 from table_text import text_of
 
 
-def comparison(names: list[str], kinds: list[str], disagreements: int = 1) -> dict[str, Any]:
+def comparison(names: list[str], kinds: list[str], disagreements: int = 1, steps: int = 1234) -> CreditComparison:
     pair = {
         "methods": names[:2],
         "steps": 40,
@@ -29,13 +30,14 @@ def comparison(names: list[str], kinds: list[str], disagreements: int = 1) -> di
         "action": "go :warning: east",
     }
     method = {"steps": 1234, "share_masked": 0.5, "share_zero": None, "mean": 0.125, "spread": 1.5, "file": None}
-    return {
-        "steps": 1234,
+    values = {
+        "steps": steps,
         "kept": 1234,
         "methods": [{**method, "method": name, "settings": {"gamma": 0.5} if name == "a" else {}} for name in names],
         "agreement": [{**pair, "kind": kind} for kind in [*kinds, None]],
         "disagreements": [apart] * disagreements,
     }
+    return msgspec.convert(values, CreditComparison)
 
 
 def test_methods_agreement_and_disagreements() -> None:
@@ -57,7 +59,7 @@ def test_one_kind_is_not_told_twice_and_nothing_apart_is_no_table() -> None:
 
 
 def test_a_sample_is_said_to_be_one() -> None:
-    methods, *_ = agreement_tables(comparison(["a", "b"], []) | {"steps": 5_000_000})
+    methods, *_ = agreement_tables(comparison(["a", "b"], [], steps=5_000_000))
     assert methods.title == "credit of 5,000,000 steps, figures from a sample of 1,234"
 
 
@@ -118,6 +120,6 @@ def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
 
 def test_float_noise_is_no_mean() -> None:
     rows = comparison(["a", "b"], [])
-    rows["methods"][0] |= {"mean": -2.2e-18}
+    rows.methods[0].mean = -2.2e-18
     methods, *_ = agreement_tables(rows)
     assert text_of(methods)[1][-2:] == ["0", "1.5"]

@@ -5,7 +5,9 @@ import json
 import re
 from typing import Any
 
+import msgspec
 import pytest
+from agentcli.credit.explain import ExplainedStep
 from agentcli.reports.explanation import excerpt, explanation
 from agentcli.reports.output import print_explanation
 from rich.console import Console
@@ -13,12 +15,13 @@ from rich.console import Console
 HOSTILE = "[bold]x[/nonsense] :warning: \x1b[31mred\x00\x07\r\n\tnext \ud800 \u202egnp.exe é 🙂"
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def explained(**changes: Any) -> ExplainedStep:
     about: dict[str, Any] = {
         "task": "train/3",
         "kind": "open",
         "instruction": "Reach room 4.",
         "method": "grpo",
+        "settings": {},
         "changed": {},
         "step": 7,
         "parent": 6,
@@ -33,6 +36,7 @@ def told(**changes: Any) -> dict[str, Any]:
         "advantage": 0.4,
         "masked": None,
         "why_masked": None,
+        "weight": 1.0,
         "parts": {"reward": 1.0},
         "row": 0,
         "rows": [0.4],
@@ -40,12 +44,13 @@ def told(**changes: Any) -> dict[str, Any]:
         "peers": {str(n): {"action": "go east", "outcome": "success"} for n in range(500)},
     }
     written = {"file": "run/credit/grpo.jsonl", "advantage": 0.4, "same": True, "settings": {}}
-    return {
+    values = {
         "trees": "run/trees.jsonl",
         "line": 4,
+        "written": changes.pop("written", written),
         "explanation": about | changes,
-        "written": changes.get("written", written),
     }
+    return msgspec.convert(values, ExplainedStep, str_keys=True)
 
 
 def number(name: str, value: float, formula: str | None = None, source: str | None = None) -> dict[str, Any]:
@@ -73,7 +78,7 @@ def group(size: int, places: tuple[int, ...] = (1,)) -> dict[str, Any]:
 
 
 def shown(capsys: pytest.CaptureFixture[str], **changes: Any) -> str:
-    print_explanation(told(**changes), json=False)
+    print_explanation(explained(**changes), json=False)
     return capsys.readouterr().out
 
 
@@ -134,7 +139,7 @@ def test_hostile_texts_are_escaped_and_shortened(capsys: pytest.CaptureFixture[s
     assert all(letter.isprintable() for letter in text.replace("\n", ""))
     text.encode()
     assert max(map(len, text.splitlines())) < 400
-    print_explanation(told(action=HOSTILE), json=True)
+    print_explanation(explained(action=HOSTILE), json=True)
     assert json.loads(capsys.readouterr().out)["explanation"]["action"] == HOSTILE
 
 
@@ -150,7 +155,7 @@ def test_an_excerpt_keeps_both_ends() -> None:
 def test_every_part_is_a_string_or_a_table() -> None:
     out = io.StringIO()
     console = Console(file=out, width=40, emoji=False)
-    for part in explanation(told()):
+    for part in explanation(explained()):
         console.print(part, markup=False, soft_wrap=isinstance(part, str))
     assert "0.4" in out.getvalue()
 
@@ -159,7 +164,7 @@ def test_a_narrow_terminal_tears_no_number_and_leaves_out_no_text() -> None:
     scores = [number + 0.1234567891 for number in range(3)]
     members = [{"step": n, "score": score, "weight": -score, "explained": n == 1} for n, score in enumerate(scores)]
     peers = {str(n): {"action": "Ω" * 60, "outcome": "truncated"} for n in range(3)}
-    about = told(account=[group(2) | {"members": members}], peers=peers)
+    about = explained(account=[group(2) | {"members": members}], peers=peers)
     out = io.StringIO()
     console = Console(file=out, width=56, emoji=False)
     for part in explanation(about):
