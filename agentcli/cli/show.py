@@ -63,8 +63,22 @@ KIND = view_option(
 )
 ALL = view_option("--all", None, "Leave nothing out.", bool)
 
-OF_A_TREE = ("trajectory", "beside")
-OF_A_LIST = ("failed", "kind")
+VIEWS = {
+    "all runs": (),
+    "a run": ("run", "evaluation", "failed", "kind", "all"),
+    "a tree (TREE)": (
+        *("run", "tree", "evaluation"),
+        *("credit", "trajectory", "beside", "all"),
+    ),
+    "one step (--step)": ("run", "step", "evaluation", "credit"),
+}
+"""Every view with what may be typed for it; --json is for all of them."""
+APART = (
+    ("credit", "evaluation", "evaluations have no credit"),
+    ("beside", "json", "it draws two trees"),
+    ("beside", "trajectory", "it draws two trees"),
+)
+"""Pairs of options that exclude each other, and why."""
 
 
 def show(call: Call) -> None:
@@ -74,41 +88,33 @@ def show(call: Call) -> None:
     draws that tree, each step with its advantage. Green is success, red failure, blue a
     gain, orange a loss.
     """
-    _refuse_without_effect(call.values)
-    if call.values["run"] is None:
-        _show_runs(call)
-    elif call.values["step"] is not None:
-        _show_step(call)
-    elif call.values["tree"] is not None:
-        _show_tree(call)
-    else:
-        _show_run(call)
+    typed = {name for name, value in call.values.items() if _is_typed(value)}
+    view = _view(typed)
+    _refuse_without_effect(typed, view)
+    SHOWS[view](call)
 
 
-def _refuse_without_effect(values: dict[str, Any]) -> None:
-    """Raises UsageError for an option of a view that was not asked for."""
-    one_tree = values["tree"] is not None
-    for names, fits, remedy in (
-        (OF_A_TREE, one_tree, "name one: agentcli show RUN TREE"),
-        (OF_A_LIST, not one_tree, "leave out TREE to list the trees"),
-    ):
-        for name in names:
-            if _is_typed(values[name]) and not fits:
-                raise UsageError(f"--{name} has no effect here; {remedy}")
-    if values["evaluation"] and values["credit"]:
-        raise UsageError("--credit has no effect here; evaluations have no credit")
-    if values["credit"] and not one_tree and values["step"] is None:
-        raise UsageError("--credit has no effect here; name a tree to show it on")
-    if values["step"] is not None:
-        beside_step = ("tree", *OF_A_LIST, *OF_A_TREE, "all")
-        others = [name for name in beside_step if _is_typed(values[name])]
-        if others:
-            raise UsageError(f"--step shows one step; leave out {', '.join(others)}")
-    if values["beside"] and (values["json"] or values["trajectory"] is not None):
-        raise UsageError("--beside draws two trees; leave out --json and --trajectory")
-    of_a_run = (*OF_A_LIST, "evaluation", "step", "credit", "all")
-    if values["run"] is None and any(_is_typed(values[name]) for name in of_a_run):
-        raise UsageError("name the run to show: agentcli show RUN")
+def _view(typed: set[str]) -> str:
+    """The view that was asked for."""
+    if "run" not in typed:
+        return "all runs"
+    if "step" in typed:
+        return "one step (--step)"
+    return "a tree (TREE)" if "tree" in typed else "a run"
+
+
+def _refuse_without_effect(typed: set[str], view: str) -> None:
+    """Raises UsageError for an option of another view, and for two that exclude."""
+    for one, other, reason in APART:
+        if {one, other} <= typed:
+            raise UsageError(f"--{one} has no effect with --{other}: {reason}")
+    for option in COMMAND.options:
+        if option.name in typed and option.name not in (*VIEWS[view], "json"):
+            fits = [other for other in VIEWS if option.name in VIEWS[other]]
+            raise UsageError(
+                f"{option.shown} has no effect on {view}; it is for {' or '.join(fits)}: "
+                "agentcli show RUN [TREE]"
+            )
 
 
 def _is_typed(value: Any) -> bool:
@@ -246,6 +252,13 @@ def _show_step(call: Call) -> None:
         return
     console().print(step_details(shown, step))
 
+
+SHOWS = {
+    "all runs": _show_runs,
+    "a run": _show_run,
+    "a tree (TREE)": _show_tree,
+    "one step (--step)": _show_step,
+}
 
 COMMAND = Command(
     name="show",

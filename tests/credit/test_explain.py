@@ -161,7 +161,7 @@ def test_zeros_and_masks_have_a_reason() -> None:
     equal = explanation(outcomes([1, 1], [FAILURE, FAILURE]), {"method": "grpo"}, 0)
     assert "all of its group score the same" in lines_of(equal)["advantage"].meaning
     alone = explanation(outcomes([2], [SUCCESS]), {"method": "grpo"}, 0)
-    assert "no other to be compared with" in lines_of(alone)["advantage"].meaning
+    assert "nothing to compare it with" in lines_of(alone)["advantage"].meaning
     rows = explanation(outcomes([2], [SUCCESS]), {"method": "grpo", "form": "release"}, 0)
     assert "all rows of the group are its own" in lines_of(rows)["advantage"].meaning
     lost = explanation(chains([walk("abd", FAILURE), walk("acd", FAILURE)]), {"method": "rewardflow"}, 0)
