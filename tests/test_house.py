@@ -32,6 +32,7 @@ SIDEWAYS = {
     ("policies", "environments"): "an expert asks the world's tutor",
     ("policies", "prompts"): "an expert writes its answer as the dialect wants it",
     ("reports", "evaluation"): "a table knows the type of the results it shows",
+    ("reports", "credit"): "so does the account of an advantage",
     ("analysis", "stages"): "panels, progress and layers of settings are read in one way",
 }
 """Arrows within one floor, and why."""

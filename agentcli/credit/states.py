@@ -59,22 +59,23 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     before it.
     """
     states: list[dict[int, str]] = []
-    unmoved: list[dict[int, str]] = []
+    # By step id, the copies that still stand where they acted last, and that state.
+    unmoved_after: list[dict[int, str]] = []
     for step in tree.steps:
         standing: dict[int, str] = {}
-        remaining: dict[int, str] = {}
+        unmoved: dict[int, str] = {}
         if step.parent is not None:
-            remaining.update(unmoved[step.parent])
+            unmoved.update(unmoved_after[step.parent])
         for copy, act in acts_by_copy(step):
             if act.action is None:
                 # Nothing was done in any copy: all stand where they stood.
                 continue
-            state = remaining.pop(copy, None)
+            state = unmoved.pop(copy, None)
             if state is None:
                 state = states_of([act], form).before[0]
             standing[copy] = state
             if act.state == act.next_state:
-                remaining[copy] = state
+                unmoved[copy] = state
         states.append(standing)
-        unmoved.append(remaining)
+        unmoved_after.append(unmoved)
     return states

@@ -109,6 +109,7 @@ class Survey:
         """
         values = self.rewards if values is None else values
         if prefix == "merge":
+            # The rewards have one more: the root's.
             yield from zip(range(len(self.parents)), values, strict=False)
             return
         for end, steps in self.leaf_rows():

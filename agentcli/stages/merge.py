@@ -258,6 +258,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     # Only the name and the ids of the panel are needed: the rest is in the records.
     tasks = [Task(id=task, world="", split="", kind="") for task in plan.tasks]
     panel = make_panel(plan.shards[0].whole.name, "", tasks)
+    # Nothing was sampled now: what there is to warn of, each shard has said.
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
     if plan.stage == "rollout":
         timed = [shard.run.seconds for shard in plan.shards]
@@ -267,6 +268,7 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     _write_existing(trees, plan.tasks, beside[1])
     summary_file = plan.shards[0].records.with_suffix(".json")
     summary = read_json(summary_file, EvaluationSummary)
+    # The table goes up to the k that was asked for.
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
     return evaluate.conclude(session, records, summary.stage, k, walked)
 

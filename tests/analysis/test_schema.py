@@ -13,6 +13,7 @@ from agentcli.exploration.settings import settings_class
 from agentcli.records import types
 from agentcli.records.settings import Settings
 from agentcli.records.types import Record
+from refusal import refused
 from sample_records import every_record
 
 RECORDS = {**every_record(), "settings": Settings()}
@@ -168,8 +169,7 @@ def test_metrics_are_told_apart_by_their_fields() -> None:
 
 
 def test_an_unknown_schema_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"no schema 'episod'; did you mean episode\?"):
-        json_schema("episod")
+    refused(lambda: json_schema("episod"), names="episod", remedy="episode")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from agentcli.records.files import RecordWriter, write_json
 from agentcli.records.types import SCHEMA_VERSION, Manifest
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.policy_gradient.metrics import TrainMetrics
+from refusal import refused
 from sample_records import credit, episode, metrics, panel, stage_record, tree
 
 
@@ -86,8 +87,7 @@ def test_lines_are_those_of_the_file_whatever_is_blank(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"trees\.jsonl:6: task .*: steps\[7\]\.id"):
         validate(path)
     path.write_bytes(b"\n\n" + first + b"\n\n{}\n")
-    with pytest.raises(DataError, match=r"trees\.jsonl:5: Object missing required field"):
-        validate(path)
+    refused(lambda: validate(path), 3, names="trees.jsonl:5")
 
 
 def test_a_torn_last_line_is_owed_but_a_torn_middle_line_is_not(tmp_path: Path) -> None:
@@ -127,17 +127,14 @@ def test_faults_in_settings_are_bad_data(text: str, message: str, tmp_path: Path
 def test_a_panel_must_match_its_hash_and_a_single_tree_its_rules(tmp_path: Path) -> None:
     write_json(tmp_path / "l2.json", msgspec.structs.replace(panel(), sha256="0"))
     write_json(tmp_path / "one.json", damaged(parent=7))
-    with pytest.raises(DataError, match=r"l2\.json: sha256: does not match"):
-        validate(tmp_path / "l2.json")
-    with pytest.raises(DataError, match=r"one\.json: task .*: steps\[7\]\.parent: 7 is not an earlier step"):
-        validate(tmp_path / "one.json", "tree")
+    refused(lambda: validate(tmp_path / "l2.json"), 3, names=("l2.json", "sha256"))
+    refused(lambda: validate(tmp_path / "one.json", "tree"), 3, names=("one.json", "steps[7].parent"))
 
 
 def test_damaged_compression_and_unreadable_files_are_bad_data(tmp_path: Path) -> None:
     path = tmp_path / "trees.jsonl.zst"
     path.write_bytes(b"no zstd frame")
-    with pytest.raises(DataError, match=r"trees\.jsonl\.zst: damaged compressed data"):
-        validate(path)
+    refused(lambda: validate(path), 3, names="trees.jsonl.zst")
     for name, kind in [("none.jsonl", "tree"), ("none.json", "panel"), ("none.yaml", "settings")]:
         with pytest.raises(DataError, match=f"{name}: cannot be read"):
             validate(tmp_path / name, kind)

@@ -22,9 +22,9 @@ def std(values: list[float]) -> float:
     return math.sqrt(sum((value - mean) ** 2 for value in values) / max(len(values) - 1, 1))
 
 
-def close(found: list[float | None], wanted: list[float], tolerance: float) -> None:
-    assert len(found) == len(wanted)
-    assert max(abs((a if a is not None else math.nan) - b) for a, b in zip(found, wanted, strict=True)) <= tolerance
+def close(computed: list[float | None], wanted: list[float], tolerance: float) -> None:
+    assert len(computed) == len(wanted)
+    assert max(abs((a if a is not None else math.nan) - b) for a, b in zip(computed, wanted, strict=True)) <= tolerance
 
 
 @pytest.mark.parametrize("normalise", ["std", "mean"])
@@ -48,9 +48,11 @@ def test_grpo_release(normalise: str, over: str) -> None:
             group = [x for row in scores for x in row] if over == "steps" else [row[0] for row in scores]
             if normalise == "std" and std(group) < 1e-4:
                 continue
-            found = advantages(grpo.assign(outcomes([case["traj_lengths"][i] for i in members], ends, wrong), settings))
+            computed = advantages(
+                grpo.assign(outcomes([case["traj_lengths"][i] for i in members], ends, wrong), settings)
+            )
             wanted = [x for i in members for x in case["advantage"][key][i]]
-            close(found, wanted, STD if normalise == "std" else VALUE)
+            close(computed, wanted, STD if normalise == "std" else VALUE)
             compared += 1
     assert compared >= 20
 
@@ -194,8 +196,8 @@ def test_rewardflow_release_advantages(mode: str) -> None:
 def test_propagation_is_the_release_fixed_point() -> None:
     for case in golden("units.json", "propagation"):
         triples = [(str(a), str(b), float(reward)) for a, _, b, _, reward in case["triples"]]
-        found = propagated(triples, case["gamma"])
-        assert {k: pytest.approx(v, abs=VALUE) for k, v in case["values"].items()} == found
+        computed = propagated(triples, case["gamma"])
+        assert {k: pytest.approx(v, abs=VALUE) for k, v in case["values"].items()} == computed
 
 
 @pytest.mark.parametrize("form", ["paper", "release"])

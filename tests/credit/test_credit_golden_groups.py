@@ -22,9 +22,11 @@ def test_rloo_release(over: str) -> None:
             settings = rloo.RlooSettings(
                 form="release", success_reward=10.0, invalid_penalty=case["invalid_coef"], over=over
             )
-            found = advantages(rloo.assign(outcomes([case["traj_lengths"][i] for i in members], ends, wrong), settings))
+            computed = advantages(
+                rloo.assign(outcomes([case["traj_lengths"][i] for i in members], ends, wrong), settings)
+            )
             wanted = [x for i in members for x in case["advantage"][f"cross_steps={over == 'steps'}"][i]]
-            close(found, wanted, VALUE)
+            close(computed, wanted, VALUE)
             compared += 1
     assert compared >= 20
 
@@ -93,9 +95,9 @@ def flat(nested: list[list[float]]) -> list[float]:
 def test_similarity_clusters_are_the_releases(threshold: str) -> None:
     for case in golden("units.json", "similarity"):
         keys = list(dict.fromkeys(flat(case["trajectories"])))
-        found = difflib_clusters(keys, float(threshold))
-        numbers = {first: number for number, first in enumerate(dict.fromkeys(found.values()))}
-        assert {key: numbers[first] for key, first in found.items()} == case["state_to_idx"][threshold]
+        computed = difflib_clusters(keys, float(threshold))
+        numbers = {first: number for number, first in enumerate(dict.fromkeys(computed.values()))}
+        assert {key: numbers[first] for key, first in computed.items()} == case["state_to_idx"][threshold]
 
 
 def rlvmr_tree(case: dict[str, Any]) -> Tree:

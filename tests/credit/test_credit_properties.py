@@ -34,9 +34,13 @@ WITH_TRAJECTORY_TERM = ("rewardflow", "gigpo", "rlvmr", "dpepo")
 def every(draw: st.DrawFn, methods: Sequence[str] = tuple(METHODS), **fixed: Any) -> dict[str, Any]:
     """A method with the switches it has, at random but for `fixed`."""
     name = draw(st.sampled_from(sorted(methods)))
-    own = {field.name for field in msgspec.structs.fields(type(make({"method": name})[2]))}
-    drawn = {switch: draw(st.sampled_from(values)) for switch, values in SWITCHES.items() if switch in own}
-    switches = {"method": name, **drawn, **{switch: value for switch, value in fixed.items() if switch in own}}
+    typed_switches = {field.name for field in msgspec.structs.fields(type(make({"method": name})[2]))}
+    drawn = {switch: draw(st.sampled_from(values)) for switch, values in SWITCHES.items() if switch in typed_switches}
+    switches = {
+        "method": name,
+        **drawn,
+        **{switch: value for switch, value in fixed.items() if switch in typed_switches},
+    }
     if switches.get("form") == "release":
         switches["penalty"] = "inside"
     if switches["method"] == "ppo" and switches["rewards"] == "environment":
@@ -49,17 +53,17 @@ PAPER = every(form="paper")
 
 
 def credit_of(grown: Tree, switches: dict[str, Any]) -> Credit:
-    _, assign, own = make(switches)
-    return assign(grown, own)
+    _, assign, typed_switches = make(switches)
+    return assign(grown, typed_switches)
 
 
 def live_below(grown: Tree) -> dict[int, int]:
     """Leaves that did not error below every step, counted path by path."""
-    found = dict.fromkeys(range(len(grown.steps)), 0)
+    computed = dict.fromkeys(range(len(grown.steps)), 0)
     for path in paths(grown):
         for each in path:
-            found[each.id] += path[-1].outcome is not ERRORED
-    return found
+            computed[each.id] += path[-1].outcome is not ERRORED
+    return computed
 
 
 def reordered(grown: Tree, order: list[int]) -> tuple[Tree, dict[int, int]]:
@@ -106,9 +110,9 @@ def test_order_of_creation_and_names_change_nothing(grown: Tree, switches: dict[
     for each in other.steps:
         each.state, each.next_state = f"<{each.state}>", f"<{each.next_state}>"
         each.moves = [msgspec.structs.replace(move, state=f"<{move.state}>") for move in each.moves]
-    found = sorted((row.step, row.advantage or 0.0) for row in credit_of(other, switches).steps)
+    computed = sorted((row.step, row.advantage or 0.0) for row in credit_of(other, switches).steps)
     wanted = sorted((new[row.step], row.advantage or 0.0) for row in credit_of(grown, switches).steps)
-    assert found == wanted
+    assert computed == wanted
 
 
 @settings(max_examples=60, deadline=None)
@@ -191,24 +195,24 @@ def test_where_only_the_root_branches_tree_methods_are_grpo(ends: list[tuple[int
     assert credit_of(grown, {"method": "arpo", "normalise": normalise}).steps == group.steps
     plain = advantages(credit_of(grown, {"method": "grpo", "normalise": "mean"}))
     size = sum(end is not ERRORED for _, end in ends)
-    found = {
+    computed = {
         name: advantages(credit_of(grown, {"method": name, **switches}))
         for name, switches in {"carl": {"update": "all"}, "treerpo": {"normalise": normalise}, "rloo": {}}.items()
     }
-    close(found["carl"], plain)
-    close(found["rloo"], [None if x is None else x * size / max(size - 1, 1) for x in plain])
+    close(computed["carl"], plain)
+    close(computed["rloo"], [None if x is None else x * size / max(size - 1, 1) for x in plain])
     first = [each.parent is None for each in grown.steps]
     wanted = [x if x is None or root else 0.0 for x, root in zip(advantages(group), first, strict=True)]
-    close(found["treerpo"], wanted)
+    close(computed["treerpo"], wanted)
     critical = credit_of(grown, {"method": "carl"})
     for row, root, value in zip(critical.steps, first, plain, strict=True):
         trained = root and size > 1 and value is not None
         assert row.advantage == (pytest.approx(value, abs=1e-12) if trained else None)
 
 
-def close(found: list[float | None], wanted: list[float | None]) -> None:
-    assert [x is None for x in found] == [x is None for x in wanted]
-    assert [x or 0.0 for x in found] == pytest.approx([x or 0.0 for x in wanted], abs=1e-12)
+def close(computed: list[float | None], wanted: list[float | None]) -> None:
+    assert [x is None for x in computed] == [x is None for x in wanted]
+    assert [x or 0.0 for x in computed] == pytest.approx([x or 0.0 for x in wanted], abs=1e-12)
 
 
 @settings(max_examples=100, deadline=None)
@@ -339,10 +343,10 @@ def test_twenty_thousand_siblings(method: str) -> None:
     steps = [step(n, None, state="a", value=0.5, tag="explore", outcome=ends[n % 2]) for n in range(wide)]
     for each in steps[::3]:
         each.validity = Validity.MALFORMED
-    found = advantages(credit_of(tree(*steps), {"method": method}))
-    assert len(found) == wide
-    assert all(value is not None and math.isfinite(value) for value in found)
-    assert found[2] != found[1]
+    computed = advantages(credit_of(tree(*steps), {"method": method}))
+    assert len(computed) == wide
+    assert all(value is not None and math.isfinite(value) for value in computed)
+    assert computed[2] != computed[1]
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -352,7 +356,7 @@ def test_a_step_that_was_not_chosen_is_never_trained(method: str) -> None:
     plain = chains([[{"state": "a", "value": 0.5}, {"state": "b", "value": 0.5, **end}] for end in ends])
     noisy = chains([[{"state": "a", "value": 0.5}, {"state": "b", "value": 0.5, **end}] for end in ends])
     noisy.steps[2].mask = "noise"
-    found, clean = credit_of(noisy, {"method": method}), credit_of(plain, {"method": method})
-    assert [(row.advantage, row.masked) for row in found.steps if row.step == 2] == [(None, "noise")]
+    computed, clean = credit_of(noisy, {"method": method}), credit_of(plain, {"method": method})
+    assert [(row.advantage, row.masked) for row in computed.steps if row.step == 2] == [(None, "noise")]
     if method in OUTCOME_ONLY:
-        assert [row for row in found.steps if row.step != 2] == [row for row in clean.steps if row.step != 2]
+        assert [row for row in computed.steps if row.step != 2] == [row for row in clean.steps if row.step != 2]

@@ -45,8 +45,8 @@ EXTRA: dict[str, list[dict[str, Any]]] = {
 
 
 def explanation(grown: Tree, switches: dict[str, Any], row: int) -> Explanation:
-    name, assign, own = make(switches)
-    return explain(grown, assign(grown, own), row, own, explainer(name))
+    name, assign, settings = make(switches)
+    return explain(grown, assign(grown, settings), row, settings, explainer(name))
 
 
 def python(formula: str, numbers: Mapping[str, float]) -> float:
@@ -105,41 +105,45 @@ def test_the_arithmetic_of_every_account_gives_the_advantage(
     for number in data.draw(st.sets(st.integers(0, len(grown.steps) - 1), max_size=2)):
         grown.steps[number].mask = "noise"
     for row, entry in enumerate(credit_of(grown, switches).steps):
-        told = explanation(grown, switches, row)
-        assert (told.step, told.advantage, told.rows[told.row]) == (entry.step, entry.advantage, entry.advantage)
-        assert (told.account == []) == (entry.advantage is None) == (told.why_masked is not None)
+        explained = explanation(grown, switches, row)
+        assert (explained.step, explained.advantage, explained.rows[explained.row]) == (
+            entry.step,
+            entry.advantage,
+            entry.advantage,
+        )
+        assert (explained.account == []) == (entry.advantage is None) == (explained.why_masked is not None)
         if entry.advantage is not None:
-            assert recompute(told.account) == pytest.approx(entry.advantage, abs=1e-9)
-            text = msgspec.json.encode(told)
+            assert recompute(explained.account) == pytest.approx(entry.advantage, abs=1e-9)
+            text = msgspec.json.encode(explained)
             assert msgspec.json.encode(msgspec.json.decode(text, type=Explanation)) == text
 
 
-def lines_of(told: Explanation) -> dict[str, Line]:
-    return {entry.name: entry for entry in told.account if isinstance(entry, Line)}
+def lines_of(explained: Explanation) -> dict[str, Line]:
+    return {entry.name: entry for entry in explained.account if isinstance(entry, Line)}
 
 
 def test_a_worked_account() -> None:
     """Rewards 1, 0, 0 by hand: mean 1/3, std sqrt(1/3); a success is (1 - 1/3) / (0.57735 + 1e-6) = 1.154699."""
-    told = explanation(outcomes([1, 1, 1], [SUCCESS, FAILURE, FAILURE]), {"method": "grpo"}, 0)
-    (group,) = [entry for entry in told.account if isinstance(entry, ScoreGroup)]
+    explained = explanation(outcomes([1, 1, 1], [SUCCESS, FAILURE, FAILURE]), {"method": "grpo"}, 0)
+    (group,) = [entry for entry in explained.account if isinstance(entry, ScoreGroup)]
     assert [(member.step, member.score, member.explained) for member in group.members] == [
         (0, 1.0, True),
         (1, 0.0, False),
         (2, 0.0, False),
     ]
     assert (group.mean, group.std) == (pytest.approx(1 / 3), pytest.approx(math.sqrt(1 / 3)))
-    last = told.account[-1]
+    last = explained.account[-1]
     assert isinstance(last, Line)
     assert last.formula == "(reward - penalty - mean_leaves) / (std_leaves + 1e-06)"
     assert last.value == pytest.approx(1.154698539)
     assert last.source == "002 eq. 8"
-    assert told.peers[0].outcome is SUCCESS
+    assert explained.peers[0].outcome is SUCCESS
 
 
 def test_values_come_from_hops() -> None:
     """a-b-c is two hops from success: R = 0.81 and 0.9, a gain of 0.09."""
-    told = explanation(chains([walk("abc", SUCCESS), walk("abd", FAILURE)]), {"method": "rewardflow"}, 0)
-    lines = lines_of(told)
+    explained = explanation(chains([walk("abc", SUCCESS), walk("abd", FAILURE)]), {"method": "rewardflow"}, 0)
+    lines = lines_of(explained)
     assert (lines["hops"].value, lines["next_hops"].value) == (2, 1)
     assert (lines["value"].formula, lines["value"].source) == ("gamma ** hops", "002 eq. 3")
     assert lines["gain"].value == pytest.approx(0.09)
@@ -149,10 +153,10 @@ def test_every_row_of_a_shared_step_has_its_own_account() -> None:
     shared = tree(step(0, None), step(1, 0, outcome=SUCCESS), step(2, 0, outcome=FAILURE))
     switches = {"method": "grpo", "prefix": "duplicate"}
     rows = [n for n, entry in enumerate(credit_of(shared, switches).steps) if entry.step == 0]
-    told = [explanation(shared, switches, row) for row in rows]
-    assert [each.row for each in told] == [0, 1]
-    assert [lines_of(each)["reward"].value for each in told] == [1.0, 0.0]
-    assert told[0].rows == told[1].rows == [each.advantage for each in told]
+    explained = [explanation(shared, switches, row) for row in rows]
+    assert [each.row for each in explained] == [0, 1]
+    assert [lines_of(each)["reward"].value for each in explained] == [1.0, 0.0]
+    assert explained[0].rows == explained[1].rows == [each.advantage for each in explained]
     merged = explanation(shared, {"method": "grpo"}, 0)
     assert (merged.advantage, lines_of(merged)["leaves"].value) == (0.0, 2.0)
 
@@ -172,8 +176,8 @@ def test_zeros_and_masks_have_a_reason() -> None:
     only = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl"}, 1)
     assert "003 eq. 13" in (only.why_masked or "")
     scratch = msgspec.structs.replace(outcomes([2, 2], [SUCCESS, FAILURE]), roots=2)
-    told = explanation(scratch, {"method": "carl", "first_phase": "forked"}, 0)
-    assert (told.masked, "003 App. C.1" in (told.why_masked or "")) == ("first phase", True)
+    explained = explanation(scratch, {"method": "carl", "first_phase": "forked"}, 0)
+    assert (explained.masked, "003 App. C.1" in (explained.why_masked or "")) == ("first phase", True)
     inherits = explanation(outcomes([2, 2], [SUCCESS, FAILURE]), {"method": "carl", "update": "all"}, 1)
     assert lines_of(inherits)["advantage"].meaning == "an only child takes the gain of step 0"
 
@@ -183,10 +187,10 @@ def test_every_account_names_equations_and_every_group_its_own_entry(name: str) 
     grown = chains([walk("abc", SUCCESS), walk("abd", FAILURE, {1}), walk("acd", FAILURE)])
     for each in grown.steps:
         each.value = 0.25
-    told = explanation(grown, {"method": name}, 1 if name not in ("carl", "treerl", "treerpo") else 0)
-    assert any(line.source for line in lines_of(told).values())
-    assert told.changed == {}
-    for entry in told.account:
+    explained = explanation(grown, {"method": name}, 1 if name not in ("carl", "treerl", "treerpo") else 0)
+    assert any(line.source for line in lines_of(explained).values())
+    assert explained.changed == {}
+    for entry in explained.account:
         if isinstance(entry, ScoreGroup) and entry.of == "step":
             assert any(member.explained for member in entry.members), entry.name
 
@@ -197,29 +201,31 @@ def test_a_deep_tree_is_explained(name: str) -> None:
     deep = [{"state": f"s{n}", "next_state": f"s{n + 1}", "value": 0.5} for n in range(10_000)]
     deep[-1]["outcome"] = SUCCESS
     grown = chains([deep, [{"state": "s0", "outcome": FAILURE, "value": 0.5}]])
-    told = explanation(grown, {"method": name, **({"update": "all"} if name == "carl" else {})}, 9_000)
-    assert recompute(told.account) == pytest.approx(told.advantage, abs=1e-9)
+    explained = explanation(grown, {"method": name, **({"update": "all"} if name == "carl" else {})}, 9_000)
+    assert recompute(explained.account) == pytest.approx(explained.advantage, abs=1e-9)
 
 
 def test_an_account_that_comes_to_another_number_is_refused() -> None:
     grown = outcomes([1, 1], [SUCCESS, FAILURE])
-    _, assign, own = make({"method": "grpo"})
+    _, assign, settings = make({"method": "grpo"})
 
-    def told(*equations: Equation, evidence: Any = None) -> Explanation:
-        return explain(grown, assign(grown, own), 0, own, Explainer(equations, evidence) if equations else None)
+    def explained(*equations: Equation, evidence: Any = None) -> Explanation:
+        return explain(
+            grown, assign(grown, settings), 0, settings, Explainer(equations, evidence) if equations else None
+        )
 
     with pytest.raises(AgentCliError, match=r"step 0: the account comes to 0\.5, the advantage is 0\.70"):
-        told(Equation("advantage", "baseline", "made up"))
+        explained(Equation("advantage", "baseline", "made up"))
     with pytest.raises(AgentCliError, match="do not end with advantage"):
-        told(Equation("value", "reward - penalty", "not the last one"))
+        explained(Equation("value", "reward - penalty", "not the last one"))
     with pytest.raises(AgentCliError, match=r"step 0: the account of its part baseline does not come to 0\.5"):
-        told(
+        explained(
             Equation("baseline", "reward", "not what the method has"),
             Equation("advantage", "(reward - 0.5) / (2 ** -0.5 + 1e-6)", "right"),
         )
     with pytest.raises(KeyError, match="nothing"):
-        told(Equation("advantage", "nothing", "a name that nobody gives"))
-    right = told(
+        explained(Equation("advantage", "nothing", "a name that nobody gives"))
+    right = explained(
         Equation("spread", "2 ** -0.5 * unit", "spread of 1 0"),
         Equation("advantage", "(reward - penalty - baseline) / (spread + 1e-6)", "grpo by its parts"),
         evidence=lambda *row: Evidence(numbers={"unit": 1.0}),
@@ -232,7 +238,7 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
         "baseline",
         "advantage",
     ]
-    bare = told()
+    bare = explained()
     assert (bare.account, sorted(bare.parts)) == ([], ["baseline", "penalty", "reward"])
 
 

@@ -110,9 +110,9 @@ def test_the_release_counts_rows_so_one_trajectory_of_several_is_a_group(normali
     for grown in (outcomes([2], [SUCCESS]), outcomes([3], [FAILURE])):
         assert set(advantages(grpo.assign(grown, release))) == {0.0}
     # Rows 1 .9: mean .95, std sqrt(2 * .05^2 / 1).
-    found = advantages(grpo.assign(outcomes([2], [SUCCESS], invalid={(0, 1)}), release))
+    computed = advantages(grpo.assign(outcomes([2], [SUCCESS], invalid={(0, 1)}), release))
     divisor = math.sqrt(2 * 0.05**2) + 1e-6 if normalise == "std" else 1.0
-    assert found == pytest.approx([0.05 / divisor, -0.05 / divisor], abs=1e-12)
+    assert computed == pytest.approx([0.05 / divisor, -0.05 / divisor], abs=1e-12)
     # One row keeps its score, an invalid one with its penalty.
     divisor = 1 + 1e-6 if normalise == "std" else 1.0
     lonely = outcomes([1], [SUCCESS], invalid={(0, 0)})
@@ -149,8 +149,8 @@ def test_form_decides_over_and_prefix_unless_they_are_set() -> None:
 def test_inadmissible_and_malformed_cost_the_same() -> None:
     grown = outcomes([2, 2], [FAILURE, FAILURE], invalid={(0, 0), (1, 1)})
     grown.steps[3].validity = Validity.INADMISSIBLE
-    found = advantages(grpo.assign(grown, GRPO(normalise="mean")))
-    assert found == pytest.approx([-0.05, 0.05, 0.05, -0.05], abs=1e-12)
+    computed = advantages(grpo.assign(grown, GRPO(normalise="mean")))
+    assert computed == pytest.approx([-0.05, 0.05, 0.05, -0.05], abs=1e-12)
 
 
 def test_statistics_stream() -> None:
@@ -162,10 +162,10 @@ def test_statistics_stream() -> None:
         outcomes([1, 1, 1], [SUCCESS, SUCCESS, ERRORED]),
     ):
         statistics.add(grown, grpo.assign(grown, GRPO(normalise="mean")))
-    found = statistics.summary()
+    computed = statistics.summary()
     # Rows 0.5 -0.5 | 0 0 | 0 0 masked: spread^2 = 0.5 / 5.
-    assert found.pop("spread") == pytest.approx(math.sqrt(0.1))
-    assert found == {
+    assert computed.pop("spread") == pytest.approx(math.sqrt(0.1))
+    assert computed == {
         "trees": 3,
         "rows": 7,
         "mean": pytest.approx(0.0),

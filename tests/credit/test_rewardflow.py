@@ -49,11 +49,11 @@ def test_scale_none_and_weights() -> None:
 def test_success_and_failure_are_nodes_of_their_own() -> None:
     # Both end in d, one as a success; a third trajectory passes through d: three nodes, only one of them worth 1.
     graph = build(chains([walk("abd", SUCCESS), walk("abd", FAILURE), walk("adc", TRUNCATED)]))
-    found = values(graph)
-    assert found["success", "d"] == 1.0
-    assert found["failure", "d"] == 0.0
-    assert found["state", "d"] == 0.0
-    assert found["state", "b"] == pytest.approx(0.9)
+    node_values = values(graph)
+    assert node_values["success", "d"] == 1.0
+    assert node_values["failure", "d"] == 0.0
+    assert node_values["state", "d"] == 0.0
+    assert node_values["state", "b"] == pytest.approx(0.9)
 
 
 def test_shortest_way_out_of_all_trajectories_counts() -> None:

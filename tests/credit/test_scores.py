@@ -38,9 +38,9 @@ def answers() -> Tree:
 def test_grpo_by_hand() -> None:
     # Scores .5 .8 .2: mean .5, std sqrt((.3^2 + .3^2) / 2) = .3.
     plain = {"method": "grpo", "outcome": "score"}
-    found = advantages(credit_of(answers(), {**plain, "normalise": "mean", "success_reward": 10.0}))
-    assert found[:5] == pytest.approx([0, 0, 3, -3, -3], abs=1e-12)
-    assert found[5] is None
+    computed = advantages(credit_of(answers(), {**plain, "normalise": "mean", "success_reward": 10.0}))
+    assert computed[:5] == pytest.approx([0, 0, 3, -3, -3], abs=1e-12)
+    assert computed[5] is None
     unit = 0.3 / (0.3 + 1e-6)
     assert advantages(credit_of(answers(), plain))[:5] == pytest.approx([0, 0, unit, -unit, -unit], abs=1e-12)
     # The release over steps: rows .5 .5 .8 .2 .2, mean .44.
@@ -56,9 +56,9 @@ def test_carl_by_hand() -> None:
     steps = [
         step(n, parent, outcome=ends.get(n), reward=rewards[n]) for n, parent in enumerate([None, 0, 0, 2, 2, None])
     ]
-    found = credit_of(tree(*steps), {"method": "carl", "outcome": "score"})
-    assert advantages(found) == pytest.approx([0.25, 0.25, -0.25, 0.2, -0.2, -0.25], abs=1e-12)
-    assert found.steps[0].parts["baseline"] == pytest.approx(0.4)
+    computed = credit_of(tree(*steps), {"method": "carl", "outcome": "score"})
+    assert advantages(computed) == pytest.approx([0.25, 0.25, -0.25, 0.2, -0.2, -0.25], abs=1e-12)
+    assert computed.steps[0].parts["baseline"] == pytest.approx(0.4)
     # treerl's V(s) are means over leaves: V(0) = 1.7 / 3, V(root) = 1.85 / 4.
     value = credit_of(tree(*steps), {"method": "treerl", "outcome": "score"}).steps[0].parts
     assert (value["value"], value["global"]) == pytest.approx((1.7 / 3, 1.7 / 3 - 1.85 / 4))
@@ -117,8 +117,8 @@ def test_scores_of_one_and_zero_are_successes(grown: Tree, switches: dict[str, A
     plain = tree(
         *(msgspec.structs.replace(each, reward=1.0 if each.outcome is SUCCESS else 0.0) for each in grown.steps)
     )
-    wanted, found = (credit_of(plain, {**switches, "outcome": outcome}) for outcome in ("success", "score"))
-    for row, other in zip(wanted.steps, found.steps, strict=True):
+    wanted, computed = (credit_of(plain, {**switches, "outcome": outcome}) for outcome in ("success", "score"))
+    for row, other in zip(wanted.steps, computed.steps, strict=True):
         assert (row.step, row.masked) == (other.step, other.masked)
         if row.advantage is not None:
             assert other.advantage == pytest.approx(row.advantage, abs=1e-15, rel=1e-15)
@@ -133,8 +133,8 @@ def test_the_order_of_siblings_changes_no_bit_of_a_score(grown: Tree, switches: 
     for number, each in enumerate(grown.steps):
         each.reward = 0.1 * (number + 1)
     other, new = reordered(grown, list(range(len(grown.steps)))[::-1])
-    found = sorted((row.step, row.advantage or 0.0) for row in credit_of(other, switches).steps)
-    assert found == sorted((new[row.step], row.advantage or 0.0) for row in credit_of(grown, switches).steps)
+    computed = sorted((row.step, row.advantage or 0.0) for row in credit_of(other, switches).steps)
+    assert computed == sorted((new[row.step], row.advantage or 0.0) for row in credit_of(grown, switches).steps)
 
 
 def test_a_score_that_is_too_large_is_refused() -> None:

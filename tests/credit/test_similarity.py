@@ -12,6 +12,7 @@ from agentcli.credit.similarity import difflib_clusters, embed, embedding_cluste
 from agentcli.errors import MissingError
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
+from refusal import refused
 
 TEXT = "you are at the desk shelf fridge and see a mug an apple nothing"
 WORDS = TEXT.split(" ")
@@ -53,22 +54,22 @@ def one_by_one(texts: Sequence[str], model: Path) -> list[list[float]]:
     from transformers import AutoModel, AutoTokenizer
 
     tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
-    found = []
+    vectors = []
     for text in texts:
         with torch.no_grad():
             states = encoder(torch.tensor([tokenizer(text)["input_ids"][:12]])).last_hidden_state[0].double()
         mean = states.mean(0)
-        found.append((mean / mean.norm()).tolist())
-    return found
+        vectors.append((mean / mean.norm()).tolist())
+    return vectors
 
 
 def test_embeddings_are_unit_means_over_the_tokens_and_batches_do_not_matter(model: Path) -> None:
-    found, wanted = embed(TEXTS, str(model)).tolist(), one_by_one(TEXTS, model)
-    for vector, other in zip(found, wanted, strict=True):
+    vectors, wanted = embed(TEXTS, str(model)).tolist(), one_by_one(TEXTS, model)
+    for vector, other in zip(vectors, wanted, strict=True):
         assert vector == pytest.approx(other, abs=1e-5)
         assert math.hypot(*vector) == pytest.approx(1.0, abs=1e-5)
     many = [*TEXTS, *(" ".join(WORDS[n % 7 :]) for n in range(80))]
-    assert embed(many, str(model))[: len(TEXTS)].tolist() == [pytest.approx(vector, abs=1e-5) for vector in found]
+    assert embed(many, str(model))[: len(TEXTS)].tolist() == [pytest.approx(vector, abs=1e-5) for vector in vectors]
 
 
 @pytest.mark.parametrize("quantile", [0.4, 0.6, 0.8])
@@ -120,8 +121,7 @@ def stairs(texts: Sequence[str]) -> Tree:
 
 def test_no_model_directory(tmp_path: Path) -> None:
     settings = gigpo.GigpoSettings(similarity="embedding:0.9", embedding_model=str(tmp_path / "e5"))
-    with pytest.raises(MissingError, match=r"credit\.embedding_model: .*e5 is not a model directory"):
-        gigpo.assign(stairs(TEXTS), settings)
+    refused(lambda: gigpo.assign(stairs(TEXTS), settings), 4, names=("credit.embedding_model", "e5"))
     (tmp_path / "config.json").write_text("{}")
     settings.embedding_model = str(tmp_path)
     with pytest.raises(MissingError, match=r"credit\.embedding_model: ") as caught:

@@ -67,15 +67,15 @@ def two_phases(*more: tuple[int | None, Outcome]) -> Tree:
 
 def test_carl_may_leave_out_the_first_phase() -> None:
     # E[0] = (1 + 0) / 2, E[3] = 0, E[root] = 1/4. From scratch: 0 1 2 3 4; forked later: only the state that 1 and 5 leave.
-    found = {
+    credits = {
         phase: carl.assign(two_phases(), carl.CarlSettings(first_phase=phase)) for phase in ("all", "forked", "none")
     }
-    assert advantages(found["all"]) == [0.25, 0.5, None, -0.25, None, -0.5]
-    assert advantages(found["forked"]) == [None, 0.5, None, None, None, -0.5]
-    assert advantages(found["none"]) == [None, None, None, None, None, -0.5]
+    assert advantages(credits["all"]) == [0.25, 0.5, None, -0.25, None, -0.5]
+    assert advantages(credits["forked"]) == [None, 0.5, None, None, None, -0.5]
+    assert advantages(credits["none"]) == [None, None, None, None, None, -0.5]
     reasons = ["first phase", None, "first phase", "first phase", "first phase", None]
-    assert [row.masked for row in found["forked"].steps] == reasons
-    assert all(row.parts == {} for row in found["forked"].steps if row.masked)
+    assert [row.masked for row in credits["forked"].steps] == reasons
+    assert all(row.parts == {} for row in credits["forked"].steps if row.masked)
     # Once the root is forked (by 6), the first actions of both trajectories have a sibling of the second phase.
     forked = carl.assign(two_phases((None, SUCCESS)), carl.CarlSettings(first_phase="forked"))
     assert [row.step for row in forked.steps if row.advantage is not None] == [0, 1, 3, 5, 6]
@@ -215,9 +215,9 @@ def test_carl_is_unbiased_under_uneven_forking_and_treerl_is_not() -> None:
         first = treerl.assign(grown, treerl.TreerlSettings()).steps[0]
         roots["treerl"].append(first.parts["value"] - first.parts["global"])
         roots["arpo"].append(arpo.assign(grown, arpo.ArpoSettings()).steps[0].parts["baseline"])
-    found = {name: interval(values) for name, values in roots.items()}
-    assert found["carl"][0] < 0.5 < found["carl"][1], found
+    intervals = {name: interval(values) for name, values in roots.items()}
+    assert intervals["carl"][0] < 0.5 < intervals["carl"][1], intervals
     for name in ("treerl", "arpo"):
-        assert found[name][0] < 0.62 < found[name][1], found
-        assert found[name][0] > 0.5 + 0.08, found
-    assert found["carl"][1] - found["carl"][0] < 0.04
+        assert intervals[name][0] < 0.62 < intervals[name][1], intervals
+        assert intervals[name][0] > 0.5 + 0.08, intervals
+    assert intervals["carl"][1] - intervals["carl"][0] < 0.04

@@ -4,8 +4,9 @@ import msgspec
 import pytest
 from agentcli.environments import registry
 from agentcli.environments.registry import make_engine, make_world, world_names
-from agentcli.errors import MissingError, UsageError
+from agentcli.errors import UsageError
 from agentcli.records.settings import EnvironmentSettings
+from refusal import refused
 from toy_world import ToyWorld
 
 
@@ -41,5 +42,4 @@ def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(registry.WORLDS, "toy", "toy_world:ToyWorld")
     monkeypatch.setattr(ToyWorld, "card", msgspec.structs.replace(ToyWorld.card, extra="toy"))
     world = make_world(EnvironmentSettings(name="toy", options={"setup_fault": "missing"}))
-    with pytest.raises(MissingError, match=r"No module named 'corridors'; pip install 'agentcli\[toy\]'"):
-        make_engine(world, "toy")
+    refused(lambda: make_engine(world, "toy"), 4, names="corridors", remedy="pip install 'agentcli[toy]'")

@@ -16,20 +16,20 @@ def tree(number: int, outcomes: str, method: str = "spark", inner: int = 1, **le
 
 
 def test_totals_by_hand() -> None:
-    found = totals(
+    growth = totals(
         [
             tree(1, "+-!", steps=10, generated_tokens=60, prompt_tokens=100, shared_prompt_tokens=30),
             tree(2, "+", inner=4, steps=6, generated_tokens=20, prompt_tokens=100, shared_prompt_tokens=10),
         ]
     )
-    assert (found.method, found.tasks) == ("spark", 2)
-    assert (found.success.rate, found.errored) == (2 / 4, 1)
-    assert found.success.low == 1 / 3
-    assert found.success.high == 1.0
-    assert found.explore == 2 / 9
-    assert found.shared == 40 / 200
-    assert (found.steps_per_leaf, found.tokens_per_leaf) == (4.0, 20.0)
-    assert found.ledger.generated_tokens == 80
+    assert (growth.method, growth.tasks) == ("spark", 2)
+    assert (growth.success.rate, growth.errored) == (2 / 4, 1)
+    assert growth.success.low == 1 / 3
+    assert growth.success.high == 1.0
+    assert growth.explore == 2 / 9
+    assert growth.shared == 40 / 200
+    assert (growth.steps_per_leaf, growth.tokens_per_leaf) == (4.0, 20.0)
+    assert growth.ledger.generated_tokens == 80
 
 
 def test_trees_of_several_methods_name_them_all() -> None:
@@ -37,10 +37,10 @@ def test_trees_of_several_methods_name_them_all() -> None:
 
 
 def test_no_trees() -> None:
-    found = totals([])
-    assert (found.tasks, found.success) == (0, Rate(rate=0.0, low=0.0, high=1.0))
-    assert (found.explore, found.shared, found.tokens_per_leaf) == (0.0, 0.0, 0.0)
-    assert (found.malformed, found.cut) == (0.0, None)
+    growth = totals([])
+    assert (growth.tasks, growth.success) == (0, Rate(rate=0.0, low=0.0, high=1.0))
+    assert (growth.explore, growth.shared, growth.tokens_per_leaf) == (0.0, 0.0, 0.0)
+    assert (growth.malformed, growth.cut) == (0.0, None)
 
 
 def test_siblings_are_counted_where_they_are() -> None:
@@ -52,14 +52,14 @@ def test_siblings_are_counted_where_they_are() -> None:
         *(StepShape(parent=0, action="look") for _ in range(2)),
         StepShape(parent=0, error="no answer"),
         StepShape(parent=1, action="look"),
-        *(StepShape(parent=2, moves=own) for own in (moves, moves[::-1], moves[:1])),
+        *(StepShape(parent=2, moves=chosen) for chosen in (moves, moves[::-1], moves[:1])),
         *(StepShape(parent=3, validity=Validity.MALFORMED) for _ in range(2)),
     ]
     one = tree(1, "")
     one.steps, one.ledger = steps, Ledger(siblings=10, distinct_siblings=2 + 1 + 2 + 1)
-    found = totals([one])
+    growth = totals([one])
     assert by_place(steps) == (Siblings(3, 2), Siblings(7, 4))
-    assert (found.distinct, found.distinct_at_start, found.distinct_of_forks) == (6 / 10, 2 / 3, 4 / 7)
+    assert (growth.distinct, growth.distinct_at_start, growth.distinct_of_forks) == (6 / 10, 2 / 3, 4 / 7)
     assert cost_of(Ledger(), 0).distinct is None
 
 
@@ -74,10 +74,10 @@ def test_faults_are_shares_of_the_responses() -> None:
     ]
     grown = [tree(number, "") for number in range(2)]
     grown[0].steps, grown[1].steps = [], [step for count, step in kinds for _ in range(count)]
-    found = totals(grown)
-    assert (found.malformed, found.cut, found.explore) == (2 / 8, 2 / 8, 1 / 8)
+    growth = totals(grown)
+    assert (growth.malformed, growth.cut, growth.explore) == (2 / 8, 2 / 8, 1 / 8)
 
 
 def test_no_model_was_asked_and_nothing_could_be_cut() -> None:
-    found = totals([tree(1, "+"), tree(2, "-")])
-    assert (found.malformed, found.cut) == (0.0, None)
+    growth = totals([tree(1, "+"), tree(2, "-")])
+    assert (growth.malformed, growth.cut) == (0.0, None)

@@ -58,10 +58,10 @@ def test_by_hand() -> None:
             step(4, (1, "b", "x", VALID)),
         ]
     )
-    (found,) = episodes(grown)
-    assert (found.steps, found.moves) == (5, 2 + 2 + 1 + 3 + 1)
-    assert (found.repetitive_steps, found.inadmissible_steps, found.malformed_steps) == (3, 2, 1)
-    summary = summarise([found])
+    (episode,) = episodes(grown)
+    assert (episode.steps, episode.moves) == (5, 2 + 2 + 1 + 3 + 1)
+    assert (episode.repetitive_steps, episode.inadmissible_steps, episode.malformed_steps) == (3, 2, 1)
+    summary = summarise([episode])
     assert (summary.steps, summary.moves) == (5, 9)
     assert (summary.repetitive, summary.inadmissible) == (pytest.approx(3 / 9), pytest.approx(2 / 9))
     assert summary.malformed == pytest.approx(1 / 5), "a response is malformed, not a move"

@@ -13,10 +13,10 @@ def test_success_cost_and_behaviour_against_the_first() -> None:
     other = episodes({"t1": "-", "t2": "+", "t3": "+", "t4": "+"}, tokens=25)
     rows = side_by_side({"base": base, "other": other})
     assert rows["base"].against is UNSET
-    found = rows["other"].against
-    assert found.success.difference == pytest.approx(0.5)
-    assert found.mcnemar == pytest.approx(2 * (1 + 4) / 2**4)
-    assert (found.tasks, found.tokens, found.steps) == (4, 2.5, 1.0)
+    against = rows["other"].against
+    assert against.success.difference == pytest.approx(0.5)
+    assert against.mcnemar == pytest.approx(2 * (1 + 4) / 2**4)
+    assert (against.tasks, against.tokens, against.steps) == (4, 2.5, 1.0)
     assert rows["other"].ledger.generated_tokens == 100
     assert (rows["other"].repetitive, rows["other"].explore) == (0.25, 0.5)
 
@@ -32,9 +32,9 @@ def test_several_samples_a_task_have_no_mcnemar_but_a_share_of_solved_tasks() ->
 
 def test_only_tasks_of_both_are_paired() -> None:
     base, other = episodes({"t1": "+", "t2": "-", "t3": "+"}), episodes({"t1": "+", "t2": "+"}, tokens=20)
-    found = paired(base, other)
-    assert (found.tasks, found.tokens) == (2, 2.0)
-    assert found.success.difference == 0.5
+    against = paired(base, other)
+    assert (against.tasks, against.tokens) == (2, 2.0)
+    assert against.success.difference == 0.5
 
 
 def test_kinds_are_compared_by_themselves() -> None:

@@ -12,7 +12,7 @@ SECONDS = {"policy": 2.0, "environment": 1.0, "train": 3.0}
 
 
 def iteration(leaves: int = 4, success: int = 1, **more: Any) -> Iteration:
-    own = {
+    usual = {
         "method": "chain",
         "credit": "grpo",
         "trees": 2,
@@ -22,24 +22,24 @@ def iteration(leaves: int = 4, success: int = 1, **more: Any) -> Iteration:
         "updates": 2,
         "seconds": SECONDS,
     }
-    return Iteration(leaves=leaves, success=success, **{**own, **more})
+    return Iteration(leaves=leaves, success=success, **{**usual, **more})
 
 
 def test_sums_by_hand() -> None:
     other = Ledger(leaves=6, steps=20, forks=4, generated_tokens=40, prompt_tokens=100, shared_prompt_tokens=50)
-    found = training_cost(
+    cost = training_cost(
         [
             iteration(),
             iteration(6, 6, trees=3, errored=1, ledger=other, responses=Responses(updated=2, given=20), updates=5),
         ]
     )
-    assert (found.method, found.credit) == ("chain", "grpo")
-    assert (found.trees, found.leaves, found.errored, found.updates) == (5, 10, 1, 7)
-    assert (found.ledger.steps, found.ledger.forks, found.ledger.generated_tokens) == (30, 4, 100)
-    assert (found.shared, found.steps_per_leaf, found.tokens_per_leaf) == (80 / 200, 3.0, 10.0)
-    assert found.responses == ResponsesUpdated(updated=5, given=30, share=5 / 30)
-    assert found.seconds == {"policy": 4.0, "environment": 2.0, "train": 6.0}
-    assert found.success_by_part == [0.25, 1.0]
+    assert (cost.method, cost.credit) == ("chain", "grpo")
+    assert (cost.trees, cost.leaves, cost.errored, cost.updates) == (5, 10, 1, 7)
+    assert (cost.ledger.steps, cost.ledger.forks, cost.ledger.generated_tokens) == (30, 4, 100)
+    assert (cost.shared, cost.steps_per_leaf, cost.tokens_per_leaf) == (80 / 200, 3.0, 10.0)
+    assert cost.responses == ResponsesUpdated(updated=5, given=30, share=5 / 30)
+    assert cost.seconds == {"policy": 4.0, "environment": 2.0, "train": 6.0}
+    assert cost.success_by_part == [0.25, 1.0]
 
 
 def test_success_has_no_interval_and_no_sum() -> None:
@@ -49,23 +49,23 @@ def test_success_has_no_interval_and_no_sum() -> None:
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_what_one_iteration_does_not_know_is_not_known_of_all(place: int) -> None:
-    own = [iteration(), iteration()]
-    own[place] = iteration(credit=None, responses=None, updates=None, seconds={"environment": 1.0})
-    found = training_cost(own)
-    assert (found.responses, found.updates, found.credit) == (None, None, "grpo")
-    assert found.seconds == {"policy": None, "environment": 2.0, "train": None}
-    assert found.leaves == 8
+    iterations = [iteration(), iteration()]
+    iterations[place] = iteration(credit=None, responses=None, updates=None, seconds={"environment": 1.0})
+    cost = training_cost(iterations)
+    assert (cost.responses, cost.updates, cost.credit) == (None, None, "grpo")
+    assert cost.seconds == {"policy": None, "environment": 2.0, "train": None}
+    assert cost.leaves == 8
 
 
 def test_nothing_that_was_updated_is_known_to_be_nothing() -> None:
-    found = training_cost([iteration(0, 0, responses=Responses(updated=0, given=0), updates=0, ledger=Ledger())] * 2)
-    assert (found.responses, found.updates) == (ResponsesUpdated(updated=0, given=0, share=0.0), 0)
-    assert (found.success_by_part, found.shared, found.tokens_per_leaf) == ([0.0, 0.0], 0.0, 0.0)
+    cost = training_cost([iteration(0, 0, responses=Responses(updated=0, given=0), updates=0, ledger=Ledger())] * 2)
+    assert (cost.responses, cost.updates) == (ResponsesUpdated(updated=0, given=0, share=0.0), 0)
+    assert (cost.success_by_part, cost.shared, cost.tokens_per_leaf) == ([0.0, 0.0], 0.0, 0.0)
 
 
 def test_settings_that_changed_on_the_way_are_all_named() -> None:
-    found = training_cost([iteration(), iteration(method="spark", credit="carl"), iteration()])
-    assert (found.method, found.credit) == ("chain, spark", "grpo, carl")
+    cost = training_cost([iteration(), iteration(method="spark", credit="carl"), iteration()])
+    assert (cost.method, cost.credit) == ("chain, spark", "grpo, carl")
     assert training_cost([iteration(credit=None)]).credit is None
 
 
@@ -80,9 +80,9 @@ def test_the_course_by_hand() -> None:
 
 @given(st.lists(st.lists(st.floats(0, 1), min_size=1, max_size=40), min_size=1, max_size=3), st.integers(1, 6))
 def test_every_iteration_is_in_one_part_in_order(loops: list[list[float]], parts: int) -> None:
-    found = course(*loops, parts=parts)
-    assert len(found) == min(parts, *map(len, loops))
+    means = course(*loops, parts=parts)
+    assert len(means) == min(parts, *map(len, loops))
     values = [value for loop in loops for value in loop]
-    assert all(min(values) - 1e-9 <= mean <= max(values) + 1e-9 for mean in found)
+    assert all(min(values) - 1e-9 <= mean <= max(values) + 1e-9 for mean in means)
     rising = course(*(list(map(float, range(len(loop)))) for loop in loops), parts=parts)
     assert rising == sorted(rising)

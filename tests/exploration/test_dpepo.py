@@ -5,7 +5,6 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.credit.registry import make as make_credit
-from agentcli.errors import UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.parallel_full import UNREADABLE as TOLD
@@ -14,6 +13,7 @@ from agentcli.records.types import Move, Outcome, Step, Tree, Validity
 from growths import executed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusal import refused
 from scripted import Answering, ListedPolicy
 from word_trees import grow_word
 from word_world import ADMISSIBLE, WordEngines
@@ -177,8 +177,9 @@ def test_the_group_shares_its_first_prompt() -> None:
 
 
 def test_an_unknown_prompt_style_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"prompt\.style: no style 'parallel-react'; did you mean parallel-"):
-        one_trajectory({1: "a"}, style="react")
+    refused(
+        lambda: one_trajectory({1: "a"}, style="react"), names=("prompt.style", "parallel-react"), remedy="parallel-"
+    )
 
 
 def test_its_credit_is_computed_from_the_moves() -> None:

@@ -61,8 +61,7 @@ def test_what_is_not_there_is_named(base: Path, adapter: Path, tmp_path: Path) -
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no causal LM"):
         load_model(str(tmp_path / "empty"))
-    with pytest.raises(DataError, match=r"empty/tokenizer_config\.json: no such file"):
-        load_tokenizer(str(tmp_path / "empty"))
+    refused(lambda: load_tokenizer(str(tmp_path / "empty")), 3, names="empty/tokenizer_config.json")
     (tmp_path / "empty/tokenizer_config.json").write_text("{}")
     with pytest.raises(DataError, match="no tokenizer"):
         load_tokenizer(str(tmp_path / "empty"))

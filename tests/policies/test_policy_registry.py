@@ -16,6 +16,7 @@ from agentcli.policies.registry import make_policy, policy_names
 from agentcli.policies.searcher import Searcher
 from agentcli.policies.tool_judge import ToolJudge
 from agentcli.records.settings import DemosSettings, PolicySettings, Settings
+from refusal import refused
 from small_world import SmallWorld
 
 WORLD = SmallWorld()
@@ -50,15 +51,13 @@ def test_every_kind_is_made(model: Any, tokenizer: Any, tmp_path: Path) -> None:
 
 
 def test_unknown_names_get_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"policy\.kind: no policy 'exprt'; did you mean expert\?"):
-        make_policy(settings("exprt"), WORLD, None, None)
+    refused(lambda: make_policy(settings("exprt"), WORLD, None, None), names=("policy.kind", "exprt"), remedy="expert")
     with pytest.raises(UsageError, match="there are demonstrator, expert"):
         make_policy(settings("zzz"), WORLD, None, None)
 
 
 def test_a_model_must_be_named() -> None:
-    with pytest.raises(UsageError, match=r"policy\.model is not set; name one with --model"):
-        make_policy(settings("transformers"), WORLD, None, None)
+    refused(lambda: make_policy(settings("transformers"), WORLD, None, None), names="policy.model", remedy="--model")
 
 
 def test_installed_packages_add_policies(monkeypatch: pytest.MonkeyPatch) -> None:

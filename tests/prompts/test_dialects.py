@@ -17,6 +17,7 @@ from agentcli.records.types import Task
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_requests import make_request
+from refusal import refused
 from small_world import SmallWorld
 
 WORLD = SmallWorld()
@@ -76,8 +77,7 @@ def test_compact_is_the_worlds_own_view() -> None:
 
 
 def test_an_unknown_style_is_refused_with_the_nearest() -> None:
-    with pytest.raises(UsageError, match=r"prompt\.style: no style 'compat'; did you mean compact\?"):
-        full(style="compat")
+    refused(lambda: full(style="compat"), names=("prompt.style", "compat"), remedy="compact")
 
 
 def test_react_tells_the_story_in_turns() -> None:
@@ -138,8 +138,11 @@ def test_a_style_has_its_counterpart_for_several_copies_or_is_refused() -> None:
     settings = PromptSettings(style="compact")
     assert type(make_dialect(settings, WORLD, numbered=True)) is ParallelCompact
     assert type(make_dialect(PromptSettings(style="parallel-compact"), WORLD, numbered=True)) is ParallelCompact
-    with pytest.raises(UsageError, match=r"prompt\.style: no style 'parallel-react'; did you mean parallel-"):
-        make_dialect(PromptSettings(style="react"), WORLD, numbered=True)
+    refused(
+        lambda: make_dialect(PromptSettings(style="react"), WORLD, numbered=True),
+        names=("prompt.style", "parallel-react"),
+        remedy="parallel-",
+    )
 
 
 def test_a_text_policy_refuses_pictures() -> None:

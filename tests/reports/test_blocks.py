@@ -42,9 +42,9 @@ def test_what_does_not_fit_is_several_with_every_name_and_number(width: int) -> 
     assert "…" not in "".join(lines)
     assert "".join(lines).count("ten") == 1
     for name, numbers in (("runs/a", NUMBERS), ("b", NUMBERS[::-1])):
-        own = [row for row in rows if row[0] == name]
-        assert len(own) > 1
-        assert [cell for row in own for cell in row[1:]] == numbers
+        group = [row for row in rows if row[0] == name]
+        assert len(group) > 1
+        assert [cell for row in group for cell in row[1:]] == numbers
 
 
 def test_a_long_name_is_folded_to_half_of_the_width() -> None:

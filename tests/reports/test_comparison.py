@@ -228,10 +228,10 @@ def test_every_part_of_a_result_has_its_table() -> None:
         trees={"a": trees(1, 0), "b": trees(1, 0)},
         training={"a": loop(10, 0), "b": loop(10, 0)},
     )
-    found = list(comparison_tables(result))
-    assert len(found) == 7
-    assert found[4].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
-    assert text_of(found[4])[1] == ["b", "2", "0.5"]
+    tables = list(comparison_tables(result))
+    assert len(tables) == 7
+    assert tables[4].title == "exact Wilcoxon signed-rank over L0, L2, against the first"
+    assert text_of(tables[4])[1] == ["b", "2", "0.5"]
 
 
 def made_tests(difference: float, low: float, high: float, mcnemar: float | None) -> PairedTests:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from agentcli.credit import carl
 from agentcli.credit.registry import METHODS, known
-from agentcli.errors import DataError, UsageError
 from agentcli.records.files import RecordWriter, read_json
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
@@ -19,6 +18,7 @@ from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.policy_gradient.rows import Row, read_rows
 from bad_input_runs import START, folder
 from command_line import agentcli
+from refusal import refused
 
 __all__ = ["folder"]
 
@@ -106,17 +106,14 @@ def test_credit_of_two_methods_in_one_file_is_refused(tmp_path: Path) -> None:
     trees, credit = carl_tree(tmp_path)
     trees.write_bytes(trees.read_bytes() * 2)
     credit.write_bytes(credit.read_bytes() + credit.read_bytes().replace(b'"carl"', b'"grpo"'))
-    with pytest.raises(DataError, match=r"credit\.jsonl:2: method: is grpo, of the lines before carl; "):
-        read_rows(trees, credit)
+    refused(lambda: read_rows(trees, credit), 3, names="credit.jsonl:2")
     credit.write_bytes(b"")
-    with pytest.raises(DataError, match=r"credit\.jsonl: ends after 0 records; "):
-        method_of(credit)
+    refused(lambda: method_of(credit), 3, names="credit.jsonl")
 
 
 @pytest.mark.parametrize("value", ["mean", "3", "steps"])
 def test_unknown_values_are_refused_with_those_that_there_are(value: str) -> None:
-    with pytest.raises(UsageError, match=r"train\.aggregate: expected one of step, token, sequence"):
-        resolve(None, [], {}, [f"train.aggregate={value}"], {})
+    refused(lambda: resolve(None, [], {}, [f"train.aggregate={value}"], {}), names="train.aggregate")
 
 
 @pytest.mark.usefixtures("folder")

@@ -30,6 +30,7 @@ from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
 from fitting import fitting
 from growing import grow_all
+from refusal import refused
 from staged import evaluate, rollout
 
 
@@ -205,8 +206,9 @@ def test_a_later_command_does_not_inherit_it(tmp_path: Path) -> None:
 
 def test_another_budget_is_another_rollout(tmp_path: Path) -> None:
     roll(toy("leaves=9"), tmp_path / "x")
-    with pytest.raises(UsageError, match=r"rollout\.budget was 'leaves=9', now 'leaves=12'"):
-        roll(toy("leaves=12"), tmp_path / "x", resume=True)
+    refused(
+        lambda: roll(toy("leaves=12"), tmp_path / "x", resume=True), names=("rollout.budget", "leaves=9", "leaves=12")
+    )
     assert read_json(RunDirectory(tmp_path / "x").manifest_path, dict)["stages"]["rollout"]["counts"]["trees"] == 3
 
 

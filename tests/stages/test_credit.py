@@ -9,6 +9,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.session import Invocation
 from grown_runs import roll, toy
+from refusal import refused
 from staged import assign_credit
 
 
@@ -41,11 +42,7 @@ def test_methods_lie_beside_one_another_and_are_not_replaced_unasked(run: Path) 
     assign(run, "rewardflow", graph=True)
     assert sorted(path.name for path in (run / "credit").iterdir()) == ["grpo.jsonl", "rewardflow.jsonl"]
     assert len(list((run / "graphs").glob("*.graphml"))) == 5
-    with pytest.raises(
-        UsageError,
-        match=r"grpo\.jsonl exists; go on with --resume where it was interrupted, or replace it with --overwrite",
-    ):
-        assign(run)
+    refused(lambda: assign(run), names="grpo.jsonl", remedy=("--resume", "--overwrite"))
     with pytest.raises(UsageError, match="graphs exists"):
         assign(run, "spark", graph=True)
     assert not (run / "credit/spark.jsonl").exists()
@@ -59,14 +56,12 @@ def test_credit_that_is_there_is_not_owed_and_credit_that_is_missing_is(run: Pat
     assign(run, resume=True)
     assert (run / "credit/grpo.jsonl").read_bytes() == whole
     (run / "trees.jsonl").write_bytes(b"".join((run / "trees.jsonl").read_bytes().splitlines(keepends=True)[:4]))
-    with pytest.raises(UsageError, match=r"other input than it was started with: .*trees\.jsonl has changed"):
-        assign(run, resume=True)
+    refused(lambda: assign(run, resume=True), names="trees.jsonl")
 
 
 def test_a_file_without_trees_gets_no_credit(run: Path) -> None:
     (run / "trees.jsonl").write_bytes(b"")
-    with pytest.raises(DataError, match=r"trees\.jsonl: holds no trees; .*agentcli rollout"):
-        assign(run)
+    refused(lambda: assign(run), 3, names="trees.jsonl", remedy="agentcli rollout")
     assert not (run / "credit").exists()
 
 

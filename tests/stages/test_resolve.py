@@ -10,6 +10,7 @@ from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.stages.resolve import find_model, find_run, inherited, new_run
+from refusal import refused
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +33,7 @@ def make_run(name: str, **stages: StageRecord) -> Path:
 
 
 def test_a_run_is_the_one_named_or_the_newest() -> None:
-    with pytest.raises(UsageError, match="no RUN given and no runs/latest here"):
-        find_run(None)
+    refused(lambda: find_run(None), names="runs/latest")
     link_latest(make_run("a"))
     link_latest(make_run("b"))
     assert find_run(None) == Path("runs/b")

@@ -106,15 +106,17 @@ def choices(scene: int, kind: str) -> dict[str, tuple[str, ...]]:
     if not _suits(here, kind, tool):
         return {}
     things = here.objects
-    barred = SINGLE if kind == "pick_two_obj_and_place" else set()
-    if tool:
+    no_goals: set[str] = set()
+    if kind == "pick_two_obj_and_place":
+        no_goals = SINGLE
+    elif tool:
         able = constants().VAL_ACTION_OBJECTS[tool.ability]
         things = tuple(thing for thing in things if thing in able)
-        barred = {tool.receptacle}
+        no_goals = {tool.receptacle}
     goals_of: dict[str, tuple[str, ...]] = {}
     for thing in things:
         homes = [name for name in here.types if thing in fits()[name]]
-        goals = [name for name in homes if name not in barred]
+        goals = [name for name in homes if name not in no_goals]
         if kind == "look_at_obj_in_light" and homes:
             goals_of[thing] = ("DeskLamp",)
         elif len(homes) > 1 and goals:
@@ -127,6 +129,7 @@ def _suits(
     kind: str,
     tool: Tool | None,
 ) -> bool:
+    """Whether a room has the receptacles that a kind of task needs."""
     if ROOM_NAMES[here.kind] not in constants().GOALS_VALID[kind]:
         return False
     if kind == "look_at_obj_in_light":
@@ -142,7 +145,7 @@ def scenes(options: AlfworldOptions, split: str) -> list[int]:
     kept = []
     for kind in allowed:
         plans = [scene for scene in training_scenes() if room(scene).kind == kind]
-        # They are ascending already; of equal size the first one comes first.
+        # The sort is stable: of equally full plans the lower number comes first.
         plans.sort(key=lambda scene: sum(room(scene).types.values()))
         kept += plans[: options.scenes_per_room]
     return sorted(kept)
@@ -199,6 +202,7 @@ def _playable(options: AlfworldOptions, split: str) -> dict[str, list[int]]:
         playable = [scene for scene in places if choices(scene, kind)]
         if playable:
             scenes_of[kind] = playable
+        # The unseen split has one room of each kind: some tasks may have none.
         elif options.kinds and split != "valid_unseen":
             rooms = ", ".join(options.rooms or ROOMS)
             raise UsageError(

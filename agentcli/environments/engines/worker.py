@@ -56,6 +56,10 @@ class Slot:
     """
 
 
+class LostStateError(Exception):
+    """A state is not known here, and its history was not given."""
+
+
 class Host:
     """The engines of this process, at most `limit`.
 
@@ -104,6 +108,8 @@ class Host:
             return _answer_frame(self._answers[type(request)](request), began)
         except MemoryError:
             raise
+        except LostStateError:
+            return _answer_frame(frames.Lost(), began)
         except Exception as error:
             if self._busy is not None:
                 self._drop(self._busy)
@@ -125,8 +131,6 @@ class Host:
 
     def _act(self, request: frames.Act) -> frames.Reply:
         slot = self._reach(request.state, request.history)
-        if slot is None:
-            return frames.Lost()
         observation = slot.engine.step(request.action)
         snapshot, _ = slot.snapshots[request.state]
         # The engine has left a state that it cannot be put back into.
@@ -138,8 +142,6 @@ class Host:
 
     def _plan(self, request: frames.Plan) -> frames.Reply:
         slot = self._reach(request.state, request.history)
-        if slot is None:
-            return frames.Lost()
         # A UsageError ends the command: no task of this world would fare better.
         if not isinstance(slot.engine, Solvable):
             raise errors.UsageError(
@@ -150,8 +152,6 @@ class Host:
 
     def _judge(self, request: frames.Judge) -> frames.Reply:
         slot = self._reach(request.state, request.history)
-        if slot is None:
-            return frames.Lost()
         if not isinstance(slot.engine, Judging):
             raise errors.UsageError(
                 f"{self._name} has no judge: its engine scores no tools; choose "
@@ -159,15 +159,17 @@ class Host:
             )
         return frames.Judged(slot.engine.judge(request.argument), self._replayed)
 
-    def _reach(self, state: int, history: frames.History | None) -> Slot | None:
+    def _reach(self, state: int, history: frames.History | None) -> Slot:
         """A slot whose engine is in `state`.
 
-        None when the state is lost and there is no history to rebuild it from. Raises
+        Raises LostStateError without a history to rebuild a lost state from, and
         ReplayMismatchError when the restored copy is not what was observed.
         """
         slot = self._slot_of.get(state)
         if slot is None:
-            return None if history is None else self._rebuild(state, history)
+            if history is None:
+                raise LostStateError
+            return self._rebuild(state, history)
         self._busy = slot
         self._live.move_to_end(slot)
         if slot.at != state:

@@ -89,6 +89,7 @@ class SokobanEngine:
         return round(reward, 1)
 
     def _observe(self, accepted: bool, reward: float) -> Observation:
+        # An Observation holds them too, so a snapshot must give them back.
         self._reached = accepted, reward
         position = self._position
         grid = position.draw()

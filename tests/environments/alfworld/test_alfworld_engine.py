@@ -16,9 +16,10 @@ from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import game as fast_game
 from agentcli.environments.alfworld.fast.game import close_idle
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import DataError, EngineError, MissingError, UsageError
+from agentcli.errors import DataError, EngineError, UsageError
 from agentcli.records.types import Task
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
+from refusal import refused
 
 NONSENSE = ("", "help", " look ", "dance", "go to moon 1", "take everything", "open fridge 99")
 Moment = tuple[Observation, tuple[statekey.Fact, ...]]
@@ -256,8 +257,7 @@ def test_a_library_without_snapshots_is_refused_and_stock_has_none(
     files: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(engine_module.library, "has_snapshots", lambda: False)
-    with pytest.raises(MissingError, match=r"fast_downward_textworld==20\.6\.4, or play the stock engine"):
-        AlfworldEngine(locate, "fast")
+    refused(lambda: AlfworldEngine(locate, "fast"), 4, names="fast_downward_textworld==20.6.4")
     engine = AlfworldEngine(locate, "stock")
     engine.start(file_task(files[1]))
     assert engine.snapshot() is None

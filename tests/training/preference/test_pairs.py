@@ -11,6 +11,7 @@ from agentcli.training.preference.pairs import PairCounts, read_pairs
 from hypothesis import given
 from hypothesis import strategies as st
 from pair_trees import FORKED, GROUP, HOPELESS, SOLVED, pair_tree
+from refusal import refused
 from tiny_rollout import write
 from transformers import AutoModelForCausalLM
 
@@ -116,15 +117,21 @@ def test_a_limit_takes_the_first_of_the_same_order(tmp_path):
 def test_refuses_what_no_model_sampled(trees, tmp_path):
     tree = msgspec.convert(msgspec.to_builtins(trees[2]), Tree)
     tree.steps[2].token_ids, tree.steps[2].logprobs = [], []
-    with pytest.raises(DataError, match=r"trees\.jsonl:2: steps\[2\]\.token_ids: empty"):
-        list(read_pairs(write(tmp_path / "trees.jsonl", [trees[0], tree]), 8, 0))
+    refused(
+        lambda: list(read_pairs(write(tmp_path / "trees.jsonl", [trees[0], tree]), 8, 0)),
+        3,
+        names=("trees.jsonl:2", "steps[2].token_ids"),
+    )
 
 
 def test_refuses_a_tree_that_is_none(trees, tmp_path):
     tree = msgspec.convert(msgspec.to_builtins(trees[0]), Tree)
     tree.steps[0].outcome = Outcome.SUCCESS
-    with pytest.raises(DataError, match=r"trees\.jsonl:1: .*steps\[0\]\.outcome: an inner step has an outcome"):
-        list(read_pairs(write(tmp_path / "trees.jsonl", [tree]), 8, 0))
+    refused(
+        lambda: list(read_pairs(write(tmp_path / "trees.jsonl", [tree]), 8, 0)),
+        3,
+        names=("trees.jsonl:1", "steps[0].outcome"),
+    )
 
 
 def test_streams(trees, tmp_path):

@@ -67,7 +67,7 @@ def _sightings(known: Knowledge, goal: Goal) -> str:
 
 
 def _last(context: Context, goal: Goal) -> str:
-    """The step before: what was observed, only relevant things > the action."""
+    """The step before, as "observation > action"; other objects are left out."""
     if not context.actions:
         return ""
     before = _brief(context.observations[-2], goal)
@@ -88,7 +88,8 @@ def _local(admissible: tuple[str, ...], goal: Goal) -> str:
 def _brief(text: str, goal: Goal | None = None) -> str:
     """One observation without articles: `countertop 1 has apple 1 mug 2`.
 
-    With a goal, only its things are listed.
+    With a goal, only its things are listed. A text that says where the agent is and no
+    more becomes "start"; one that cannot be parsed becomes "other".
     """
     events = parse(text)
     phrases = []
