@@ -247,7 +247,9 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
         if isinstance(world, Inspected):
             for requisite in world.requisites(environ):
                 findings.append(Finding(**msgspec.structs.asdict(requisite)))
-            caches.append(world.cache_folder(environ))
+            cache = world.cache_folder(environ)
+            if cache is not None:
+                caches.append(cache)
     return findings, caches
 
 

@@ -313,8 +313,8 @@ class Inspected(Protocol):
         ...
 
     @staticmethod
-    def cache_folder(environ: Mapping[str, str]) -> Path:
-        """The folder where the world keeps files of its own."""
+    def cache_folder(environ: Mapping[str, str]) -> Path | None:
+        """The folder where the world keeps files of its own; None where it has none."""
         ...
 
 

@@ -21,6 +21,7 @@ from agentcli.registry import Registry
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
     "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
+    "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",
 }
 """Name -> "module:Class"."""
 

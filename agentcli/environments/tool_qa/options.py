@@ -1,0 +1,65 @@
+"""environment.options of tool_qa: how many questions, and which."""
+
+import hashlib
+from typing import Annotated
+
+import msgspec
+
+from agentcli.errors import UsageError
+from agentcli.records.section import Count, Seed
+
+SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
+"""Split -> the questions that it holds, by their digest modulo 100."""
+
+CATEGORIES = (
+    "biology",
+    "business",
+    "chemistry",
+    "computer science",
+    "economics",
+    "engineering",
+    "health",
+    "history",
+    "law",
+    "math",
+    "other",
+    "philosophy",
+    "physics",
+    "psychology",
+)
+"""The 14 categories of MMLU-Pro."""
+
+
+class Sizes(msgspec.Struct, kw_only=True, frozen=True):
+    """Questions of each split (001 section 4: 2,500 and 840); of real ones at most."""
+
+    train: Count = 2500
+    valid: Count = 100
+    test: Count = 840
+
+
+class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """What is asked."""
+
+    sizes: Sizes = msgspec.field(default_factory=Sizes)
+    templates: tuple[str, ...] | None = None
+    """Only these sorts of generated questions; None: all (questions/templates.py)."""
+    choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
+    """Options of a generated question."""
+    seed: Seed = 0
+    """Of the generated questions, and of the split of real ones."""
+
+
+def split_of(question: str) -> str:
+    """The split that a question belongs to by its text, whatever the settings."""
+    digest = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big")
+    for split, numbers in SPLITS.items():
+        if digest % 100 in numbers:
+            return split
+    raise AssertionError("the splits cover 0 to 99")
+
+
+def check_split(split: str) -> None:
+    """Refuses a split that does not exist. Raises UsageError."""
+    if split not in SPLITS:
+        raise UsageError(f"--split {split}: tool_qa has {', '.join(SPLITS)}")

@@ -1,0 +1,65 @@
+"""units: converts a quantity, by pint."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from agentcli.environments.tool_qa.tools.calculator import evaluate, written
+from agentcli.environments.tool_qa.tools.protocol import ToolError
+
+LONGEST_UNIT = 60
+"""Characters."""
+_FORM = re.compile(
+    r"(?P<value>[^a-zA-Zµ°]+?)\s*(?P<unit>[a-zA-Zµ°].*?)\s+(?:to|in)\s+(?P<target>.+)"
+)
+_UNIT = re.compile(
+    r"[a-zA-Zµ°_]+(?:\s*\^\s*-?\d)?(?:\s*[*/ ]\s*[a-zA-Zµ°_]+(?:\s*\^\s*-?\d)?)*"
+)
+
+
+class Units:
+    """A quantity in, the same quantity in another unit out."""
+
+    name = "units"
+    description = (
+        "converts VALUE UNIT to UNIT, e.g. units[12 mile / hour to metre / second]"
+    )
+    cost = 0.2
+
+    def run(self, argument: str) -> str:
+        """The value in the other unit. Raises ToolError."""
+        form = _FORM.fullmatch(argument.strip())
+        if form is None:
+            raise ToolError("write VALUE UNIT to UNIT")
+        value = float(evaluate(form["value"]))
+        unit = _unit(form["unit"])
+        target = _unit(form["target"])
+        import pint
+
+        try:
+            quantity = _registry().Quantity(value, unit).to(target)
+        except (pint.PintError, ArithmeticError, ValueError) as error:
+            raise ToolError(str(error)) from error
+        return f"{written(quantity.magnitude)} {form['target'].strip()}"
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Any:
+    import pint
+
+    return pint.UnitRegistry(cache_folder=None)
+
+
+@lru_cache(maxsize=1024)
+def _unit(text: str) -> Any:
+    """A unit by its name. Raises ToolError."""
+    import pint
+
+    text = text.strip()
+    # pint would compute whatever powers it is given.
+    if len(text) > LONGEST_UNIT or not _UNIT.fullmatch(text):
+        raise ToolError(f"not a unit: {text}")
+    try:
+        return _registry().parse_units(text)
+    except (pint.PintError, ValueError, TypeError, AttributeError) as error:
+        raise ToolError(f"not a unit: {text}") from error
