@@ -1,6 +1,8 @@
 """The engine: calls and their results, exact forks, the expert's plan, and the verdicts of the local judge."""
 
 import random
+import statistics
+import time
 from collections.abc import Iterator
 
 import msgspec
@@ -145,6 +147,19 @@ def test_plans_win_in_every_template_and_from_anywhere(engine: ToolQaEngine) -> 
             assert engine.plan()[0] == action
             ends.append(engine.step(action).end)
         assert ends == [None] * (len(plan) - 1) + ["success"]
+
+
+def test_a_step_of_a_pure_tool_costs_less_than_two_milliseconds(engine: ToolQaEngine) -> None:
+    """Processor time: what else the machine does is not the world's. The program's own process is left out."""
+    seconds = []
+    for task in world().tasks("valid")[:100]:
+        engine.start(task)
+        for action in engine.plan():
+            begun = time.process_time()
+            engine.step(action)
+            seconds.append(time.process_time() - begun)
+    assert statistics.median(seconds) < 0.002
+    assert statistics.quantiles(seconds, n=20)[-1] < 0.02
 
 
 def test_a_task_of_other_options_is_refused(engine: ToolQaEngine) -> None:
