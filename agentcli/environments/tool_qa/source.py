@@ -6,8 +6,8 @@ from pathlib import Path
 from agentcli.environments.tool_qa.options import ToolQaOptions, check_split
 from agentcli.environments.tool_qa.questions.draw import (
     Question,
+    drafts,
     draw_question,
-    template_of,
 )
 from agentcli.environments.tool_qa.questions.path import Need
 from agentcli.environments.tool_qa.questions.templates import Template
@@ -39,7 +39,8 @@ class QuestionSource:
         prefix, _, rest = task.id.partition("/")
         if self._data is None and prefix == digest(self._options):
             split, _, index = rest.partition("/")
-            return draw_question(self._options, split, int(index))
+            if int(index) < getattr(self._options.sizes, split):
+                return draw_question(self._options, split, int(index))
         if self._data is not None and prefix == REAL:
             row = load_rows(self._data).get(int(rest))
             if row is not None:
@@ -67,8 +68,7 @@ def digest(options: ToolQaOptions) -> str:
 @lru_cache(maxsize=8)
 def _generated(options: ToolQaOptions, split: str, world: str) -> tuple[Task, ...]:
     tasks = []
-    for index in range(getattr(options.sizes, split)):
-        template = template_of(options, split, index)
+    for index, (template, _, _) in enumerate(drafts(options, split)):
         task = Task(
             id=f"{digest(options)}/{split}/{index}",
             world=world,

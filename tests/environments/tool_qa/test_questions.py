@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 from agentcli.environments.registry import make_world
 from agentcli.environments.tool_qa.evidence import letters_of, same_number, stated, states
-from agentcli.environments.tool_qa.options import CATEGORIES, ToolQaOptions
-from agentcli.environments.tool_qa.questions.draw import Question, draw_question
+from agentcli.environments.tool_qa.options import CATEGORIES, Sizes, ToolQaOptions
+from agentcli.environments.tool_qa.questions.draw import Question, drafts, draw_question
 from agentcli.environments.tool_qa.questions.path import needs_of, next_calls, read_question
 from agentcli.environments.tool_qa.questions.programs import PROGRAMS
 from agentcli.environments.tool_qa.questions.templates import TEMPLATES
@@ -39,21 +39,23 @@ def test_all_categories_and_templates_are_drawn_in_turns() -> None:
 
 
 def test_splits_share_no_question_and_seeds_draw_others() -> None:
-    texts = {split: [question.row.question for question in drawn(split, 300)] for split in ("train", "valid", "test")}
+    texts = {split: [question.row.question for question in drawn(split, 300)] for split in ("train", "test")}
+    texts["valid"] = [question.row.question for question in drawn("valid", 100)]
     train, valid, test = (set(texts[split]) for split in ("train", "valid", "test"))
     assert not train & test
     assert not valid & (train | test)
-    assert len(train) > 250
+    assert all(len(set(texts[split])) == len(texts[split]) for split in texts)
     other = [question.row.question for question in drawn("train", 300, ToolQaOptions(seed=1))]
     assert train != set(other)
     assert not set(other) & test, "the text alone says where a question belongs"
 
 
-def test_a_task_means_the_same_for_ever() -> None:
+def test_a_task_means_the_same_for_ever_however_many_there_are() -> None:
     first = drawn("test", 40)
     draw_question.cache_clear()
+    drafts.cache_clear()
     assert drawn("test", 40) == first
-    assert first[0].row.question == draw_question(OPTIONS, "test", 0).row.question
+    assert drawn("test", 40, ToolQaOptions(sizes=Sizes(test=60))) == first
 
 
 def test_what_is_drawn_is_read_back_as_its_template() -> None:
@@ -147,3 +149,9 @@ def test_a_world_of_some_templates_and_options() -> None:
     assert {task.attributes["steps"] for task in tasks} == {"1"}
     assert len(made.tasks("test")) == 3
     refused(lambda: made.tasks("dev"), names="--split dev", remedy="test")
+
+
+def test_more_questions_than_there_are_is_refused() -> None:
+    options = {"templates": ["school"], "sizes": {"test": 50}}
+    made = make_world(EnvironmentSettings(name="tool_qa", options=options))
+    refused(lambda: made.tasks("test"), names="environment.options.sizes.test", remedy="fewer")

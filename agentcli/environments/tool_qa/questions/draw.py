@@ -1,6 +1,8 @@
 """Draws questions: a template, its slots, the answer and wrong answers beside it."""
 
 import random
+from collections import deque
+from collections.abc import Container
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -30,6 +32,18 @@ LARGE = 1000
 """From here on the wrong options end with the digit of the right one."""
 
 
+PATIENCE = 300
+"""Draws after which a category counts as used up."""
+
+
+class Draft(NamedTuple):
+    """A question before its answer is worked out."""
+
+    template: Template
+    slots: dict[str, str]
+    text: str
+
+
 class Question(NamedTuple):
     """A question in the schema of MMLU-Pro, and the way to its answer."""
 
@@ -53,54 +67,62 @@ def templates_of(options: ToolQaOptions) -> list[Template]:
     return [names[name] for name in options.templates]
 
 
-@lru_cache(maxsize=64)
-def by_category(options: ToolQaOptions, split: str) -> tuple[tuple[Template, ...], ...]:
-    """The templates that have questions for a split, a group for each category.
+@lru_cache(maxsize=8)
+def drafts(options: ToolQaOptions, split: str) -> tuple[Draft, ...]:
+    """The questions of a split, each text once.
 
-    Raises UsageError where there is none.
+    Categories take turns, so that none is rare; one without another question drops out.
+    A larger size begins with the same questions. Raises UsageError where there are too
+    few.
     """
+    groups = deque(_by_category(options))
+    rng = random.Random(derive_seed("tool_qa", options.seed, split))
+    drawn: dict[str, Draft] = {}
+    while len(drawn) < getattr(options.sizes, split):
+        if not groups:
+            raise UsageError(
+                f"environment.options.sizes.{split}: there are only {len(drawn)} "
+                "questions; ask for fewer, or name more templates"
+            )
+        group = groups.popleft()
+        draft = _draft(group, split, rng, drawn)
+        if draft is not None:
+            drawn[draft.text] = draft
+            groups.append(group)
+    return tuple(drawn.values())
+
+
+def _by_category(options: ToolQaOptions) -> list[list[Template]]:
     groups: dict[str, list[Template]] = {}
     for template in templates_of(options):
-        if has_questions(template, split):
-            groups.setdefault(template.category, []).append(template)
-    if not groups:
-        raise UsageError(
-            f"environment.options.templates: they have no question for {split}; name "
-            "more templates"
-        )
-    return tuple(tuple(groups[category]) for category in sorted(groups))
+        groups.setdefault(template.category, []).append(template)
+    return [groups[category] for category in sorted(groups)]
 
 
-def has_questions(template: Template, split: str) -> bool:
-    """Whether a split has questions of a template: those without numbers are few."""
-    if any(f"{{{name}}}" in template.text for name in NUMBERS):
-        return True
-    texts = [template.text]
-    if template.kind != "unit":
-        subjects = knowledge().subjects[template.kind]
-        texts = [filled(template.text, {SUBJECT: subject}) for subject in subjects]
-    return any(split_of(text) == split for text in texts)
-
-
-def template_of(options: ToolQaOptions, split: str, index: int) -> Template:
-    """The template of a task; categories take turns, so that none is rare."""
-    groups = by_category(options, split)
-    rng = random.Random(derive_seed("tool_qa", options.seed, split, index, "template"))
-    return rng.choice(groups[index % len(groups)])
+def _draft(
+    group: list[Template],
+    split: str,
+    rng: random.Random,
+    drawn: Container[str],
+) -> Draft | None:
+    """A text of the split that was not drawn before; None where none turns up."""
+    for _ in range(PATIENCE):
+        template = rng.choice(group)
+        slots = _slots(template, rng)
+        text = filled(template.text, slots)
+        if text not in drawn and split_of(text) == split:
+            return Draft(template, slots, text)
+    return None
 
 
 @lru_cache(maxsize=8192)
 def draw_question(options: ToolQaOptions, split: str, index: int) -> Question:
-    """The question of a task, the same for ever."""
-    template = template_of(options, split, index)
-    rng = random.Random(derive_seed("tool_qa", options.seed, split, index))
-    while True:
-        slots = _slots(template, rng)
-        text = filled(template.text, slots)
-        if split_of(text) == split:
-            break
-    needs = _needs(template, slots)
-    return Question(_row(template, text, needs, rng, options.choices), needs)
+    """The question of a task, the same for ever. Raises UsageError as `drafts`."""
+    draft = drafts(options, split)[index]
+    rng = random.Random(derive_seed("tool_qa", options.seed, draft.text))
+    needs = _needs(draft.template, draft.slots)
+    row = _row(draft.template, draft.text, needs, rng, options.choices)
+    return Question(row, needs)
 
 
 def _slots(template: Template, rng: random.Random) -> dict[str, str]:

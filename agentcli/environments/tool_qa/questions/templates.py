@@ -283,6 +283,15 @@ TEMPLATES = (
         "host city",
     ),
     _looked_up(
+        "delegates",
+        "history",
+        "Each state that signed the treaty of {s} sent {a} delegates to {b} meetings. "
+        "How many seats were taken?",
+        "treaty",
+        "number of signatories",
+        "{v} * {a} * {b}",
+    ),
+    _looked_up(
         "fine",
         "law",
         "How many crowns does the {s} demand from {a} firms that are {b} days late?",
@@ -344,6 +353,14 @@ TEMPLATES = (
         "country",
         "population, income per head",
         "{v} * {w}",
+    ),
+    _looked_up(
+        "towns",
+        "economics",
+        "What do {a} towns of {s} with {b} heads each earn, in thousand crowns?",
+        "country",
+        "income per head",
+        "{v} * {a} * {b}",
     ),
     _looked_up(
         "currency",
