@@ -1,7 +1,7 @@
 """Runs programs that nobody trusts, in a process that can do nothing but compute.
 
-What it protects from: a program cannot open, read, create or change any file, read the
-environment or /proc, use a network, start a process or a thread, signal or trace
+What it protects from: a program cannot open, read, create or change any file, ask for
+one, read the environment or /proc, use a network, start a process or a thread, signal or trace
 another process, hold descriptors of its caller, or outlive its call. It has limits for
 processor time, wall clock, memory, stack and output. These walls stand one behind
 another (Linux, x86-64 and 64-bit ARM):

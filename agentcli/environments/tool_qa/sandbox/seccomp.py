@@ -2,7 +2,8 @@
 
 The list holds what Python needs to compute, to write to descriptors that are open, to
 read the clock and to end. So nothing can be opened, created, connected, signalled or
-started: no file, no socket, no process, no thread.
+started: no file, no socket, no process, no thread. Nor can be asked whether a file is
+there: of all calls that take a path none is listed.
 """
 
 import ctypes
@@ -42,7 +43,6 @@ ALLOWED: dict[str, tuple[int, int]] = {
     "clock_getres": (229, 114),
     "clock_nanosleep": (230, 115),
     "exit_group": (231, 94),
-    "newfstatat": (262, 79),
     "getrandom": (318, 278),
 }
 """Name -> its number on x86-64 and on 64-bit ARM."""
