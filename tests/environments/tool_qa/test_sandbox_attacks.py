@@ -16,6 +16,8 @@ from agentcli.environments.tool_qa.sandbox import server
 from agentcli.environments.tool_qa.sandbox.client import Sandbox
 
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+PATIENCE = 15.0
+"""Seconds that a busy machine may add."""
 REFUSED = ("PermissionError", "Operation not permitted")
 
 
@@ -75,13 +77,13 @@ def test_endless_output_is_cut(sandbox: Sandbox) -> None:
 def test_endless_computing_is_ended(sandbox: Sandbox) -> None:
     begun = time.monotonic()
     assert "error: it" in harmless(sandbox, "while True: pass")
-    assert time.monotonic() - begun < server.WALL_SECONDS + 2
+    assert time.monotonic() - begun < server.WALL_SECONDS + PATIENCE
 
 
 def test_sleeping_past_the_limit(sandbox: Sandbox) -> None:
     begun = time.monotonic()
     assert "error: it ran longer" in harmless(sandbox, "import time\nwhile True: time.sleep(60)")
-    assert time.monotonic() - begun < server.WALL_SECONDS + 3
+    assert time.monotonic() - begun < server.WALL_SECONDS + PATIENCE
 
 
 @pytest.mark.parametrize("place", ["/tmp/written", "written", "/dev/shm/written", "/proc/self/comm", "/dev/tty"])
@@ -273,10 +275,11 @@ def test_a_program_dies_with_the_process_that_asked_for_it() -> None:
             session = int(asking.stdout.readline())
             # The program runs as soon as it has a process beside the server's.
             servers = len(members(session))
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + PATIENCE
             while len(members(session)) <= servers and time.monotonic() < deadline:
                 time.sleep(0.01)
             asking.kill()
+        deadline = time.monotonic() + PATIENCE
         while members(session) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert members(session) == set()
