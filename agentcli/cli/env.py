@@ -34,14 +34,14 @@ WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 
 def list_worlds(call: Call) -> None:
-    """List the worlds, their splits and their numbers of tasks."""
+    """List the splits of every world: tasks, and what they test."""
     import msgspec
 
     from agentcli.reports.output import print_rows
     from agentcli.stages import environment
 
-    worlds = msgspec.to_builtins(environment.list_worlds())
-    print_rows("worlds", worlds, json=call.values["json"])
+    splits = msgspec.to_builtins(environment.list_splits())
+    print_rows("splits of the worlds", splits, json=call.values["json"])
 
 
 def check(call: Call) -> None:

@@ -33,7 +33,9 @@ COMMON = (
     ENV,
     DATA,
     SPLIT.to(
-        "evaluation.split", "Split; without it the one that the world is evaluated on."
+        "evaluation.split",
+        "Split (`agentcli env list` explains them); without it the one that the world "
+        "is evaluated on.",
     ),
     TASKS.to("evaluation.tasks"),
     PANEL,

@@ -27,7 +27,8 @@ DATA = world_option(
 SPLIT = world_option(
     "--split",
     "environment.split",
-    "Split; without it the one that the world is trained on.",
+    "Split (`agentcli env list` explains them); without it the one that the world is "
+    "trained on.",
     metavar="NAME",
     values=completion.splits,
 )

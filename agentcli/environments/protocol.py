@@ -109,6 +109,8 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     """The split that training walks unless another is named."""
     evaluation_split: str
     """The split that evaluations walk unless another is named."""
+    meanings: Mapping[str, str] = {}
+    """What the tasks of a split test, where its name does not say."""
     dialect: str = "full"
     """The prompt style that suits the world."""
     best_reward: float | None = 1.0

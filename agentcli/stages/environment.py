@@ -20,11 +20,14 @@ FORKS = 3
 """Times that `check` goes back to one state."""
 
 
-class ListedWorld(msgspec.Struct):
-    """A world and the number of tasks of each split."""
+class ListedSplit(msgspec.Struct):
+    """A split of a world."""
 
     world: str
-    splits: dict[str, int]
+    split: str
+    tasks: int
+    meaning: str
+    """What its tasks test, in the world's words."""
 
 
 class CheckedTask(msgspec.Struct):
@@ -38,14 +41,15 @@ class CheckedTask(msgspec.Struct):
     """None for a task that passed."""
 
 
-def list_worlds() -> list[ListedWorld]:
-    """Every world, with its splits."""
-    worlds = []
+def list_splits() -> list[ListedSplit]:
+    """The splits of every world."""
+    splits = []
     for name in world_names():
         world = make_world(EnvironmentSettings(name=name))
-        splits = {split: len(world.tasks(split)) for split in world.card.splits}
-        worlds.append(ListedWorld(name, splits))
-    return worlds
+        for split in world.card.splits:
+            meaning = world.card.meanings.get(split, "")
+            splits.append(ListedSplit(name, split, len(world.tasks(split)), meaning))
+    return splits
 
 
 def panel(settings: Settings) -> Panel:

@@ -15,7 +15,7 @@ SMALL = {
     "AGENTCLI_ENVIRONMENT__OPTIONS__GAMES__VALID_UNSEEN": "4",
     "AGENTCLI_DEMOS__COUNT": "120",
     "AGENTCLI_SFT__UPDATES": "200",
-    "AGENTCLI_ROLLOUT__TASKS_PER_STEP": "4",
+    "AGENTCLI_ROLLOUT__TASKS_PER_STEP": "3",
     "AGENTCLI_RUN__ITERATIONS": "2",
 }
 """What makes the preset small. Everything else is as it is shipped."""

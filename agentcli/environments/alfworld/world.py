@@ -42,6 +42,16 @@ SPLITS: dict[str, tuple[str, tuple[str, ...]]] = {
 """Name -> (folder of the data set, task types). L0: seen rooms; L1: unseen rooms; L2:
 unseen rooms and task types (5 and 6, cool and two objects, after training on 1 to 4).
 """
+MEANINGS = {
+    "valid_seen": "the data set's name of L0",
+    "valid_unseen": "the data set's name of L1",
+    "L0-train": "the same as train",
+    "L1-train": "the same as train",
+    "L0": "known rooms, new games",
+    "L1": "rooms that were not trained in",
+    "L2": "the part of L1 whose kinds L2-train lacks",
+    "L2-train": "train without the kinds of L2",
+}
 FOLDERS = ("train", "valid_seen", "valid_unseen")
 
 
@@ -57,6 +67,7 @@ class AlfworldWorld:
         splits=tuple(SPLITS),
         split="train",
         evaluation_split="L0",
+        meanings=MEANINGS,
         best_reward=1.0,
         extra="alfworld",
     )
