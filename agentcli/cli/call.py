@@ -258,7 +258,7 @@ class Call:
         }
         plan = {
             "command": self.command.name,
-            "settings" if json else "changed settings": shown,
+            "settings": shown,
             "inputs": input_texts,
             "outputs": [str(path) for path in outputs],
             "counts": counts,

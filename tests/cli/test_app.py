@@ -18,6 +18,7 @@ from agentcli.cli.errors import one_line_errors
 from agentcli.cli.options import LAYERS, METHOD, OUT, RESUME
 from agentcli.environments.registry import settle
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.exploration.settings import decode
 from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
@@ -301,8 +302,11 @@ def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
         "steps_at_most": 6 * plan["settings"]["environment"]["max_steps"],
     }
     flags = {"policy.kind": "expert", "rollout.leaves": 2, "environment.tasks": 3}
-    assert plan["settings"] == yaml.safe_load(to_yaml(settle(resolve("quickstart", [], {}, [], flags))))
-    assert json.loads(agentcli(*words, "--json").stdout) == plan
+    settings = settle(resolve("quickstart", [], {}, [], flags))
+    assert decode(plan["settings"]) == settings
+    whole = json.loads(agentcli(*words, "--json").stdout)
+    assert whole.pop("settings") == yaml.safe_load(to_yaml(settings))
+    assert whole == {name: plan[name] for name in whole}
     assert list(Path().iterdir()) == []
 
 
