@@ -25,6 +25,8 @@ NOT_TYPED = {
     "agentcli compare runs/x/evaluation/L2.json": "names files that a quickstart does not have",
     "agentcli compare runs/a runs/b/evaluation/L0.json": "names files that a quickstart does not have",
     "agentcli sft RUN": "stands for a run with demonstrations",
+    "agentcli show runs/x 4 --credit": "needs credit, which credit.md gives it first",
+    "agentcli train runs/x": "needs credit, which credit.md gives it first",
 }
 """Beginnings of hints that the folder of a quickstart has nothing for, and why."""
 HINTS = [hint for hint in hints() if not hint.text.startswith(tuple(NOT_TYPED))]

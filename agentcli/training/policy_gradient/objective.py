@@ -32,7 +32,7 @@ class PolicyGradient(Objective):
         if credit is None:
             raise UsageError(
                 "train.objective policy-gradient: reads credit; write some with: "
-                "agentcli assign-credit"
+                "agentcli assign-credit RUN"
             )
         return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}
 
