@@ -26,6 +26,9 @@ NOT_TYPED = {
     "agentcli compare runs/a runs/b/evaluation/L0.json": "names files that a quickstart does not have",
     "agentcli sft RUN": "stands for a run with demonstrations",
     "agentcli show runs/x 4 --credit": "needs credit, which credit.md gives it first",
+    "agentcli eval --model {repo}": "loads a model of the hub",
+    "agentcli export {run} --to model && agentcli push": "uploads to the hub",
+    "agentcli train {self.run}": "needs credit, which credit.md gives it first",
     "agentcli train runs/x": "needs credit, which credit.md gives it first",
 }
 """Beginnings of hints that the folder of a quickstart has nothing for, and why."""

@@ -16,6 +16,7 @@ PROSE = {
     "agentcli train cannot learn from its responses": "a sentence about a command",
     "written by an agentcli that did not count moves": "a version of the program",
     "this agentcli reads": "a version of the program",
+    "Upload by agentcli push": "the message of a commit on the hub",
     "-m agentcli ...": "what a launcher starts",
     "agentcli {printable(shlex.join(words))}": "built from words; tests/reports looks at it",
 }
@@ -26,7 +27,10 @@ VALUES = {
     "{self.path}": "runs/x",
     "{path}": "runs/x",
     "{path.parent}": "runs/x",
+    "{self.run}": "runs/x",
     "{writer}": "rollout",
+    "{maker}": "rollout",
+    "{repo}": "me/quickstart-grpo",
     "{name}": "grpo",
     "{label}": "L0",
     "runs/a": "runs/sft",
