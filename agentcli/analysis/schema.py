@@ -13,6 +13,7 @@ import msgspec
 
 from agentcli.analysis.settings_schema import settings_schema
 from agentcli.errors import UsageError
+from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.docs import describe
 from agentcli.records.settings import Settings
@@ -61,7 +62,7 @@ def _metrics() -> dict[str, type[Any]]:
     types: list[type[Any]] = []
     for objective in (*OBJECTIVES, *installed):
         types.append(make_objective(objective).metrics)
-    types.append(SftMetrics)
+    types += [SftMetrics, LoopMetrics]
     names = ["-".join(WORD.findall(one.__name__)).lower() for one in types]
     return dict(zip(names, types, strict=True))
 

@@ -31,6 +31,7 @@ class RunDirectory:
         self.trees = path / "trees.jsonl"
         self.seconds = path / "seconds.jsonl"
         self.checkpoint = path / "checkpoint"
+        self.best = path / "best"
         self.optimizer = path / "optimizer.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.snapshot = path / "snapshot"

@@ -247,7 +247,7 @@ class EvaluationSettings(Section, kw_only=True):
 
 
 class TrackingSettings(Section, kw_only=True):
-    """Where metrics go besides metrics.jsonl."""
+    """Where metrics go besides metrics.jsonl, with some of the trajectories."""
 
     to: list[Literal["tensorboard", "wandb", "trackio"]] = field(default_factory=list)
     """The trackers."""
@@ -255,6 +255,8 @@ class TrackingSettings(Section, kw_only=True):
     """Project of the trackers that have projects."""
     name: str | None = None
     """None: the run directory's name."""
+    samples: CountFromZero = 3
+    """Trajectories of every rollout that trackers show as text."""
 
 
 class RunSettings(Section, kw_only=True):
@@ -262,6 +264,14 @@ class RunSettings(Section, kw_only=True):
 
     iterations: Count = 120
     """Times round the loop."""
+    keep: Count | None = 2
+    """Iterations whose weights and optimiser stay: the newest ones, and the best by the
+    loop's evaluations. None: all.
+    """
+    evaluate_every: Count | None = None
+    """Evaluate the policy after every N-th iteration and after the last, as `eval`
+    would, by the settings of `evaluation`. None: never.
+    """
 
 
 class Settings(Section, kw_only=True):

@@ -9,7 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
 from agentcli.records.types import StageRecord
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
@@ -18,6 +18,7 @@ from agentcli.reports.tables import (
     evaluation_table,
     ledger_table,
     pass_at_k_table,
+    results_table,
     rows_table,
     values_line,
 )
@@ -80,15 +81,19 @@ def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
 
 def _show_record(stage: str, record: StageRecord) -> None:
     terminal = console(stderr=True)
+    statistics = dict(record.statistics)
+    results = statistics.pop("results", None)
     lines = {
         "counts": record.counts,
-        "statistics": record.statistics,
+        "statistics": statistics,
         "seconds": record.seconds,
     }
     # assign-credit has a table for its statistics.
     if stage == "assign-credit":
         method = record.settings["credit"]["method"]
         terminal.print(credit_table(method, lines.pop("statistics")))
+    if results is not None:
+        terminal.print(results_table(stage, msgspec.convert(results, ResultsByKind)))
     for name, values in lines.items():
         if values:
             terminal.print(

@@ -6,18 +6,24 @@ NO_COLOR.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.text import Text
 
 from agentcli.records.faults import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+    from rich.progress import Task
+    from rich.status import Status
 
 PLAIN_LINE_SECONDS = 30.0
+BAR, NARROW_BAR = 40, 20
+"""Columns of the bar itself, in a wide terminal and in one of less than WIDE."""
+WIDE = 100
 
 
 class TerminalProgress:
@@ -36,7 +42,9 @@ class TerminalProgress:
         )
         self._draws = not quiet and not json and self._console.is_terminal
         self._bar: Bar | None = None
+        self._status: Status | None = None
         self._description = ""
+        self._waiting_since: float | None = None
 
     def start(
         self,
@@ -44,24 +52,31 @@ class TerminalProgress:
         total: int | None,
         done: int = 0,
         success: float | None = None,
+        together: int = 1,
     ) -> None:
         """Begins a bar of `total` things, None where that is not known.
 
         `done` of them were finished earlier. `success` is the share of success among
-        these, None where they were not judged.
+        these, None where they were not judged. `together` are worked on at once: a rate
+        is known once so many are done.
         """
         self.stop()
         self._description = description
         self._total = total
         self._done = done
         self._done_before = done
+        self._together = together
+        self._phase = ""
         self._judged = 0 if success is None else done
         self._successes = self._judged * (success or 0.0)
         self._figures: dict[str, float] = {}
         self._begun = time.monotonic()
+        self._moved = self._begun
+        self._unrated = 0.0
+        self._waiting_since = None
         self._last_line = self._begun
         if self._draws:
-            self._bar = _bar(self._console)
+            self._bar = _bar(self._console, self._left)
             self._bar.start()
             self._task = self._bar.add_task(
                 description, total=total, completed=done, state=self._state()
@@ -77,18 +92,34 @@ class TerminalProgress:
 
         `figures` are shown beside it (loss, ...).
         """
+        self._end_waiting()
         self._done += n
+        self._moved = time.monotonic()
+        self._phase = ""
         self._figures.update(figures or {})
         if success is not None:
             self._successes += n * success
             self._judged += n
-        if self._bar is not None:
-            self._bar.update(self._task, advance=n, state=self._state())
-            return
-        now = time.monotonic()
-        if now - self._last_line >= PLAIN_LINE_SECONDS:
-            self._last_line = now
-            self.note(self._line(self._left()))
+        self._show()
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None:
+        """Shows how far the bar's next thing is, with the newest figures."""
+        self._end_waiting()
+        self._phase = text
+        self._figures.update(figures)
+        self._show()
+
+    def wait(self, text: str) -> None:
+        """Shows what is waited for; what the first thing waits for is in no rate."""
+        if self._description:
+            self._phase = text
+            if self._waiting_since is None:
+                self._waiting_since = time.monotonic()
+            self._show()
+        elif self._draws:
+            self.stop()
+            self._status = self._console.status(Text(printable(text)))
+            self._status.start()
 
     def note(self, text: str) -> None:
         """Prints a line that stays."""
@@ -97,14 +128,36 @@ class TerminalProgress:
 
     def stop(self) -> None:
         """Ends the bar; a plain line says what was done and how long it took."""
-        if not self._description:
-            return
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if not self._description:
+            return
+        self._phase = ""
         seconds = time.monotonic() - self._begun
         self.note(self._line(f"{seconds:.1f} s"))
         self._description = ""
+
+    def _show(self) -> None:
+        """Moves the bar; without one, prints a line every half minute."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, state=self._state())
+            return
+        now = time.monotonic()
+        if now - self._last_line >= PLAIN_LINE_SECONDS:
+            self._last_line = now
+            self.note(self._line(self._left()))
+
+    def _end_waiting(self) -> None:
+        """Takes the wait before the first thing out of the time that rates count."""
+        if self._waiting_since is None:
+            return
+        if self._done == self._done_before:
+            self._unrated += time.monotonic() - self._waiting_since
+        self._waiting_since = None
 
     def _line(self, last: str) -> str:
         done = str(self._done)
@@ -114,27 +167,31 @@ class TerminalProgress:
         return f"{self._description}: {', '.join(parts)}"
 
     def _state(self) -> str:
-        parts = []
+        parts = [self._phase] if self._phase else []
         if self._judged:
             parts.append(f"success {self._successes / self._judged:.2f}")
         parts += [f"{name} {value:.4g}" for name, value in self._figures.items()]
         rate = self._rate()
-        if rate > 0:
+        # Beside a phase there is no room for it.
+        if rate > 0 and not self._phase:
             parts.append(_per_time(rate))
         return ", ".join(parts)
 
     def _rate(self) -> float:
-        """Things a second since `start`; 0 before the first."""
-        seconds = time.monotonic() - self._begun
-        return (self._done - self._done_before) / seconds if seconds > 0 else 0.0
+        """Things a second up to the last one; 0 where too few are done to say."""
+        seconds = self._moved - self._begun - self._unrated
+        done = self._done - self._done_before
+        is_known = seconds > 0 and (done >= self._together or self._done == self._total)
+        return done / seconds if is_known else 0.0
 
     def _left(self) -> str:
         """The time left at this rate, "" where it is not known."""
         rate = self._rate()
         if self._total is None or rate == 0:
             return ""
-        seconds = max(0, self._total - self._done) / rate
-        return f"{timedelta(seconds=round(seconds))} left"
+        seconds = (self._total - self._done) / rate
+        since = time.monotonic() - self._moved
+        return f"{timedelta(seconds=round(max(0.0, seconds - since)))} left"
 
 
 def _per_time(rate: float) -> str:
@@ -146,23 +203,28 @@ def _per_time(rate: float) -> str:
     return f"{rate * 3600:.2f}/h"
 
 
-def _bar(console: Console) -> "Bar":
+def _bar(console: Console, left: Callable[[], str]) -> "Bar":
+    """A bar; `left` says how much time is left."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
+        ProgressColumn,
         TextColumn,
-        TimeRemainingColumn,
     )
     from rich.progress import Progress as Bar
 
-    description = TextColumn("{task.description}", markup=False)
-    state = TextColumn("{task.fields[state]}", markup=False)
+    class TimeLeft(ProgressColumn):
+        """The time left; rich's own column knows none where a thing takes 30 s."""
+
+        def render(self, task: "Task") -> Text:
+            return Text(left(), style="cyan")
+
     return Bar(
-        description,
-        BarColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(BAR if console.width >= WIDE else NARROW_BAR),
         MofNCompleteColumn(),
-        state,
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[state]}", markup=False),
+        TimeLeft(),
         console=console,
         transient=True,
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentcli.evaluation.record import EvaluationSummary, Rate, Results
+from agentcli.evaluation.record import EvaluationSummary, Rate, Results, ResultsByKind
 from agentcli.records.faults import printable
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Ledger
@@ -47,16 +47,19 @@ def evaluation_lines(summary: EvaluationSummary, out: Path) -> list[str]:
 
 
 def evaluation_table(summary: EvaluationSummary) -> Blocks:
-    """An evaluation: a row per task kind and one for all, shares in percent."""
+    """The results of an evaluation."""
+    return results_table(f"{summary.stage} {summary.label}", summary)
+
+
+def results_table(title: str, whole: ResultsByKind) -> Blocks:
+    """Results: a row per task kind and one for all, shares in percent."""
     ratios = [f"{name} %" for name in RATIOS]
     table = Blocks(
-        f"{summary.stage} {summary.label}",
-        ["kind"],
-        ["episodes", "success % (95 %)", "steps", "tokens", *ratios],
+        title, ["kind"], ["episodes", "success % (95 %)", "steps", "tokens", *ratios]
     )
-    for kind, results in summary.kinds.items():
+    for kind, results in whole.kinds.items():
         table.add([kind, *_results_cells(results)])
-    table.add(["all", *_results_cells(summary)], style="bold")
+    table.add(["all", *_results_cells(whole)], style="bold")
     return table
 
 

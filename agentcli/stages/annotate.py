@@ -207,9 +207,10 @@ async def _ask(
                 return True
 
             title = f"annotating ({settings.policy.kind})"
-            standing = Standing(title, len(keys), kept.total())
+            concurrency = settings.rollout.concurrency
+            standing = Standing(title, len(keys), kept.total(), together=concurrency)
             owed = _owed(plan.trees, kept.copy())
-            results = in_order(owed, annotate, settings.rollout.concurrency)
+            results = in_order(owed, annotate, concurrency)
             await harvest(session.progress, standing, results, store)
         return next(iter(problems), ""), watch.seconds()
 

@@ -130,7 +130,13 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
                 return True
 
             title = f"demonstrations ({plan.settings.demos.policy})"
-            standing = Standing(title, total, written.trees, written.success)
+            standing = Standing(
+                title,
+                total,
+                written.trees,
+                written.success,
+                plan.settings.rollout.concurrency,
+            )
             episodes = _episodes(plan, grower, written.tried)
             done = await harvest(session.progress, standing, episodes, store)
         seconds = grower.seconds()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentcli.environments.protocol import World
 from agentcli.environments.registry import settle
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.episodes import episodes
@@ -30,6 +31,7 @@ from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.sampling import (
     SECTIONS,
+    Workshop,
     check_sampling,
     sampling_inputs,
     sampling_sources,
@@ -70,12 +72,19 @@ class EvaluationPlan(WalkPlan):
 
 
 def plan_evaluation(
-    settings: Settings, out: Path, *, model: str | None
+    settings: Settings,
+    out: Path,
+    *,
+    model: str | None,
+    world: World | None = None,
 ) -> EvaluationPlan:
-    """`evaluation.samples` episodes per task of `evaluation.split`."""
+    """`evaluation.samples` episodes per task of `evaluation.split`.
+
+    `world` is given where it is made already.
+    """
     method = settings.rollout.alone
     settings = _for_panel(settings, method, settings.evaluation.samples)
-    return _plan("eval", settings, out, model)
+    return _plan("eval", settings, out, model, world=world)
 
 
 def plan_pass_at_k(
@@ -154,11 +163,12 @@ def _plan(
     out: Path,
     model: str | None,
     k: int | None = None,
+    world: World | None = None,
 ) -> EvaluationPlan:
     run = RunDirectory(out)
     label = settings.evaluation.label or ""
     path = run.evaluation(label)
-    world = check_sampling(settings, model)
+    world = check_sampling(settings, model, world)
     whole = panel_for(world, settings.environment)
     return EvaluationPlan(
         stage=f"evaluation/{label}",
@@ -180,14 +190,22 @@ def _plan(
 
 def perform(plan: EvaluationPlan, session: Session) -> EvaluationSummary:
     """Writes the episodes and their summary, and returns the summary."""
-    walked = asyncio.run(
-        walk(
-            plan,
-            session,
-            EpisodeFile(plan),
-            title=f"{plan.command} {plan.settings.evaluation.split}",
-            ended=session.done if plan.summary.exists() else None,
-        )
+    return asyncio.run(evaluate(plan, session))
+
+
+async def evaluate(
+    plan: EvaluationPlan,
+    session: Session,
+    workshop: Workshop | None = None,
+) -> EvaluationSummary:
+    """Does what `perform` does, in an event loop that runs already."""
+    walked = await walk(
+        plan,
+        session,
+        EpisodeFile(plan),
+        title=f"{plan.command} {plan.settings.evaluation.split}",
+        ended=session.done if plan.summary.exists() else None,
+        workshop=workshop,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))

@@ -216,6 +216,8 @@ class Standing(NamedTuple):
     done: int = 0
     success: float | None = None
     """Share of success among what is done."""
+    together: int = 1
+    """How many are worked on at once."""
 
 
 class Result(Protocol):

@@ -86,9 +86,10 @@ class Logged:
         total: int | None,
         done: int = 0,
         success: float | None = None,
+        together: int = 1,
     ) -> None:
         """Begins a bar, and writes a line."""
-        self._progress.start(description, total, done, success)
+        self._progress.start(description, total, done, success, together)
         self._description = description
         self._total = total
         self._done = done
@@ -116,6 +117,15 @@ class Logged:
         if time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
             self._log.line(self._line())
+
+    def wait(self, text: str) -> None:
+        """Shows what is waited for, and writes a line."""
+        self._progress.wait(text)
+        self._log.line(text)
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None:
+        """Shows how far the bar's next thing is."""
+        self._progress.phase(text, figures)
 
     def note(self, text: str) -> None:
         """Shows a line, and writes it."""

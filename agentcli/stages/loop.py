@@ -3,11 +3,12 @@
 Each iteration calls the very stages that the separate commands call, on the same files,
 so both ways leave the same trees, credit and checkpoints; only the engine processes
 stay alive in between, and the policy where it can take other weights. A killed loop
-resumes at the stage that has no manifest entry yet.
+resumes at the stage that has no manifest entry yet. An evaluation in between draws from
+seeds of its own, so that the training is the same without it.
 """
 
 import asyncio
-import os
+import dataclasses
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,9 @@ from typing import Any
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
 from agentcli.environments.engines.pool import EnginePool
+from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
+from agentcli.evaluation.figures import LoopMetrics
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
 from agentcli.policies.load import load_tokenizer
@@ -26,8 +29,23 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
+from agentcli.stages.evaluate import EvaluationPlan, evaluate, plan_evaluation
+from agentcli.stages.iterations import (
+    best_iteration,
+    drop_old,
+    evaluation_figures,
+    evaluation_of,
+    finished,
+    is_trained,
+    iteration_folder,
+    loop_metrics,
+    point_to,
+    updates_after,
+    write_metrics,
+)
 from agentcli.stages.panels import iteration_tasks, panel_for
-from agentcli.stages.plan import with_changes
+from agentcli.stages.plan import plain, with_changes
+from agentcli.stages.progress import Progress, Within
 from agentcli.stages.rollout import grow_trees
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.sampling import (
@@ -59,6 +77,8 @@ class LoopPlan(SamplingPlan):
     """Tasks of an iteration."""
     used: Settings
     """The settings with train.aggregate resolved."""
+    label: str | None
+    """The label of its evaluations; None where there are none."""
 
     def counts(self) -> dict[str, int]:
         """The iterations, their tasks and the most leaves that they can have."""
@@ -92,6 +112,10 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
     run = RunDirectory(out)
     folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
+    label = None
+    if settings.run.evaluate_every is not None:
+        first = _plan_evaluation(settings, folders[0], model, world)
+        label = first.settings.evaluation.label
     return LoopPlan(
         stage="run",
         run=run,
@@ -99,13 +123,14 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         sections=(*SECTIONS, "credit", "train", "threads"),
         inputs=sampling_inputs(settings, model),
         sources=sampling_sources(settings, model),
-        outputs=[*folders, run.checkpoint, run.tracking],
+        outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
         world=world,
         model=model,
         panel=panel,
         seed=settings.seed,
         tasks=len(tasks),
         used=with_aggregate(settings, credit),
+        label=label,
     )
 
 
@@ -117,18 +142,15 @@ def perform(plan: LoopPlan, session: Session) -> StageRecord:
     """
     settings = plan.settings
     out = plan.run.path
-    iterations = range(settings.run.iterations)
-    runs = [RunDirectory(iteration_folder(out, number)) for number in iterations]
-    if session.done:
-        owed = [run for run in runs if not _finished(run, "train", "checkpoint")]
-        if not owed:
-            return session.nothing_owed(session.done)
+    if session.done and _first_owed(plan) == settings.run.iterations:
+        return session.nothing_owed(session.done)
     inside = Path(plan.model).resolve().is_relative_to(out.resolve())
     if session.invocation.overwrite and inside:
         raise UsageError(
             f"--overwrite would delete {plan.model}, the model to start from; name "
             "another --model, or another -o"
         )
+    session.progress.wait("loading model")
     # A model without a tokenizer is refused before anything is written.
     load_tokenizer(plan.model)
     session.start()
@@ -138,12 +160,36 @@ def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"train.aggregate: {used}, which credit.method "
             f"{settings.credit['method']} comes with"
         )
-    history = asyncio.run(_iterate(plan, session))
+    lines = asyncio.run(_iterate(plan, session))
+    history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}
     if used:
         statistics["aggregate"] = used
+    best = best_iteration(lines)
+    if best is not None:
+        statistics["best"] = best
     counts = {"iterations": len(history)}
     return session.finish(latest=True, statistics=statistics, counts=counts)
+
+
+def _first_owed(plan: LoopPlan) -> int:
+    """The number of iterations at the loop's beginning of which nothing is owed."""
+    out = plan.run.path
+    iterations = plan.settings.run.iterations
+    for iteration in range(iterations):
+        run = RunDirectory(iteration_folder(out, iteration))
+        if not is_trained(out, iteration) or _owes_evaluation(plan, iteration, run):
+            return iteration
+    return iterations
+
+
+def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
+    """Whether the policy of an iteration is still to be evaluated, and can be."""
+    every = plan.settings.run.evaluate_every
+    last = plan.settings.run.iterations - 1
+    if every is None or ((iteration + 1) % every and iteration != last):
+        return False
+    return run.checkpoint.exists() and evaluation_of(run, plan.label) is None
 
 
 def credit_of(settings: Settings) -> str | None:
@@ -171,29 +217,51 @@ def credit_of(settings: Settings) -> str | None:
     return name
 
 
-async def _iterate(plan: LoopPlan, session: Session) -> list[float]:
-    """Runs all iterations and returns the share of success of each."""
+async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
+    """Runs all iterations and returns what was measured in each."""
     settings = plan.settings
     out = plan.run.path
     progress = session.progress
     model = plan.model
-    history = list[float]()
-    progress.start("run", settings.run.iterations)
+    lines = list[LoopMetrics]()
+    done = _first_owed(plan)
+    progress.start("run", settings.run.iterations, done)
     async with (
         EnginePool(settings.environment) as pool,
         aclosing(Workshop(pool)) as workshop,
     ):
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
-            counts = await _iteration(plan, session, iteration, workshop, model)
+            await _iteration(plan, session, iteration, workshop, model)
             model = str(folder / "checkpoint")
-            point_to(out / "checkpoint", Path(folder.name) / "checkpoint")
-            successes = counts.get("success", 0)
-            leaves = counts.get("leaves", 0)
-            history.append(round(successes / max(1, leaves), 4))
-            progress.advance(1, success=history[-1])
+            lines.append(loop_metrics(out, iteration, plan.label))
+            write_metrics(plan.run.metrics, lines)
+            _keep(plan, lines, progress)
+            if iteration >= done:
+                success = lines[-1].figures["rollout/success"]
+                progress.advance(1, figures={"success": round(success, 2)})
     progress.stop()
-    return history
+    _track_last_evaluation(plan)
+    return lines
+
+
+def _keep(plan: LoopPlan, lines: list[LoopMetrics], progress: Progress) -> None:
+    """Points to the newest weights and the best, and deletes those not to be kept."""
+    out = plan.run.path
+    newest = lines[-1].iteration
+    best = best_iteration(lines)
+    for link, iteration in ((plan.run.checkpoint, newest), (plan.run.best, best)):
+        if iteration is not None:
+            folder = iteration_folder(out, iteration)
+            point_to(link, Path(folder.name) / "checkpoint")
+    keep = plan.settings.run.keep
+    if keep is None or not drop_old(out, newest, keep, best):
+        return
+    if newest == keep:
+        progress.note(
+            f"run.keep: {keep}: from now on the weights and optimisers of older "
+            "iterations are deleted; keep all with --set run.keep=null"
+        )
 
 
 async def _iteration(
@@ -202,63 +270,115 @@ async def _iteration(
     iteration: int,
     workshop: Workshop,
     model: str,
-) -> dict[str, int]:
-    """Runs the stages of one iteration that are owed; returns the rollout's counts.
+) -> None:
+    """Runs the stages of one iteration that are owed."""
+    folder = iteration_folder(plan.run.path, iteration)
+    run = RunDirectory(folder)
+    # A stage that was interrupted goes on where it stopped.
+    invocation = Invocation(
+        session.invocation.command,
+        resume=True,
+        progress=Within(session.progress, "success"),
+    )
+    if finished(run, "rollout", "trees.jsonl") is None:
+        await _rollout(plan, session, iteration, workshop, model)
+    if not is_trained(plan.run.path, iteration):
+        _learn(plan, iteration, model, invocation)
+    if _owes_evaluation(plan, iteration, run):
+        evaluation = _plan_evaluation(
+            plan.settings, folder, str(run.checkpoint), plan.world
+        )
+        invocation = dataclasses.replace(invocation, progress=Within(session.progress))
+        with Session(evaluation, invocation) as inner:
+            inner.check()
+            await evaluate(evaluation, inner, workshop)
+
+
+async def _rollout(
+    plan: LoopPlan,
+    session: Session,
+    iteration: int,
+    workshop: Workshop,
+    model: str,
+) -> None:
+    """Grows the trees of one iteration."""
+    folder = iteration_folder(plan.run.path, iteration)
+    settings = with_changes(plan.settings, rollout={"iteration": iteration})
+    invocation = Invocation(
+        session.invocation.command,
+        resume=True,
+        progress=Within(session.progress, "success"),
+    )
+
+    def warn(text: str) -> None:
+        session.progress.note(f"{folder.name}: {text}")
+
+    rollout = plan_rollout(settings, folder, model=model, world=plan.world)
+    with Session(rollout, invocation) as inner:
+        inner.check()
+        await grow_trees(rollout, inner, workshop, warn)
+
+
+def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -> None:
+    """Assigns credit to the trees of one iteration, and trains on them.
 
     The objective says whether it reads credit, and whether its reference is the loop's
     start or the iteration's.
     """
-    folder = iteration_folder(plan.run.path, iteration)
+    out = plan.run.path
+    folder = iteration_folder(out, iteration)
     settings = with_changes(plan.settings, rollout={"iteration": iteration})
-    run = RunDirectory(folder)
-    # A stage that was interrupted resumes where it stopped.
-    invocation = Invocation(session.invocation.command, resume=True)
-    record = _finished(run, "rollout", "trees.jsonl")
-    if record is None:
-
-        def warn(text: str) -> None:
-            session.progress.note(f"{folder.name}: {text}")
-
-        rollout = plan_rollout(settings, folder, model=model, world=plan.world)
-        with Session(rollout, invocation) as inner:
-            inner.check()
-            record = await grow_trees(rollout, inner, workshop, warn)
     name = credit_of(settings)
     stage = f"credit/{name}"
-    if name and not _finished(run, stage, f"{stage}.jsonl"):
+    if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):
         carry_out(plan_credit(settings, folder), perform_credit, invocation)
-    if not _finished(run, "train", "checkpoint"):
-        reference = settings.train.reference
-        if make_objective(settings.train.objective).anchored(settings.train):
-            reference = reference or plan.model
-        run_name = settings.tracking.name or plan.run.path.resolve().name
-        settings = with_changes(
-            settings,
-            train={"credit": name, "reference": reference},
-            tracking={"name": run_name},
-        )
-        tracking = plan.run.tracking
-        update = plan_train(settings, folder, None, model=model, tracking_dir=tracking)
-        carry_out(update, partial(perform_train, latest=False), invocation)
-    return record.counts
+    reference = settings.train.reference
+    if make_objective(settings.train.objective).anchored(settings.train):
+        reference = reference or plan.model
+    run_name = settings.tracking.name or out.resolve().name
+    settings = with_changes(
+        settings,
+        train={"credit": name, "reference": reference},
+        tracking={"name": run_name},
+    )
+    before = RunDirectory(iteration_folder(out, iteration - 1))
+    update = plan_train(
+        settings,
+        folder,
+        None,
+        model=model,
+        tracking_dir=plan.run.tracking,
+        beside=evaluation_figures(before, plan.label) if iteration else {},
+    )
+    carry_out(update, partial(perform_train, latest=False), invocation)
 
 
-def iteration_folder(out: Path, iteration: int) -> Path:
-    """The run directory of one iteration."""
-    return out / f"iteration_{iteration:03d}"
+def _plan_evaluation(
+    settings: Settings, folder: Path, model: str, world: World
+) -> EvaluationPlan:
+    """The evaluation of one iteration's policy, as `agentcli eval` would make it."""
+    # A panel file is for training: evaluation.split names the tasks here.
+    settings = with_changes(settings, environment={"panel": None})
+    return plan_evaluation(settings, folder, model=model, world=world)
 
 
-def _finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
-    """The manifest entry of a stage that ended and whose output is still there."""
-    return run.finished(stage) if (run.path / output).exists() else None
+def _track_last_evaluation(plan: LoopPlan) -> None:
+    """Sends the figures that no training follows to the trackers."""
+    tracking = plan.settings.tracking
+    folder = iteration_folder(plan.run.path, plan.settings.run.iterations - 1)
+    last = RunDirectory(folder)
+    measured = evaluation_figures(last, plan.label)
+    if not tracking.to or not measured:
+        return
+    from agentcli.training.loop.trackers import Sampled, Tracked, open_trackers
 
-
-def point_to(link: Path, target: Path) -> None:
-    """Makes `link` a symbolic link to `target`, atomically.
-
-    `target` is relative to the link's folder.
-    """
-    temporary = link.with_name(f".{link.name}.part")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target, target_is_directory=True)
-    os.replace(temporary, link)
+    tracked = Tracked(
+        tracking=tracking,
+        name=plan.run.path.resolve().name,
+        folder=plan.run.tracking,
+        kind="train",
+        settings=plain(plan.settings.train),
+        sampled=Sampled(measured),
+    )
+    with open_trackers(tracked, before=updates_after(last), done=0):
+        pass

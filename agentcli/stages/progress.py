@@ -16,8 +16,12 @@ class Progress(Protocol):
         total: int | None,
         done: int = 0,
         success: float | None = None,
+        together: int = 1,
     ) -> None:
-        """Begins a bar at `done` of `total`, with their share of `success`."""
+        """Begins a bar at `done` of `total`, with their share of `success`.
+
+        `together` are worked on at once: a rate is known once so many are done.
+        """
 
     def advance(
         self,
@@ -30,6 +34,12 @@ class Progress(Protocol):
         `success` is the share of success among these; `figures` are the newest values,
         by name.
         """
+
+    def wait(self, text: str) -> None:
+        """Shows what is waited for, before there is anything to count."""
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None:
+        """Shows how far the bar's next thing is, with the newest values."""
 
     def note(self, text: str) -> None:
         """Shows a line beside the bar."""
@@ -47,6 +57,7 @@ class Silent:
         total: int | None,
         done: int = 0,
         success: float | None = None,
+        together: int = 1,
     ) -> None: ...
     def advance(
         self,
@@ -54,8 +65,68 @@ class Silent:
         success: float | None = None,
         figures: Mapping[str, float] | None = None,
     ) -> None: ...
+    def wait(self, text: str) -> None: ...
+    def phase(self, text: str, figures: Mapping[str, float]) -> None: ...
     def note(self, text: str) -> None: ...
     def stop(self) -> None: ...
+
+
+class Within:
+    """The progress of one stage of a loop, as a phase of the loop's bar.
+
+    Its notes are in the log of the stage. `success` is shown as `of`, where that is a
+    name.
+    """
+
+    def __init__(self, loop: Progress, of: str | None = None) -> None:
+        self._loop = loop
+        self._of = of
+
+    def start(
+        self,
+        description: str,
+        total: int | None,
+        done: int = 0,
+        success: float | None = None,
+        together: int = 1,
+    ) -> None:
+        """Begins a phase."""
+        self._description = description
+        self._total = total
+        self._done = done
+        self._judged = 0 if success is None else done
+        self._successes = self._judged * (success or 0.0)
+        self._show()
+
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """Shows how far the phase is."""
+        self._done += n
+        if success is not None:
+            self._judged += n
+            self._successes += n * success
+        self._show()
+
+    def wait(self, text: str) -> None:
+        """Shows what the loop waits for."""
+        self._loop.wait(text)
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None: ...
+    def note(self, text: str) -> None: ...
+    def stop(self) -> None: ...
+
+    def _show(self) -> None:
+        figures = {}
+        if self._judged and self._of is not None:
+            figures[self._of] = round(self._successes / self._judged, 2)
+        count = str(self._done)
+        if self._total is not None:
+            count += f"/{self._total}"
+        self._loop.phase(f"{self._description} {count}", figures)
 
 
 def updates_bar(

@@ -9,16 +9,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from agentcli.environments.protocol import World
+from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.record import ResultsByKind
+from agentcli.evaluation.summary import summarise
 from agentcli.exploration.budget import highest
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Outcome, Panel, StageRecord, Tree
+from agentcli.records.types import Episode, Outcome, Panel, StageRecord, Tree
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
-from agentcli.stages.plan import with_model
+from agentcli.stages.plan import plain, with_model
 from agentcli.stages.sampling import (
     SECTIONS,
     Workshop,
@@ -27,7 +32,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.tally import RESUMABLE, UNTRAINED, share_of_success, tally_of
+from agentcli.stages.tally import RESUMABLE, UNTRAINED, Tally, share_of_success
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
 
@@ -111,7 +116,7 @@ def conclude(
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
     """Counts the trees, notes what is wrong with them, and ends the stage."""
-    tally = tally_of(session.run.trees)
+    tally, results = _counted(session.run.trees)
     for line in tally.warnings(session.settings, UNTRAINED if warn else RESUMABLE):
         session.progress.note(line)
         if warn:
@@ -122,9 +127,36 @@ def conclude(
         panel_name=walked.panel.name,
         counts=tally.counts,
         ledger=tally.ledger,
-        statistics={**tally.statistics(), **walked.extent, **tally.temperatures},
+        statistics={
+            **tally.statistics(),
+            **walked.extent,
+            **tally.temperatures,
+            "results": plain(results),
+        },
         seconds=walked.seconds,
     )
+
+
+def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:
+    """The counts, and the results by task kind, over a trees file."""
+    tally = Tally()
+    rows = list[Episode]()
+    for tree in read_records(trees, Tree):
+        tally.add(tree)
+        rows += episodes(tree)
+    return tally, summarise(rows)
+
+
+def results_of_run(run: RunDirectory) -> ResultsByKind:
+    """The results of the rollout that `run` holds.
+
+    They are counted again where an older agentcli did not record them.
+    """
+    record = run.finished("rollout")
+    recorded = record.statistics.get("results") if record else None
+    if recorded is None:
+        return _counted(run.existing_trees())[1]
+    return msgspec.convert(recorded, ResultsByKind)
 
 
 def tasks_of(settings: Settings, world: World) -> tuple[Panel, int]:

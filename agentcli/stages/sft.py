@@ -80,7 +80,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
         return session.nothing_owed(session.done)
     for path in plan.trees:
         next(checked_trees(path, "demos"))
-
+    session.progress.wait("loading model")
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
     from agentcli.training.loop.job import Job

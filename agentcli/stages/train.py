@@ -5,15 +5,19 @@ no credit gets none. Which method gave the credit matters only where train.aggre
 not set: then the loss is averaged as that method's paper says.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
-from agentcli.records.files import read_numbered
+from agentcli.evaluation.figures import figures
+from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
-from agentcli.records.types import Credit, StageRecord
+from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
@@ -22,9 +26,15 @@ from agentcli.stages.plan import (
     with_model,
 )
 from agentcli.stages.progress import updates_bar
+from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import count_trees
 from agentcli.training.objectives import make_objective, options_of
+
+if TYPE_CHECKING:
+    from agentcli.training.loop.trackers import Sampled
+
+EMPTY: Mapping[str, float] = MappingProxyType({})
 
 
 def refuse_adapter_beside_model(settings: Settings) -> None:
@@ -85,6 +95,8 @@ class TrainPlan(StagePlan):
     `settings` stay as asked for, since later credit may be of another method.
     """
     tracking_dir: Path
+    beside: Mapping[str, float]
+    """Figures that trackers get besides those of the trees."""
 
     def counts(self) -> dict[str, int]:
         """The trees to learn from."""
@@ -98,6 +110,7 @@ def plan(
     *,
     model: str,
     tracking_dir: Path | None = None,
+    beside: Mapping[str, float] = EMPTY,
 ) -> TrainPlan:
     """An update of `model` on the trees and credit of `run`.
 
@@ -146,6 +159,7 @@ def plan(
         carry=carry,
         used=used,
         tracking_dir=tracking_dir or target.tracking,
+        beside=beside,
     )
 
 
@@ -161,6 +175,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         return session.nothing_owed(session.done)
     if settings.train.carry_optimizer and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
+    session.progress.wait("loading model")
     from agentcli.stages.threads import use_threads
     from agentcli.training.loop.job import Job
 
@@ -181,6 +196,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         tracking=settings.tracking,
         run_name=settings.tracking.name or run.path.resolve().name,
         tracking_dir=plan.tracking_dir,
+        sampled=_sampled(plan) if settings.tracking.to else None,
     )
     statistics = {
         "optimizer_carried": plan.carry,
@@ -189,3 +205,15 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     record = session.finish(latest=latest, statistics=statistics)
     run.forget_snapshot()
     return record
+
+
+def _sampled(plan: TrainPlan) -> "Sampled":
+    """What trackers get of the trees."""
+    from agentcli.reports.show.plain import sampled_texts
+    from agentcli.training.loop.trackers import Sampled
+
+    run = RunDirectory(plan.trees.parent)
+    measured = figures(results_of_run(run), "rollout")
+    trees = read_records(plan.trees, Tree)
+    texts = sampled_texts(trees, plan.settings.tracking.samples)
+    return Sampled({**plan.beside, **measured}, texts)

@@ -165,8 +165,10 @@ async def walk(
         total=len(tasks),
         done=len(kept),
         success=mean_success(kept.values()),
+        together=settings.rollout.concurrency,
     )
     if owed:
+        session.progress.wait("loading model" if plan.model else "starting engines")
         jobs = [Seedling(task, plan.seed) for task in owed]
         async with local_grower(plan, workshop) as grower:
             with _storing(records, session, sampled) as store:

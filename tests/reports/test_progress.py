@@ -7,6 +7,7 @@ import select
 
 import pytest
 from agentcli.reports.progress import TerminalProgress
+from agentcli.stages.progress import Within
 from rich.console import Console
 
 
@@ -127,6 +128,57 @@ def test_a_long_job_writes_a_line_each_half_minute_with_rate_success_and_time_le
         "run: 56/100, success 0.50, loss 0.1667, 6.00/min, 0:07:20 left",
         "run: 59/100, success 0.44, loss 0.1111, 6.00/min, 0:06:50 left",
     ]
+
+
+def test_a_loop_shows_the_phase_and_its_rate_leaves_the_first_wait_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("agentcli.reports.progress.time.monotonic", lambda: seconds[0])
+    text = io.StringIO()
+    loop = progress_into(text, terminal=False)
+    stage = Within(loop, "success")
+    loop.start("run", 4)
+    stage.wait("loading model")
+    seconds[0] += 100
+    stage.start("rollout", 8)
+    stage.advance(2, success=0.5)
+    seconds[0] += 30
+    stage.advance(2, success=1.0)
+    seconds[0] += 30
+    loop.advance(1, figures={"success": 0.75})
+    stage.wait("loading model")
+    seconds[0] += 40
+    stage.start("train", None)
+    assert text.getvalue().splitlines() == [
+        "run: 0/4, rollout 0/8",
+        "run: 0/4, rollout 4/8, success 0.75",
+        "run: 1/4, success 0.75, 1.00/min, 0:03:00 left",
+        "run: 1/4, train 0, success 0.75, 0:02:20 left",
+    ]
+
+
+def test_no_time_is_promised_before_what_is_in_flight_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = [0.0]
+    monkeypatch.setattr("agentcli.reports.progress.time.monotonic", lambda: seconds[0])
+    text = io.StringIO()
+    progress = progress_into(text, terminal=False)
+    progress.start("rollout", 240, together=32)
+    for count in (2, 30, 32):
+        seconds[0] += 30
+        progress.advance(count)
+    assert text.getvalue().splitlines() == [
+        "rollout: 2/240",
+        "rollout: 32/240, 32.00/min, 0:06:30 left",
+        "rollout: 64/240, 42.67/min, 0:04:08 left",
+    ]
+
+
+def test_a_terminal_sees_what_is_waited_for_and_a_pipe_does_not() -> None:
+    shown, piped = io.StringIO(), io.StringIO()
+    for progress in (progress_into(shown, terminal=True), progress_into(piped, terminal=False)):
+        progress.wait("loading \x1b[31mmodel")
+        progress.stop()
+    assert "\\x1b[31mmodel" in shown.getvalue()
+    assert piped.getvalue() == ""
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(12, "12.00/s"), (1, "1.00/s"), (0.5, "30.00/min"), (0.01, "36.00/h")])

@@ -120,7 +120,7 @@ def _teach(body: dict[str, Any], before: int) -> Reply:
 
 
 @functools.cache
-def _built(base: Path) -> Path:
+def built(base: Path) -> Path:
     """The folder in which the chain was run, once for all tests of the session."""
     with ChatServer(_teach) as server:
         words = ([server.url if word == NOBODY else word for word in command] for command in CHAIN)
@@ -132,7 +132,7 @@ def folder(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch
     """A copy of the finished runs as the current folder: toy.yaml, panel.json and runs/demos, sft, x, lora, loop, latest."""
     for name in [name for name in os.environ if name.startswith("AGENTCLI_")]:
         monkeypatch.delenv(name)
-    shutil.copytree(_built(tmp_path_factory.getbasetemp()), tmp_path / "here", symlinks=True)
+    shutil.copytree(built(tmp_path_factory.getbasetemp()), tmp_path / "here", symlinks=True)
     monkeypatch.chdir(tmp_path / "here")
     return tmp_path / "here"
 

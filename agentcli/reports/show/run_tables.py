@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.text import Text
 
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, Results, ResultsByKind
+from agentcli.evaluation.training import course as parts_of
 from agentcli.records.faults import printable
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.show.runs import (
@@ -20,6 +22,8 @@ from agentcli.reports.tables import percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
+LONGEST_COURSE = 24
+"""Characters of a course in a table."""
 UNITS = (("day", 86400), ("hour", 3600), ("minute", 60))
 
 
@@ -66,6 +70,56 @@ def course(iterations: Sequence[IterationOverview]) -> Text:
     text.append(f"{percent(shares[0])} % ")
     text.append(sparkline(shares), style="green")
     return text.append(f" {percent(shares[-1])} %")
+
+
+def loop_tables(iterations: Sequence[IterationOverview]) -> Iterator[Blocks]:
+    """What became of each task kind, and what the loop's evaluations say."""
+    recorded = [one.results for one in iterations if one.results is not None]
+    if recorded:
+        yield _loop_kinds(recorded)
+    evaluated = [one for one in iterations if one.evaluated]
+    if evaluated:
+        yield _loop_evaluations(evaluated)
+
+
+def _loop_kinds(iterations: Sequence[ResultsByKind]) -> Blocks:
+    """A row for each kind: success over the loop, and its last figures."""
+    table = Blocks(
+        "rollouts by kind",
+        ["kind", "success"],
+        ["first %", "last %", "steps", "tokens", "repeated %", "unusable %"],
+    )
+    kinds = sorted({kind for results in iterations for kind in results.kinds})
+    for kind in kinds:
+        # An iteration need not have every kind.
+        every = [one.kinds[kind] for one in iterations if kind in one.kinds]
+        table.add(_loop_cells(kind, every))
+    table.add(_loop_cells("all", iterations), style="bold")
+    return table
+
+
+def _loop_cells(kind: str, every: Sequence[Results]) -> list[str]:
+    shares = [results.success.rate for results in every]
+    last = every[-1]
+    return [
+        kind,
+        sparkline(parts_of(shares, parts=LONGEST_COURSE)),
+        percent(shares[0]),
+        percent(shares[-1]),
+        f"{last.steps:.1f}",
+        f"{last.tokens:.0f}",
+        percent(last.repetitive),
+        percent(last.malformed),
+    ]
+
+
+def _loop_evaluations(evaluated: Sequence[IterationOverview]) -> Blocks:
+    """A row for each evaluation that a loop made of its policy."""
+    table = Blocks("evaluations in the loop", ["after", "label"], ["success %"])
+    for one in evaluated:
+        for label, success in one.evaluated.items():
+            table.add([Path(one.folder).name, label, percent(success)])
+    return table
 
 
 def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
@@ -136,6 +190,7 @@ def run_view(
         yield Text(f"begun and not ended: {', '.join(map(printable, held.unfinished))}")
     if held.iterations:
         yield course(held.iterations)
+        yield from loop_tables(held.iterations)
     if held.evaluations:
         yield evaluations_table(held.evaluations)
     if not held.trees:

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from agentcli.errors import AgentCliError, DataError
-from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
 from agentcli.records.files import read_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import StageRecord
@@ -16,6 +16,8 @@ from agentcli.reports.show.trees import TreeOverview
 
 EVALUATIONS = ("evaluation/", "pass-at-k/", "test-time-branch/")
 """How the stages that evaluate a policy are named in a manifest."""
+
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,9 +70,10 @@ class IterationOverview(msgspec.Struct, kw_only=True):
     steps: int
     tokens: int
     trained: bool
-
-
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+    results: ResultsByKind | None = None
+    """None: written by an agentcli that did not record them."""
+    evaluated: dict[str, Share] = {}
+    """Success of the updated policy, by the label of an evaluation."""
 
 
 class LoopSuccess(msgspec.Struct):
@@ -267,7 +270,8 @@ def iterations(path: Path) -> list[IterationOverview]:
 
 def _iterations(path: Path) -> Iterator[IterationOverview]:
     for folder in sorted(path.glob("iteration_*")):
-        stages = RunDirectory(folder).load_manifest().stages
+        run = RunDirectory(folder)
+        stages = run.load_manifest().stages
         rollout = stages.get("rollout")
         if rollout is None or rollout.ledger is None:
             continue
@@ -280,7 +284,20 @@ def _iterations(path: Path) -> Iterator[IterationOverview]:
             steps=rollout.ledger.steps,
             tokens=rollout.ledger.generated_tokens,
             trained="train" in stages,
+            results=_results(run, rollout),
+            evaluated={one.label: one.success.rate for one in evaluations(folder)},
         )
+
+
+def _results(run: RunDirectory, rollout: StageRecord) -> ResultsByKind | None:
+    """The results of a rollout. Raises DataError for what no stage writes."""
+    try:
+        recorded = rollout.statistics.get("results")
+        return msgspec.convert(recorded, ResultsByKind | None)
+    except msgspec.ValidationError as error:
+        raise DataError(
+            f"{run.manifest_path}: stages.rollout.statistics.results: {error}"
+        ) from error
 
 
 def evaluations(path: Path) -> list[EvaluationSummary]:

@@ -32,7 +32,12 @@ from agentcli.training.loop.optimizer_state import (
 )
 from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
-from agentcli.training.loop.trackers import Tracked, check_trackers, open_trackers
+from agentcli.training.loop.trackers import (
+    Sampled,
+    Tracked,
+    check_trackers,
+    open_trackers,
+)
 from agentcli.training.loop.trainer import PlannedTrainer
 
 AnySettings = TypeVar("AnySettings", bound=Section)
@@ -74,6 +79,8 @@ class Job(Generic[AnySettings]):
     run_name: str | None = None
     tracking_dir: Path | None = None
     """Folder of trackers; None: `tracking` beside `metrics`."""
+    sampled: Sampled | None = None
+    """What trackers get of the trees."""
 
 
 def start(job: Job[Any]) -> Processes:
@@ -187,6 +194,7 @@ def _tracked(job: Job[Any]) -> Tracked | None:
         folder=job.tracking_dir or job.metrics.with_name("tracking"),
         kind=job.stage,
         settings=msgspec.to_builtins(job.settings),
+        sampled=job.sampled or Sampled(),
     )
 
 

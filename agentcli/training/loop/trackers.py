@@ -1,32 +1,48 @@
-"""Sends the figures of metrics.jsonl to TensorBoard, Weights & Biases or trackio.
+"""Sends figures and sampled trajectories to TensorBoard, Weights & Biases or trackio.
 
-Only figures and settings are sent, through the clients that these publish. The
-callbacks of transformers do not serve: they number updates from the Trainer's state,
-which starts at 0 in every call. They also upload models, watch gradients or publish a
-Space when an environment variable says so. Nothing is imported unless it is asked for.
+Only these and settings are sent, through the clients that these publish. The callbacks
+of transformers do not serve: they number updates from the Trainer's state, which starts
+at 0 in every call. They also upload models, watch gradients or publish a Space when an
+environment variable says so. Nothing is imported unless it is asked for.
 
 The step of a figure is the number of updates that the optimiser has seen, so the
-iterations of a loop that share a `folder` are one curve. The folder remembers the run;
+iterations of a loop that share a `folder` are one curve. The trees' own figures stand
+at the first update that learned from them. The folder remembers the run;
 where it is deleted, the next training is a new run.
 """
 
+import html
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.settings import TrackingSettings
 
-Log = Callable[[dict[str, float], int], None]
-"""(figures, step)"""
+TextRow = tuple[str, ...]
+"""A row of texts under TEXT_COLUMNS."""
+TEXT_COLUMNS = ("task", "kind", "outcome", "trajectory")
+SAMPLES = "rollout/samples"
+"""The name of the texts."""
+
+
+class Sampled(NamedTuple):
+    """What trackers get of the trees that a training learns from."""
+
+    figures: Mapping[str, float] = {}
+    texts: Sequence[TextRow] = ()
+
+
+Log = Callable[[Mapping[str, float], Sequence[TextRow], int], None]
+"""(figures, texts, step)"""
 NO_FIGURES = ("schema_version", "update")
 
 
@@ -110,6 +126,8 @@ class Tracked:
     kind: str
     """Prefix of every figure: train or sft."""
     settings: dict[str, Any]
+    sampled: Sampled = field(default_factory=Sampled)
+    """Goes with the first update, and by itself where there is none."""
 
 
 @contextmanager
@@ -130,18 +148,24 @@ def open_trackers(
     first = before + done + 1
     with ExitStack() as stack:
         logs = [_open(stack, name, tracked, first) for name in tracked.tracking.to]
+        # An update that is done took it along.
+        waiting = tracked.sampled if done == 0 else Sampled()
 
         def send(line: msgspec.Struct) -> None:
+            nonlocal waiting
             fields = msgspec.structs.asdict(line)
-            figures = {
-                f"{tracked.kind}/{key}": value
-                for key, value in fields.items()
-                if key not in NO_FIGURES
-            }
+            figures = dict(waiting.figures)
+            for key, value in fields.items():
+                if key not in NO_FIGURES:
+                    figures[f"{tracked.kind}/{key}"] = value
             for log in logs:
-                log(figures, before + fields["update"])
+                log(figures, waiting.texts, before + fields["update"])
+            waiting = Sampled()
 
         yield send
+        if waiting.figures:
+            for log in logs:
+                log(waiting.figures, waiting.texts, first)
 
 
 def _open(stack: ExitStack, tracker: str, tracked: Tracked, first: int) -> Log:
@@ -165,11 +189,20 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
     """
     from torch.utils.tensorboard import SummaryWriter
 
+    # Texts are not hidden, so the folder remembers the step of the last ones.
+    mark = tracked.folder / "samples-step"
+    last = int(mark.read_text()) if mark.exists() else -1
     with SummaryWriter(str(tracked.folder), purge_step=first) as writer:
 
-        def log(figures: dict[str, float], step: int) -> None:
+        def log(
+            figures: Mapping[str, float], texts: Sequence[TextRow], step: int
+        ) -> None:
             for key, value in figures.items():
                 writer.add_scalar(key, value, step)
+            if texts and step > last:
+                for number, row in enumerate(texts, 1):
+                    writer.add_text(f"{SAMPLES}/{number}", _as_code(row), step)
+                mark.write_text(str(step))
             writer.flush()
 
         yield log
@@ -204,11 +237,20 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
         config=tracked.settings,
         settings=quiet,
     )
+
+    def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
+        row: dict[str, Any] = dict(figures)
+        for number, text in enumerate(texts, 1):
+            # A table would become an artifact of its own.
+            page = f"<pre>{html.escape(text[-1])}</pre>"
+            row[f"{SAMPLES}/{number}"] = wandb.Html(page, inject=False)
+        run.log(row, step=step)
+
     # As a context manager the run would print the traceback of an error that is
     # reported in one line.
     failed = True
     try:
-        yield lambda figures, step: run.log(figures, step=step)
+        yield log
         failed = False
     finally:
         run.finish(exit_code=int(failed))
@@ -218,6 +260,7 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
 def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
     """One run in trackio's own store (TRACKIO_DIR). Its notes go to stderr."""
     import trackio
+    from trackio.sqlite_storage import SQLiteStorage
 
     kept = tracked.folder / "trackio-run"
     known = kept.exists()
@@ -232,14 +275,33 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
+    name = kept.read_text().strip()
+    last = SQLiteStorage.get_max_step_for_run(tracked.tracking.project, name)
+
+    def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
+        # trackio would keep a step twice that a killed training makes again.
+        if last is not None and step <= last:
+            return
+        row: dict[str, Any] = dict(figures)
+        if texts:
+            data = [[*text[:-1], _as_code(text)] for text in texts]
+            row[SAMPLES] = trackio.Table(columns=list(TEXT_COLUMNS), data=data)
+        trackio.log(row, step=step)
+
     try:
-        yield lambda figures, step: trackio.log(figures, step=step)
+        yield log
     finally:
         with redirect_stdout(sys.stderr):
             trackio.finish()
 
 
 OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
+
+
+def _as_code(row: TextRow) -> str:
+    """The text as a block of code in Markdown, which shows it as it is."""
+    *_, text = row
+    return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _remembered(path: Path, new: str) -> str:

@@ -15,7 +15,7 @@ from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job
-from agentcli.training.loop.trackers import check_trackers
+from agentcli.training.loop.trackers import Sampled, Tracked, check_trackers, open_trackers
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
 from stopping import SFT, TRAIN, Stopped, stop_after
@@ -35,7 +35,10 @@ def wandb_alone(tmp_path, monkeypatch):
     wandb.teardown()
 
 
-def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None):
+SAMPLED = Sampled({"rollout/success": 0.25}, [("one", "kind", "success", "<script>x</script>\n# 1 go")])
+
+
+def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking_dir=None, sampled=None):
     job = Job(
         str(model or rollout.model),
         folder / "checkpoint",
@@ -49,6 +52,7 @@ def call(rollout, folder, to, stop=None, model=None, optimizer_in=None, tracking
         tracking=TrackingSettings(to=to, project="agentcli-test"),
         run_name="one",
         tracking_dir=tracking_dir,
+        sampled=sampled,
     )
     return train_policy(job, rollout.trees, rollout.credit)
 
@@ -89,6 +93,30 @@ def test_tensorboard_of_a_loop_is_one_curve(rollout, tmp_path):
         assert found[f"train/{name}"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_what_was_sampled_stands_at_the_first_update_once(rollout, tmp_path):
+    """Stopped before a snapshot and after one; the text is a block of code, which nothing in it can leave."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    for stop in (2, 5):
+        with pytest.raises(Stopped):
+            call(rollout, tmp_path, ["tensorboard"], stop=stop, sampled=SAMPLED)
+    call(rollout, tmp_path, ["tensorboard"], sampled=SAMPLED)
+    assert events(tmp_path / "tracking")["rollout/success"] == {1: 0.25}
+    read = EventAccumulator(str(tmp_path / "tracking"))
+    read.Reload()
+    (text,) = read.Tensors("rollout/samples/1/text_summary")
+    assert text.step == 1
+    assert text.tensor_proto.string_val[0] == b"    <script>x</script>\n    # 1 go"
+
+
+def test_a_training_without_an_update_sends_what_was_sampled(tmp_path):
+    tracking = TrackingSettings(to=["tensorboard"])
+    tracked = Tracked(tracking, "one", tmp_path, "train", {}, SAMPLED)
+    with open_trackers(tracked, before=7, done=0):
+        pass
+    assert events(tmp_path) == {"rollout/success": {8: 0.25}}
+
+
 def test_sft_is_tracked_too(rollout, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
     tracking = TrackingSettings(to=["tensorboard"])
@@ -113,8 +141,8 @@ def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, mo
         monkeypatch.setenv(name, value)
     folder = tmp_path / "run"
     with pytest.raises(Stopped):
-        call(rollout, folder, ["wandb"], stop=5)
-    call(rollout, folder, ["wandb"])
+        call(rollout, folder, ["wandb"], stop=5, sampled=SAMPLED)
+    call(rollout, folder, ["wandb"], sampled=SAMPLED)
     files = sorted((folder / "tracking").rglob("*.wandb"))
     assert len(files) == 2
     history, runs, kinds = {}, set(), set()
@@ -131,14 +159,16 @@ def test_wandb_keeps_figures_and_settings_and_nothing_else(rollout, tmp_path, mo
             elif kind == "history":
                 row = {(i.key or "/".join(i.nested_key)): json.loads(i.value_json) for i in record.history.item}
                 history[row["_step"]] = row
-    assert kinds <= {"header", "run", "telemetry", "history", "summary", "exit"}
+    assert kinds <= {"header", "run", "telemetry", "history", "summary", "exit", "files"}
     assert capfd.readouterr().err == ""
     assert len(runs) == 1
     assert next(iter(runs))[:2] == ("agentcli-test", "one")
     loss = fields(folder / "metrics.jsonl", TrainMetrics, "loss")
     assert {step: row["train/loss"] for step, row in history.items() if "train/loss" in row} == pytest.approx(loss)
     assert not any("gradients" in key or "parameters" in key for row in history.values() for key in row)
-    assert not [path for file in files for path in file.parent.joinpath("files").rglob("*")]
+    assert {step: row["rollout/success"] for step, row in history.items() if "rollout/success" in row} == {1: 0.25}
+    pages = [path for file in files for path in file.parent.joinpath("files").rglob("*") if path.is_file()]
+    assert [page.read_text() for page in pages] == ["<pre>&lt;script&gt;x&lt;/script&gt;\n# 1 go</pre>"]
 
 
 TRACKIO = """
@@ -146,16 +176,20 @@ import json, sys
 from pathlib import Path
 from agentcli.records.settings import TrackingSettings
 from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.loop.trackers import Tracked, open_trackers
-told = Tracked(TrackingSettings(to=["trackio"], project="test"), "one", Path(sys.argv[1]), "sft", {"learning_rate": 0.1})
-for before, done in ((0, 0), (3, 1)):
+from agentcli.training.loop.trackers import Sampled, Tracked, open_trackers
+sampled = Sampled({"rollout/success": 0.5}, [("task", "kind", "success", "<b>1</b> go")])
+told = Tracked(TrackingSettings(to=["trackio"], project="test"), "one", Path(sys.argv[1]), "sft", {"learning_rate": 0.1}, sampled)
+for before, done in ((0, 0), (3, 1), (3, 1), (3, 0)):
     with open_trackers(told, before, done) as send:
         for update in range(done + 1, 4):
             numbers = {"loss": before + update, "token_accuracy": 0.5, "grad_norm": 1.0, "learning_rate": 0.1}
             send(SftMetrics(update=update, tokens=7, seconds=1.5, **numbers))
 from trackio.sqlite_storage import SQLiteStorage
 rows = SQLiteStorage.get_logs("test", "one")
-print(json.dumps([SQLiteStorage.get_runs("test"), [[row["step"], row["sft/loss"]] for row in rows]]))
+losses = [[row["step"], row["sft/loss"]] for row in rows]
+trees = [row for row in rows if "rollout/success" in row]
+texts = [[row["step"], row["rollout/success"], row["rollout/samples"]["_value"][0]["trajectory"]] for row in trees]
+print(json.dumps([SQLiteStorage.get_runs("test"), losses, texts]))
 """
 
 
@@ -164,7 +198,11 @@ def test_trackio_goes_on_with_its_run(tmp_path):
     environment = {**os.environ, "TRACKIO_DIR": str(tmp_path / "store")}
     line = [sys.executable, "-c", TRACKIO, str(tmp_path)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout) == [["one"], [[1, 1], [2, 2], [3, 3], [5, 5], [6, 6]]]
+    runs, losses, trees = json.loads(done.stdout)
+    assert runs == ["one"]
+    # A training that is made again sends no step that is there.
+    assert losses == [[1, 1], [2, 2], [3, 3], [5, 5], [6, 6]]
+    assert trees == [[1, 0.5, "    <b>1</b> go"]]
 
 
 def test_a_tracker_that_is_not_installed_is_named_before_anything_is_written(rollout, tmp_path, monkeypatch):

@@ -1,0 +1,114 @@
+"""The iterations of a loop on disk: where they lie, which are done, what is kept."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentcli.evaluation.figures import LoopMetrics, figures
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.files import read_json
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import StageRecord
+from agentcli.stages.rollout import results_of_run
+from agentcli.stages.session import rewriting
+
+
+def iteration_folder(out: Path, iteration: int) -> Path:
+    """The run directory of one iteration."""
+    return out / f"iteration_{iteration:03d}"
+
+
+def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
+    """The manifest entry of a stage that ended and whose output is still there."""
+    return run.finished(stage) if (run.path / output).exists() else None
+
+
+def is_trained(out: Path, iteration: int) -> bool:
+    """Whether nothing has to be trained: the weights are there, or served their turn."""
+    run = RunDirectory(iteration_folder(out, iteration))
+    if run.finished("train") is None:
+        return False
+    return run.checkpoint.exists() or is_trained(out, iteration + 1)
+
+
+def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | None:
+    """The evaluation of one iteration, if it has ended."""
+    if label is None:
+        return None
+    summary = run.evaluation(label).with_suffix(".json")
+    if run.finished(f"evaluation/{label}") is None or not summary.exists():
+        return None
+    return read_json(summary, EvaluationSummary)
+
+
+def evaluation_figures(run: RunDirectory, label: str | None) -> dict[str, float]:
+    """The figures of its evaluation; none where there is none."""
+    summary = evaluation_of(run, label)
+    return figures(summary, "eval") if summary else {}
+
+
+def updates_before(run: RunDirectory) -> int:
+    """Updates that the optimiser had made before an iteration was trained."""
+    record = run.finished("train")
+    return record.statistics.get("updates_before", 0) if record else 0
+
+
+def updates_after(run: RunDirectory) -> int:
+    """Updates that the optimiser has made when an iteration is trained."""
+    record = run.finished("train")
+    made = record.statistics.get("updates", 0) if record else 0
+    return updates_before(run) + made
+
+
+def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:
+    """The line of one iteration."""
+    run = RunDirectory(iteration_folder(out, iteration))
+    measured = figures(results_of_run(run), "rollout")
+    return LoopMetrics(
+        iteration=iteration,
+        updates=updates_before(run),
+        figures=measured | evaluation_figures(run, label),
+    )
+
+
+def write_metrics(path: Path, lines: Sequence[LoopMetrics]) -> None:
+    """Replaces the loop's metrics.jsonl, so that a resumed loop has no line twice."""
+    with rewriting(path) as writer:
+        for line in lines:
+            writer.write(line)
+
+
+def best_iteration(lines: Sequence[LoopMetrics]) -> int | None:
+    """The first iteration with the highest success in an evaluation."""
+    evaluated = [line for line in lines if "eval/success" in line.figures]
+    if not evaluated:
+        return None
+    return max(evaluated, key=lambda line: line.figures["eval/success"]).iteration
+
+
+def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
+    """Deletes weights and optimisers but of `keep` iterations and the best.
+
+    Returns whether there was something to delete.
+    """
+    dropped = False
+    for iteration in range(newest - keep + 1):
+        run = RunDirectory(iteration_folder(out, iteration))
+        if iteration == best or not run.checkpoint.exists():
+            continue
+        run.optimizer.unlink(missing_ok=True)
+        shutil.rmtree(run.checkpoint)
+        dropped = True
+    return dropped
+
+
+def point_to(link: Path, target: Path) -> None:
+    """Makes `link` a symbolic link to `target`, atomically.
+
+    `target` is relative to the link's folder.
+    """
+    temporary = link.with_name(f".{link.name}.part")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(target, target_is_directory=True)
+    os.replace(temporary, link)

@@ -1,0 +1,197 @@
+"""A loop in the toy world: what it measures, keeps, evaluates and sends to trackers."""
+
+import contextlib
+import shutil
+from pathlib import Path
+
+import pytest
+from agentcli.evaluation.figures import LoopMetrics, figures
+from agentcli.evaluation.record import EvaluationSummary
+from agentcli.evaluation.summary import summarise
+from agentcli.records.files import read_json, read_records, sha256_file
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Episode, StageRecord
+from agentcli.stages.iterations import best_iteration, drop_old, iteration_folder
+from bad_input_runs import START, built
+from command_line import Answer, agentcli
+
+LOOP = ("run", "./toy.yaml", "--model", START, "--iterations", "3")
+EVALUATION = ("--set", "run.evaluate_every=2", "--set", "evaluation.temperature=0")
+EVALUATED = (*LOOP, *EVALUATION, "--tracker", "tensorboard", "-o", "loop")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a loop that evaluates its policy after the second and the third iteration, and keeps one."""
+    place = tmp_path_factory.mktemp("loops") / "made"
+    shutil.copytree(built(tmp_path_factory.getbasetemp()), place, symlinks=True)
+    with contextlib.chdir(place):
+        answer = ended(*EVALUATED)
+        Path("stderr.txt").write_text(answer.stderr, encoding="utf-8")
+    return place
+
+
+@pytest.fixture(autouse=True)
+def copy(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy of it for every test."""
+    shutil.copytree(made, tmp_path / "copy", symlinks=True)
+    monkeypatch.chdir(tmp_path / "copy")
+
+
+def ended(*words: str) -> Answer:
+    answer = agentcli(*words)
+    assert answer.code == 0, answer
+    return answer
+
+
+def lines_of(run: str) -> list[LoopMetrics]:
+    return list(read_records(Path(run, "metrics.jsonl"), LoopMetrics))
+
+
+def sent(run: str) -> dict[str, dict[int, float]]:
+    """{tag: {step: value}} as TensorBoard shows them; no step may be there twice."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(Path(run, "tracking")))
+    events.Reload()
+    curves = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
+    values = {tag: {event.step: event.value for event in curve} for tag, curve in curves.items()}
+    assert all(len(values[tag]) == len(curve) for tag, curve in curves.items())
+    del values["train/seconds"]
+    return values
+
+
+def weights_of(run: str) -> list[str]:
+    return sorted(path.parent.parent.name for path in Path(run).glob("iteration_*/checkpoint/model.safetensors"))
+
+
+def rollout_of(run: str, iteration: int) -> StageRecord:
+    record = RunDirectory(iteration_folder(Path(run), iteration)).finished("rollout")
+    assert record is not None
+    return record
+
+
+def results_of(run: str) -> dict[str, str]:
+    """sha256 of what must not depend on kills, evaluations or what is kept."""
+    names = ("iteration_*/trees.jsonl", "iteration_*/credit/*.jsonl", "checkpoint/model.safetensors")
+    files = [path for name in names for path in sorted(Path(run).glob(name))]
+    return {str(path.relative_to(run)): sha256_file(path) for path in files}
+
+
+def test_each_iteration_is_measured_by_kind() -> None:
+    lines = lines_of("loop")
+    assert [line.iteration for line in lines] == [0, 1, 2]
+    for line in lines:
+        results = rollout_of("loop", line.iteration).statistics["results"]
+        assert line.figures["rollout/success"] == results["success"]["rate"]
+        assert line.figures["rollout/length"] == results["steps"]
+        assert results["kinds"]
+        for kind, of_kind in results["kinds"].items():
+            assert line.figures[f"rollout/success/{kind}"] == of_kind["success"]["rate"]
+
+
+def test_trackers_get_the_figures_at_the_update_that_learned_from_them() -> None:
+    lines, curves = lines_of("loop"), sent("loop")
+    for name in ("success", "score", "length", "tokens", "repeated", "unusable"):
+        measured = {line.updates + 1: line.figures[f"rollout/{name}"] for line in lines}
+        assert curves[f"rollout/{name}"] == pytest.approx(measured)
+    # An evaluation is of the policy after the updates; no training follows the last one.
+    updates = len(curves["train/loss"])
+    assert list(curves["eval/success"]) == [lines[2].updates + 1, updates + 1]
+    measured = [line.figures["eval/success"] for line in lines[1:]]
+    assert list(curves["eval/success"].values()) == pytest.approx(measured)
+
+
+def test_an_evaluation_in_the_loop_is_what_eval_would_write() -> None:
+    assert not Path("loop/iteration_000/evaluation").exists()
+    ended("eval", "loop/iteration_002", "-c", "toy.yaml", "--temperature", "0", "-o", "apart")
+    for name in ("test.jsonl", "trees/test.jsonl"):
+        inside, apart = (Path(run, "evaluation", name) for run in ("loop/iteration_002", "apart"))
+        assert inside.read_bytes() == apart.read_bytes()
+
+
+def test_the_newest_and_the_best_weights_are_kept_and_that_is_said_once() -> None:
+    record = RunDirectory(Path("loop")).finished("run")
+    assert record is not None
+    best = record.statistics["best"]
+    assert weights_of("loop") == ["iteration_001", "iteration_002"]
+    assert Path("loop/best").resolve() == Path(f"loop/iteration_{best:03d}/checkpoint").resolve()
+    assert Path("stderr.txt").read_text(encoding="utf-8").count("run.keep:") == 1
+
+
+def test_evaluations_and_what_is_kept_change_nothing_of_the_training() -> None:
+    ended(*LOOP, "-o", "plain", "--set", "run.keep=null")
+    assert results_of("loop") == results_of("plain")
+    assert weights_of("plain") == [f"iteration_00{number}" for number in range(3)]
+    assert not Path("plain/best").exists()
+
+
+def test_a_resumed_loop_sends_nothing_twice_and_loses_nothing() -> None:
+    """Killed, as far as files show, in the last training."""
+    whole, lines, curves = results_of("loop"), lines_of("loop"), sent("loop")
+    last = RunDirectory(Path("loop/iteration_002"))
+    for stage in ("train", "evaluation/test"):
+        last.forget_stage(stage)
+    shutil.rmtree(last.checkpoint)
+    shutil.rmtree(last.path / "evaluation")
+    RunDirectory(Path("loop")).forget_stage("run")
+    ended(*EVALUATED, "--resume")
+    assert results_of("loop") == whole
+    assert lines_of("loop") == lines
+    assert sent("loop") == curves
+    assert "nothing is owed" in ended(*EVALUATED, "--resume").stderr
+
+
+def test_an_older_loop_goes_on_without_dropped_weights_and_gets_its_metrics() -> None:
+    """Rollouts that recorded no results are counted again."""
+    lines = lines_of("loop")
+    Path("loop/metrics.jsonl").unlink()
+    for iteration in range(3):
+        run = RunDirectory(iteration_folder(Path("loop"), iteration))
+        record = rollout_of("loop", iteration)
+        del record.statistics["results"]
+        run.record_stage("rollout", record)
+    ended(*[word if word != "3" else "4" for word in EVALUATED], "--resume")
+    assert lines_of("loop")[:3] == lines
+    assert "iteration_003" in weights_of("loop")
+
+
+def test_a_loop_shows_its_kinds_and_evaluations() -> None:
+    shown = ended("show", "loop").stdout
+    for word in ("rollouts by kind", "evaluations in the loop", "iteration_002", "unusable"):
+        assert word in shown
+    assert "loop/metrics.jsonl: 3 records of metrics, fine" in ended("validate", "loop").stderr
+
+
+def line(iteration: int, success: float | None) -> LoopMetrics:
+    measured = {} if success is None else {"eval/success": success}
+    return LoopMetrics(iteration=iteration, updates=0, figures=measured)
+
+
+def test_the_first_of_the_best_is_best() -> None:
+    assert best_iteration([line(0, None), line(1, None)]) is None
+    assert best_iteration([line(0, 0.5), line(1, None), line(2, 0.7), line(3, 0.7)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("keep", "best", "left"), [(1, None, [3]), (2, 0, [0, 2, 3]), (4, None, [0, 1, 2, 3]), (9, None, [0, 1, 2, 3])]
+)
+def test_the_newest_and_the_best_weights_stay(tmp_path: Path, keep: int, best: int | None, left: list[int]) -> None:
+    for iteration in range(4):
+        run = RunDirectory(iteration_folder(tmp_path, iteration))
+        run.checkpoint.mkdir(parents=True)
+        run.optimizer.touch()
+        run.trees.touch()
+    assert drop_old(tmp_path, 3, keep, best) == (len(left) < 4)
+    runs = [RunDirectory(iteration_folder(tmp_path, iteration)) for iteration in range(4)]
+    assert [number for number, run in enumerate(runs) if run.checkpoint.exists()] == left
+    assert [number for number, run in enumerate(runs) if run.optimizer.exists()] == left
+    assert all(run.trees.exists() for run in runs)
+    assert not drop_old(tmp_path, 3, keep, best)
+
+
+def test_figures_are_those_of_the_episodes() -> None:
+    summary = read_json(Path("runs/x/evaluation/test.json"), EvaluationSummary)
+    rows = list(read_records(Path("runs/x/evaluation/test.jsonl"), Episode))
+    assert figures(summary, "eval") == figures(summarise(rows), "eval")
+    assert figures(summary, "eval")["eval/length"] == sum(row.steps for row in rows) / len(rows)
