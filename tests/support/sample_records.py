@@ -6,6 +6,7 @@ import msgspec
 from agentcli.analysis.schema import METRICS
 from agentcli.credit.registry import make
 from agentcli.evaluation.episodes import episodes
+from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise
 from agentcli.records.settings import Settings
@@ -139,4 +140,5 @@ def every_record() -> dict[str, Any]:
         "stage-record": stage_record(),
         "manifest": Manifest(stages={"rollout": stage_record(), "train": stage_record()}),
         **{name: metrics(kind) for name, kind in METRICS.items()},
+        "loop-metrics": LoopMetrics(iteration=0, updates=4, figures={"rollout/success": 0.5}),
     }
