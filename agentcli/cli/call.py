@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.typed import typed_settings
 from agentcli.errors import UsageError
+from agentcli.records.processes import rank
 
 if TYPE_CHECKING:
     from agentcli.cli.command import Command
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from agentcli.records.settings import Settings
     from agentcli.records.types import StageRecord
     from agentcli.reports.progress import TerminalProgress
+    from agentcli.stages.estimate import Expected
     from agentcli.stages.session import Invocation, PlanT, Session
 
 
@@ -49,12 +51,11 @@ class Call:
 
     @cached_property
     def progress(self) -> "TerminalProgress":
-        """Bar and notes on stderr."""
+        """Bar and notes on stderr; of several processes only the first has any."""
         from agentcli.reports.progress import TerminalProgress
 
-        return TerminalProgress(
-            quiet=self.values.get("quiet", False), json=self.values.get("json", False)
-        )
+        quiet = self.values.get("quiet", False) or rank() > 0
+        return TerminalProgress(quiet=quiet, json=self.values.get("json", False))
 
     @cached_property
     def source(self) -> Path | None:
@@ -212,9 +213,15 @@ class Call:
 
         if self.dry:
             Session(plan, self.invocation).preview()
-            self.print_plan(plan.inputs, plan.outputs, plan.counts(), settings)
+            if rank() > 0:
+                return
+            counts = plan.counts()
+            expected = plan.expected()
+            self.print_plan(plan.inputs, plan.outputs, counts, settings, expected)
             return
         result = carry_out(plan, perform, self.invocation)
+        if rank() > 0:
+            return
         print_result(
             self.command.name,
             result,
@@ -238,15 +245,16 @@ class Call:
         outputs: Sequence[Path],
         counts: dict[str, int],
         settings: "Settings | None" = None,
+        expected: "Expected | None" = None,
     ) -> None:
-        """Prints settings, inputs, outputs and counts.
+        """Prints settings, inputs, outputs, counts and what the stage takes.
 
         All settings as JSON; as text those that differ from the defaults.
         """
         import msgspec
 
         from agentcli.exploration.settings import changed_settings
-        from agentcli.reports.output import print_data
+        from agentcli.reports.output import print_data, readable
 
         json = self.values.get("json", False)
         settings = settings or self.settings
@@ -263,6 +271,9 @@ class Call:
             "outputs": [str(path) for path in outputs],
             "counts": counts,
         }
+        if expected is not None:
+            values = msgspec.to_builtins(expected)
+            plan["expected"] = values if json else readable(values)
         print_data(plan, json=json)
 
     def refuse_existing(self, file: Path | None) -> None:

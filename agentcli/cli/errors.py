@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import typer
 
 from agentcli.errors import AgentCliError
+from agentcli.records.processes import rank
 
 FAILED, MISSING, INTERRUPTED = 1, 4, 130
 LONGEST = 1000
@@ -82,8 +83,13 @@ def _end(message: str, code: int) -> typer.Exit:
 
 
 def say(message: str) -> None:
-    """Prints an error as one line on stderr."""
-    print(f"error: {one_line(message)}", file=sys.stderr)
+    """Prints an error as one line on stderr.
+
+    Of several processes, which may fail in different ways, each says which it is.
+    """
+    number = rank()
+    place = f"process {number}: " if number else ""
+    print(f"error: {place}{one_line(message)}", file=sys.stderr)
 
 
 def one_line(message: str) -> str:

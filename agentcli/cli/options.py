@@ -146,6 +146,24 @@ ITERATION = method_option(
     "K",
 )
 
+CREDIT_METHOD = method_option(
+    "--credit",
+    "credit.method",
+    "How credit is given: grpo, rewardflow, spark, carl, ...",
+    metavar="NAME",
+    values=completion.credit_methods,
+)
+LEARNING_RATE = method_option(
+    "--learning-rate", "train.learning_rate", "Learning rate of the optimiser.", float
+)
+LORA = method_option(
+    "--lora",
+    "train.lora.rank",
+    "Train a LoRA adapter of this rank; 0: all weights.",
+    int,
+    "RANK",
+)
+
 TRACKER = running_option(
     "--tracker",
     "tracking.to",

@@ -3,10 +3,14 @@
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import growth_options
-from agentcli.cli.option import method_option
+from agentcli.cli.option import method_option, running_option
 from agentcli.cli.options import (
     CONFIG,
+    CREDIT_METHOD,
     GROWTH,
+    LEARNING_RATE,
+    LORA,
+    METHOD,
     OUTPUT,
     PACE,
     PRESET_ARGUMENT,
@@ -16,9 +20,23 @@ from agentcli.cli.options import (
     TRACKER,
     WORLD,
 )
+from agentcli.errors import UsageError
 
 ITERATIONS = method_option(
     "--iterations", "run.iterations", "Times round the loop.", int, "K"
+)
+
+TASKS_PER_ITERATION = method_option(
+    "--tasks-per-iteration", "rollout.tasks_per_step", "Tasks of one iteration.", int
+)
+EVALUATE_EVERY = running_option(
+    "--evaluate-every",
+    "run.evaluate_every",
+    "Evaluate the policy after every N-th iteration and the last, and keep the best.",
+    int,
+)
+KEEP = running_option(
+    "--keep", "run.keep", "Keep the weights of the newest N iterations.", int
 )
 
 
@@ -29,8 +47,15 @@ def run(call: Call) -> None:
     """
     from agentcli.exploration.registry import check
     from agentcli.stages.loop import perform, plan
+    from agentcli.training.objectives import make_objective
 
     check(call.settings)
+    objective = call.settings.train.objective
+    if call.values["credit"] and not make_objective(objective).reads_credit:
+        raise UsageError(
+            f"--credit has no effect with train.objective {objective}, which reads no "
+            "credit; leave it out"
+        )
     loop = plan(call.settings, call.new_run(), model=call.model())
     call.carry_out(loop, perform, loop.used)
 
@@ -45,10 +70,17 @@ COMMAND = Command(
         CONFIG,
         SET,
         ITERATIONS,
+        TASKS_PER_ITERATION,
+        METHOD,
+        CREDIT_METHOD,
+        LEARNING_RATE,
+        LORA,
         *WORLD,
         *SAMPLING,
         *GROWTH,
         *PACE,
+        EVALUATE_EVERY,
+        KEEP,
         TRACKER,
         *OUTPUT,
         *REPORTING,

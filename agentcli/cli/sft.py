@@ -4,9 +4,11 @@ from pathlib import Path
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
-from agentcli.cli.option import Option
+from agentcli.cli.option import Option, method_option
 from agentcli.cli.options import (
     LAYERS,
+    LEARNING_RATE,
+    LORA,
     MODEL,
     OUTPUT,
     REPORTING,
@@ -21,6 +23,10 @@ MORE_ARGUMENT = Option(
     "Further runs, learned together with RUN; the settings are RUN's.",
     list[Path],
     "RUN...",
+)
+
+UPDATES = method_option(
+    "--updates", "sft.updates", "Updates of the optimiser; else sft.epochs passes.", int
 )
 
 
@@ -46,6 +52,9 @@ COMMAND = Command(
         MODEL.to(
             "sft.model", "Model directory, hub id, or `tiny` to make one from scratch."
         ),
+        UPDATES,
+        LEARNING_RATE.to("sft.learning_rate"),
+        LORA.to("sft.lora.rank"),
         SEED,
         TRACKER,
         *OUTPUT,

@@ -7,6 +7,8 @@ from agentcli.cli.completion import fixed
 from agentcli.cli.option import method_option
 from agentcli.cli.options import (
     LAYERS,
+    LEARNING_RATE,
+    LORA,
     MODEL,
     OUTPUT,
     REPORTING,
@@ -69,6 +71,8 @@ COMMAND = Command(
         CREDIT,
         UPDATE,
         RECOMPUTE,
+        LEARNING_RATE,
+        LORA,
         SEED,
         TRACKER,
         *OUTPUT,

@@ -31,6 +31,10 @@ class CreditStatistics:
         self._rows = 0
         self._assigned = 0
         self._zero = 0
+        self._mass = 0.0
+        self._rows_equal = 0
+        self._moved_equal = 0
+        self._mass_equal = 0.0
         self._mean = 0.0
         self._squares = 0.0
         self._nonzero: Counter[str] = Counter()
@@ -38,7 +42,7 @@ class CreditStatistics:
 
     def add(self, tree: Tree, credit: Credit) -> None:
         """Count one tree and its credit. Raises DataError for infinite advantages."""
-        self._add_outcomes(tree)
+        is_equal = self._add_outcomes(tree)
         if credit.graph is not None:
             self._sizes.append(credit.graph)
         self._rows += len(credit.steps)
@@ -50,6 +54,7 @@ class CreditStatistics:
         advantages = [row.advantage for row in assigned if row.advantage is not None]
         if advantages:
             self._add_advantages(advantages, credit)
+            self._add_mass(advantages, is_equal)
 
     def summary(self) -> dict[str, Any]:
         """The figures over all trees; null where there is nothing to average.
@@ -58,8 +63,9 @@ class CreditStatistics:
         |mean| / spread (a baselined method has little), the share of exact zeros, and
         by summand the share where it is not zero (`nonzero`). Over all rows the share
         of masked ones. Trees without a success; trees whose outcome rewards are
-        all equal. `graphs`: sizes of the state graphs (002 Table 9), where the method
-        builds any.
+        all equal, and in these (`equal_outcomes`) the assigned rows, those that are not
+        zero, and their share of the sum of |advantage|. `graphs`: sizes of the state
+        graphs (002 Table 9), where the method builds any.
         """
         assigned = self._assigned
         spread = None
@@ -79,6 +85,11 @@ class CreditStatistics:
             },
             "groups_without_success": self._without_success,
             "groups_all_equal": self._all_equal,
+            "equal_outcomes": {
+                "rows": self._rows_equal,
+                "rows_not_zero": self._moved_equal,
+                "share_of_mass": self._mass_equal / self._mass if self._mass else 0.0,
+            },
         }
         if self._sizes:
             figures["graphs"] = graph_sizes(self._sizes)
@@ -100,17 +111,28 @@ class CreditStatistics:
             "that succeed sometimes"
         ]
 
-    def _add_outcomes(self, tree: Tree) -> None:
-        """Count whether anybody succeeded, and whether all leaves fared the same."""
+    def _add_outcomes(self, tree: Tree) -> bool:
+        """Counts whether anybody succeeded; returns whether all leaves fared the same."""
         ends = [leaf for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
         successes = sum(leaf.outcome is Outcome.SUCCESS for leaf in ends)
         self._trees += 1
         self._without_success += successes == 0
         if self._outcome == "score":
             totals = score_sums(tree)
-            self._all_equal += len({totals[leaf.id] for leaf in ends}) < 2
+            is_equal = len({totals[leaf.id] for leaf in ends}) < 2
         else:
-            self._all_equal += successes in (0, len(ends))
+            is_equal = successes in (0, len(ends))
+        self._all_equal += is_equal
+        return is_equal
+
+    def _add_mass(self, advantages: list[float], is_equal: bool) -> None:
+        """Counts the advantages that stand where outcomes say nothing."""
+        mass = math.fsum(map(abs, advantages))
+        self._mass += mass
+        if is_equal:
+            self._mass_equal += mass
+            self._rows_equal += len(advantages)
+            self._moved_equal += len(advantages) - advantages.count(0.0)
 
     def _add_advantages(self, advantages: list[float], credit: Credit) -> None:
         """Update the mean and the sum of squares (Welford, for a batch of values)."""

@@ -160,6 +160,25 @@ def check_weights(model: str) -> None:
             ) from error
 
 
+def weight_shapes(model: str) -> dict[str, list[int]] | None:
+    """The shape of every weight by name, read from the headers of a directory's files.
+
+    Those of an adapter are its base's and its own. None where the files are not here.
+    """
+    from safetensors import safe_open
+
+    base = _adapter_base(model)
+    shapes = weight_shapes(base) if base else {}
+    files = sorted(Path(model).glob("*.safetensors"))
+    if shapes is None or not files:
+        return None
+    for file in files:
+        with safe_open(file, framework="np") as weights:
+            for name in weights.keys():  # noqa: SIM118 - no mapping
+                shapes[name] = list(weights.get_slice(name).get_shape())
+    return shapes
+
+
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
     """Raises DataError for a directory whose tokenizer has more tokens than its model."""
     config = Path(model) / CONFIG

@@ -2,6 +2,7 @@
 
 import json as jsonlib
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from agentcli.records.types import StageRecord
 from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import (
     credit_table,
+    equal_outcomes_line,
     evaluation_lines,
     evaluation_table,
     ledger_table,
@@ -92,6 +94,9 @@ def _show_record(stage: str, record: StageRecord) -> None:
     if stage == "assign-credit":
         method = record.settings["credit"]["method"]
         terminal.print(credit_table(method, lines.pop("statistics")))
+        sentence = equal_outcomes_line(statistics)
+        if sentence is not None:
+            terminal.print(sentence, markup=False, soft_wrap=True)
     if results is not None:
         terminal.print(results_table(stage, msgspec.convert(results, ResultsByKind)))
     for name, values in lines.items():
@@ -165,6 +170,21 @@ def print_data(value: dict[str, Any], *, json: bool) -> None:
         print_json(value)
     else:
         print(to_yaml(value), end="")
+
+
+def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
+    """The values of an estimate with the units that people use."""
+    from rich.filesize import decimal
+
+    texts = {}
+    for name, value in estimate.items():
+        key = "time" if name == "seconds" else name.removesuffix("_bytes")
+        text = "not known" if value is None else str(value)
+        if isinstance(value, int):
+            is_time = key == "time"
+            text = str(timedelta(seconds=value)) if is_time else decimal(value)
+        texts[key] = text
+    return texts
 
 
 def print_json(value: Any) -> None:

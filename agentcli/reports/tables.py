@@ -124,6 +124,21 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
     return table
 
 
+def equal_outcomes_line(statistics: Mapping[str, Any]) -> str | None:
+    """Says that groups with equal outcomes have advantages; None where they have none."""
+    counts = statistics["equal_outcomes"]
+    moved = counts["rows_not_zero"]
+    if moved == 0:
+        return None
+    return (
+        f"{moved:,} of {counts['rows']:,} rows of groups with equal outcomes have an "
+        f"advantage all the same, {percent(counts['share_of_mass'])} % of the sum of "
+        "|advantage|: the method credits more than outcomes, for instance invalid "
+        "actions (credit.invalid_penalty) or the states on the way; --explain best "
+        "accounts for one"
+    )
+
+
 def _count_and_share(count: int, whole: int) -> str:
     """A count with its share of the whole: "3 (25.0 %)"."""
     return f"{count:,} ({percent(count / whole)} %)" if whole else "0"

@@ -29,6 +29,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
+from agentcli.stages.estimate import Expected, expected_of_loop
 from agentcli.stages.evaluate import EvaluationPlan, evaluate, plan_evaluation
 from agentcli.stages.iterations import (
     best_iteration,
@@ -89,6 +90,10 @@ class LoopPlan(SamplingPlan):
             "tasks_per_iteration": self.tasks,
             "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
         }
+
+    def expected(self) -> Expected:
+        """What all iterations take."""
+        return expected_of_loop(self.settings, self.run.path, self.model, self.tasks)
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:

@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from agentcli.errors import MAKE_A_MODEL, MissingError
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
+
+if TYPE_CHECKING:
+    from agentcli.stages.estimate import Expected
 
 SPEED_ONLY = {
     "environment": ("processes", "deadline_seconds"),
@@ -60,6 +63,10 @@ class StagePlan(ABC):
 
         May read the inputs. Raises DataError for damaged ones.
         """
+
+    def expected(self) -> "Expected | None":
+        """The disk, memory and time it takes, where a stage can say."""
+        return None
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -134,8 +141,8 @@ def check_model(
     """
     if model is None:
         return
-    # A hub id has at most one slash.
-    begins_as_path = model.startswith((".", "/", "~"))
+    # A hub id has at most one slash, and no run is on the hub.
+    begins_as_path = model.startswith((".", "/", "~", "runs/"))
     is_path = begins_as_path or model.count("/") > 1
     if is_path and not Path(model).is_dir():
         raise MissingError(

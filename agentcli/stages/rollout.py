@@ -20,6 +20,7 @@ from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Episode, Outcome, Panel, StageRecord, Tree
+from agentcli.stages.estimate import Expected, expected_of_rollout
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
@@ -48,6 +49,11 @@ class RolloutPlan(WalkPlan):
             "leaves_at_most": tasks * highest("leaves", self.settings),
             "steps_at_most": tasks * highest("steps", self.settings),
         }
+
+    def expected(self) -> Expected:
+        """What the trees take."""
+        tasks = len(self.panel.tasks)
+        return expected_of_rollout(self.settings, self.run.path, self.model, tasks)
 
 
 def plan(

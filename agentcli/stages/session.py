@@ -25,6 +25,7 @@ import msgspec
 from agentcli.errors import UsageError
 from agentcli.records.files import RecordWriter, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
+from agentcli.records.processes import rank
 from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
@@ -95,8 +96,7 @@ class Session:
         self._existing: list[Path] = []
         self._writing = False
         self._begun = _begun(self.run.path, plan.stage)
-        # torchrun numbers the processes of one training.
-        self._main = os.environ.get("RANK", "0") == "0"
+        self._main = rank() == 0
         self._lock: RunLock | None = None
         self._command = shlex.join(invocation.command) or plan.stage
         logs = self.run.path / "logs"

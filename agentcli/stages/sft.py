@@ -11,6 +11,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
 from agentcli.records.types import StageRecord
+from agentcli.stages.estimate import Expected, expected_of_imitation
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
@@ -30,6 +31,10 @@ class SftPlan(StagePlan):
     def counts(self) -> dict[str, int]:
         """The demonstrations of all runs."""
         return {"demonstrations": sum(map(count_trees, self.trees))}
+
+    def expected(self) -> Expected:
+        """What the training takes."""
+        return expected_of_imitation(self.settings, self.model)
 
 
 def plan(

@@ -18,6 +18,7 @@ from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
+from agentcli.stages.estimate import Expected, expected_of_training
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
@@ -101,6 +102,11 @@ class TrainPlan(StagePlan):
     def counts(self) -> dict[str, int]:
         """The trees to learn from."""
         return {"trees": count_trees(self.trees)}
+
+    def expected(self) -> Expected:
+        """What the training takes."""
+        trees = count_trees(self.trees)
+        return expected_of_training(self.settings, self.run.path, self.model, trees)
 
 
 def plan(

@@ -50,6 +50,10 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--credit has no effect with train.objective dpo",
         ),
         (
+            ["run", "--set", "train.objective=dpo", "--credit", "grpo"],
+            "--credit has no effect with train.objective dpo, which reads no credit",
+        ),
+        (
             ["train", "--set", "train.objective=dpo", "--recompute-logprobs"],
             "--recompute-logprobs has no effect with train.objective dpo",
         ),

@@ -174,8 +174,24 @@ def test_statistics_stream() -> None:
         "share_masked": pytest.approx(1 / 7),
         "groups_without_success": 1,
         "groups_all_equal": 2,
+        "equal_outcomes": {"rows": 4, "rows_not_zero": 0, "share_of_mass": 0.0},
         "nonzero": {},
     }
+
+
+def test_advantages_of_groups_with_equal_outcomes_are_counted() -> None:
+    """Of 2 + 4 rows: the second group has a penalty alone to tell its trajectories apart."""
+    statistics = CreditStatistics()
+    for grown in (
+        outcomes([1, 1], [SUCCESS, FAILURE]),
+        outcomes([2, 2], [FAILURE, FAILURE], invalid={(0, 0)}),
+    ):
+        statistics.add(grown, grpo.assign(grown, GRPO(normalise="mean")))
+    counts = statistics.summary()["equal_outcomes"]
+    assert counts["rows"] == 4
+    assert counts["rows_not_zero"] == 4
+    masses = [abs(value) for value in advantages(grpo.assign(grown, GRPO(normalise="mean")))]
+    assert counts["share_of_mass"] == pytest.approx(sum(masses) / (1.0 + sum(masses)))
 
 
 def test_summands_that_say_nothing_are_counted() -> None:

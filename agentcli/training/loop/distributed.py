@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from agentcli.errors import UsageError
+from agentcli.records.processes import rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ def announced_processes() -> Processes:
             "`torchrun --nproc-per-node N -m agentcli ...`, or make one visible with "
             "CUDA_VISIBLE_DEVICES=0"
         )
-    return Processes(rank=int(os.environ.get("RANK", 0)), size=size)
+    return Processes(rank=rank(), size=size)
 
 
 def check_processes(processes: Processes, started: int) -> None:
