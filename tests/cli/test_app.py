@@ -306,6 +306,7 @@ def test_dry_run_prints_settings_that_a_file_could_hold() -> None:
     assert decode(plan["settings"]) == settings
     whole = json.loads(agentcli(*words, "--json").stdout)
     assert whole.pop("settings") == yaml.safe_load(to_yaml(settings))
+    assert (whole.pop("expected")["seconds"], plan["expected"]["time"]) == (None, "not known")
     assert whole == {name: plan[name] for name in whole}
     assert list(Path().iterdir()) == []
 
