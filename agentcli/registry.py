@@ -6,9 +6,14 @@ the registry's entry-point group; a built-in name wins over an installed one. No
 imported before it is asked for, so that listing names is cheap.
 """
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from agentcli.errors import UsageError
@@ -19,7 +24,7 @@ class Registry:
 
     `group` is the entry-point group, `key` the setting that names a plug-in, `kind` a
     plug-in in words. `table` is read whenever a name is asked for. With `in_full` a
-    name may also be a place, "module:thing".
+    name may also be a place, "module:thing" or "folder/file.py:thing".
     """
 
     def __init__(
@@ -65,12 +70,48 @@ class Registry:
     def load(self, name: str) -> Any:
         """The thing itself, imported now.
 
-        Raises UsageError with the nearest name, and the errors of its import. A place
-        that does not exist is an ImportError of its module, or an AttributeError.
+        Raises UsageError with the nearest name, or for a place that does not exist, and
+        the errors of its import.
         """
-        module, colon, attributes = self.place(name).partition(":")
-        thing: Any = import_module(module)
-        return attrgetter(attributes)(thing) if colon else thing
+        place = self.place(name)
+        module, colon, attributes = place.partition(":")
+        try:
+            with prints_aside():
+                thing = self._module(module)
+        except ImportError as error:
+            # The plug-in's own module is a slip of the pen; another is to be installed.
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(
+                f"{self.key}: {place}: no module {error.name} can be imported; write a "
+                "file as folder/file.py:NAME, or type PYTHONPATH=. before agentcli"
+            ) from error
+        try:
+            return attrgetter(attributes)(thing) if colon else thing
+        except AttributeError as error:
+            raise UsageError(
+                f"{self.key}: {place}: {module} has no {attributes}"
+            ) from error
+
+    def _module(self, name: str) -> ModuleType:
+        """A module by its name, or the one that a Python file makes."""
+        if not name.endswith(".py"):
+            return import_module(name)
+        spec = spec_from_file_location(Path(name).stem, name)
+        if spec is None or spec.loader is None or not Path(name).is_file():
+            raise UsageError(
+                f"{self.key}: {name}: no such file; write it as folder/file.py:NAME"
+            )
+        module = module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+@contextmanager
+def prints_aside() -> Iterator[None]:
+    """Sends what a plug-in prints to stderr: stdout is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str = "there are") -> str:

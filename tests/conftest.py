@@ -8,6 +8,8 @@ import hypothesis
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tables in a pipe are as wide as they like, unless somebody says otherwise.
+os.environ.pop("COLUMNS", None)
 # What a shell starts with `&` ignores Ctrl-C, and so would the programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test is timed: a slow machine is no failure.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from agentcli.errors import UsageError
 from agentcli.registry import Registry, closest, nearest
+from refusal import refused
 
 TABLE = {"join": "posixpath:join", "paths": "posixpath", "relative": "pathlib:Path.relative_to"}
 
@@ -61,12 +62,21 @@ def test_a_place_is_a_name_where_that_is_allowed() -> None:
 
     registry = Registry("none", TABLE, key="part.name", kind="part", in_full=True)
     assert registry.load("posixpath:split") is posixpath.split
-    with pytest.raises(ModuleNotFoundError):
-        registry.load("nowhere_at_all:thing")
-    with pytest.raises(AttributeError):
-        registry.load("posixpath:thing")
-    with pytest.raises(AttributeError):
-        registry.load("posixpath:")
+    refused(lambda: registry.load("nowhere_at_all:thing"), names=("part.name", "nowhere_at_all"), remedy="PYTHONPATH=.")
+    refused(lambda: registry.load("posixpath:thing"), names="posixpath has no thing")
+    refused(lambda: registry.load("posixpath:"), names="posixpath:")
+
+
+def test_a_place_may_be_in_a_file_and_its_prints_are_no_results(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("print('loud')\nthing = 7\n", encoding="utf-8")
+    registry = Registry("none", TABLE, key="part.name", kind="part", in_full=True)
+    assert registry.load(f"{file}:thing") == 7
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "loud\n")
+    refused(lambda: registry.load(f"{tmp_path}/other.py:thing"), names="other.py", remedy="folder/file.py:")
 
 
 def test_nearest_and_closest() -> None:

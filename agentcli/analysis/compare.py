@@ -23,6 +23,8 @@ from agentcli.evaluation.compare import (
 )
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.training import LoopCost
+from agentcli.records.regular import refuse_irregular
+from agentcli.stages.overlap import of_panels
 from agentcli.stages.progress import Progress
 
 
@@ -83,6 +85,8 @@ def _check_places(places: Sequence[Path]) -> None:
                 f"{place}: {fault}; name a run directory, or one of its "
                 "evaluation/*.json"
             )
+        if not place.is_dir():
+            refuse_irregular(place)
         itself = place.resolve()
         if not place.is_dir():
             # The two files of an evaluation are one place.
@@ -119,6 +123,7 @@ def _add_evaluations(
         if len(older) < len(names):
             for name in older:
                 labels_of_responses[name].append(label)
+    notes.extend(of_panels(panels))
     benchmarks = _benchmarks(panels, notes)
     if len(benchmarks) > 1:
         comparison.benchmarks = benchmarks

@@ -17,7 +17,7 @@ from agentcli.credit.registry import changed, make, method_names
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.progress import Progress
@@ -127,7 +127,7 @@ def _sources(
     sources = []
     for name in names:
         file = directory.credit(name)
-        record = stages.get(f"credit/{name}")
+        record = stages.get(f"credit/{credit_name(name)}")
         credit = {"method": name}
         read = None
         stale = None

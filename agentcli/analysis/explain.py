@@ -17,7 +17,7 @@ from agentcli.credit.registry import Assign, explainer, make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.plan import plain
@@ -175,7 +175,7 @@ def _written(
     if not file.exists():
         return None
     recorded: dict[str, Any] = {}
-    stage = directory.finished(f"credit/{method}")
+    stage = directory.finished(f"credit/{credit_name(method)}")
     if stage is not None:
         recorded = stage.settings.get("credit", {})
     differing = {}

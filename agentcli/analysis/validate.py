@@ -5,6 +5,8 @@ were given alone. Not checked are checkpoints, and whether a world offers a pane
 tasks.
 """
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -48,10 +50,12 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
                 "to check a whole run"
             )
         return _check_run(path)
-    if not path.suffix and not path.exists():
-        problem = (
-            f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
-        )
+    if not path.exists():
+        problem = f"{path}: cannot be read ({os.strerror(errno.ENOENT)})"
+        if not path.suffix:
+            problem = (
+                f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+            )
         return iter([CheckedFile(path, "run", None, problem)])
     return _check_file(path, kind_of(path, kind), kind)
 

@@ -65,7 +65,7 @@ class Call:
         typed = self.values.get("run")
         if typed is None and not (RUNS / "latest").is_dir():
             return None
-        run = find_run(typed)
+        run = find_run(typed, self.command.maker)
         if typed is None:
             self.progress.note(f"using {run} (runs/latest)")
         return run
@@ -75,7 +75,7 @@ class Call:
         """RUN, or runs/latest. Raises UsageError when there is neither."""
         from agentcli.stages.resolve import find_run
 
-        return self.source or find_run(None)
+        return self.source or find_run(None, self.command.maker)
 
     @cached_property
     def settings(self) -> "Settings":
@@ -119,6 +119,9 @@ class Call:
 
         take = inherited_by_new_run if self.command.fresh else inherited
         settings = take(self.source)
+        if settings is not None and self._begins_elsewhere():
+            # How another run was evaluated is not how this one is to be.
+            settings.pop("evaluation", None)
         if settings is not None and self._names_another_world(settings):
             # Prompts and options are the old world's.
             settings = {"policy": settings["policy"]} if "policy" in settings else {}
@@ -126,6 +129,10 @@ class Call:
             part = "world and policy" if self.command.fresh else "settings"
             self.progress.note(f"{part} of {self.source}; choose others with --preset")
         return settings
+
+    def _begins_elsewhere(self) -> bool:
+        """Whether another folder than the run that was found by itself is written."""
+        return self.values.get("run") is None and self.values.get("out") is not None
 
     def _names_another_world(self, settings: dict[str, Any]) -> bool:
         """Whether --env is another world than the one that is inherited."""

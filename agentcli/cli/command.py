@@ -31,6 +31,8 @@ class Command:
     """Without --preset, the settings recorded in RUN (or runs/latest) are the lowest
     layer.
     """
+    maker: str = "rollout"
+    """The command that makes a RUN for it."""
     fresh: bool = False
     """It starts a new run, and inherits only when no --preset, -c or --model is given.
 

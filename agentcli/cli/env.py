@@ -1,6 +1,8 @@
 """The commands `agentcli env ...`."""
 
 import dataclasses
+import sys
+from collections import Counter
 
 from agentcli.cli import completion
 from agentcli.cli.call import Call
@@ -69,13 +71,15 @@ def check(call: Call) -> None:
 
 
 def panel(call: Call) -> None:
-    """Print the panel of a split as JSON, narrowed by --where and --tasks.
+    """Print the panel of a split, narrowed by --where and --tasks.
 
-    With -o write it as a file for --panel.
+    As JSON, or on a terminal as the number of its tasks by kind. With -o write it as a
+    file for --panel.
     """
     import msgspec
 
     from agentcli.records.files import write_json
+    from agentcli.reports.output import print_rows
     from agentcli.stages import environment
 
     tasks = environment.panel(call.settings)
@@ -85,6 +89,10 @@ def panel(call: Call) -> None:
         inputs = {"panel": call.settings.environment.panel}
         outputs = [] if out is None else [out]
         call.print_plan(inputs, outputs, {"tasks": len(tasks.tasks)})
+    elif out is None and sys.stdout.isatty() and not call.values["json"]:
+        kinds = Counter(task.kind for task in tasks.tasks)
+        rows = [{"kind": kind, "tasks": count} for kind, count in kinds.items()]
+        print_rows(f"{tasks.name}: {len(tasks.tasks)} tasks", rows, json=False)
     elif out is None:
         print(msgspec.json.encode(tasks).decode())
     else:
@@ -122,6 +130,7 @@ COMMANDS = (
             OUT_FILE,
             OVERWRITE,
             DRY_RUN,
+            JSON,
         ),
         example="agentcli env panel --preset quickstart --split L2 -o l2.json",
     ),

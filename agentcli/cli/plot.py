@@ -82,6 +82,8 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
     _refuse_without_effect(call, subject)
     if subject == "training":
         loops = groups.loops_by_group(runs)
+        for line in groups.unequal_lengths(loops):
+            call.progress.note(line)
         window = call.values["window"]
         return figures.training_figure(loops, window=5 if window is None else window)
     if subject == "evaluations":

@@ -45,6 +45,7 @@ COMMAND = Command(
     name="sft",
     body=sft,
     inherits=True,
+    maker="demos",
     options=(
         RUN_ARGUMENT,
         MORE_ARGUMENT,

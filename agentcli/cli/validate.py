@@ -1,8 +1,10 @@
 """The command `agentcli validate`."""
 
 import sys
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -13,6 +15,9 @@ from agentcli.cli.errors import one_line, say
 from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import JSON
 from agentcli.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from agentcli.analysis.validate import CheckedFile
 
 FILES_ARGUMENT = Option(
     "files",
@@ -39,11 +44,9 @@ def validate(call: Call) -> None:
     """
     import json
 
-    from agentcli.analysis.validate import check
-
     if not call.values["files"]:
         raise UsageError("name the files, for instance: agentcli validate runs/latest")
-    checks = [check(path, call.values["kind"]) for path in call.values["files"]]
+    checks = list(_checks(call.values["files"], call.values["kind"]))
     sound = True
     for file, kind, records, problem in chain.from_iterable(checks):
         if call.values["json"]:
@@ -62,6 +65,20 @@ def validate(call: Call) -> None:
             say(problem)
     if not sound:
         raise typer.Exit(DataError.exit_code)
+
+
+def _checks(files: list[Path], kind: str | None) -> Iterator[Iterator["CheckedFile"]]:
+    """The check of each file. Among several, one that holds no records is left out."""
+    from agentcli.analysis.validate import check
+
+    for path in files:
+        try:
+            yield check(path, kind)
+        except UsageError as error:
+            if len(files) == 1 or kind is not None:
+                raise
+            reason = str(error).partition(";")[0]
+            print(f"left out: {one_line(reason)}", file=sys.stderr)
 
 
 COMMAND = Command(

@@ -3,35 +3,52 @@
 networkx, which writes two of them, is imported here and nowhere else in credit.
 
 Observations are text from outside: what XML or UTF-8 cannot carry is written as a
-visible escape, and DOT strings are quoted.
+visible escape, and DOT strings are quoted. A picture of the DOT file shows short labels
+and the whole ones as tooltips. The nearer a state is to a success, the greener it is;
+edges are green or red as the method gave credit or took it.
 """
 
 import json
+import math
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agentcli.credit.graph import StateGraph
 from agentcli.records.files import write_atomic
+from agentcli.records.types import Credit
 
 if TYPE_CHECKING:
     import networkx
 
 _UNCARRIABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
+"""What is no part of a file's name here."""
+LONGEST_STEM = 100
+"""Characters of a file's name without its suffix."""
+LABEL = 60
+"""Characters of a state that its box shows."""
 _COLOURS = {
     "success": "palegreen",
     "failure": "lightcoral",
 }
 
 
-def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
+def stem_of(line: int, task: str) -> str:
+    """The name of a tree's graph: its line in the trees file, and its task."""
+    return f"{line:05d}-{_UNFIT.sub('_', task)}"[:LONGEST_STEM]
+
+
+def write_graph(
+    graph: StateGraph, stem: Path, credit: Credit | None = None
+) -> list[Path]:
     """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically.
 
-    Returns the three paths.
+    `credit` is that of the same tree. Returns the three paths.
     """
     import networkx
 
-    multigraph = to_networkx(graph)
+    multigraph = to_networkx(graph, credit)
     node_links = networkx.node_link_data(multigraph, edges="edges")
     documents = {
         ".graphml": "\n".join(networkx.generate_graphml(multigraph)),
@@ -46,13 +63,18 @@ def write_graph(graph: StateGraph, stem: Path) -> list[Path]:
     return written
 
 
-def to_networkx(graph: StateGraph) -> "networkx.MultiDiGraph[int]":
+def to_networkx(
+    graph: StateGraph, credit: Credit | None = None
+) -> "networkx.MultiDiGraph[int]":
     """Nodes with label, kind, visits, value and hops; edges with action, count, gain.
 
-    A node from which no success can be reached has no hops.
+    A node from which no success can be reached has no hops, one where no trajectory was
+    cut off no `truncated`. With `credit` an edge also has the mean advantage of its
+    steps, where they have any.
     """
     import networkx
 
+    advantages = _mean_advantages(graph, credit)
     task = printable(graph.task)
     multigraph: networkx.MultiDiGraph[int] = networkx.MultiDiGraph(task=task)
     for number, node in enumerate(graph.nodes):
@@ -65,15 +87,36 @@ def to_networkx(graph: StateGraph) -> "networkx.MultiDiGraph[int]":
         )
         if node.hops is not None:
             multigraph.nodes[number]["hops"] = float(node.hops)
+        if node.truncated:
+            multigraph.nodes[number]["truncated"] = node.truncated
     for edge in graph.edges:
+        known = {}
+        advantage = advantages.get((edge.source, edge.target, edge.action))
+        if advantage is not None:
+            known["advantage"] = advantage
         multigraph.add_edge(
             edge.source,
             edge.target,
             action=printable(edge.action),
             count=edge.count,
             gain=edge.gain,
+            **known,
         )
     return multigraph
+
+
+def _mean_advantages(
+    graph: StateGraph, credit: Credit | None
+) -> dict[tuple[int, int, str], float]:
+    """The mean advantage of the steps of each edge that has any."""
+    values: dict[tuple[int, int, str], list[float]] = {}
+    for row in credit.steps if credit is not None else ():
+        if row.advantage is None or graph.pruned[row.step]:
+            continue
+        source, target = graph.sources[row.step], graph.targets[row.step]
+        edge = (source, target, graph.actions[row.step])
+        values.setdefault(edge, []).append(row.advantage)
+    return {edge: math.fsum(some) / len(some) for edge, some in values.items()}
 
 
 def printable(text: str) -> str:
@@ -88,13 +131,38 @@ def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
         "  node [shape=box, style=filled, fillcolor=white];",
     ]
     for number, node in graph.nodes(data=True):
-        label = _quoted(f"{node['label']}\n{node['value']:.3f} x{node['visits']}")
-        colour = _COLOURS.get(node["kind"], "white")
-        lines.append(f"  {number} [label={label}, fillcolor={colour}];")
+        lines.append(f"  {number} [{_node_attributes(node)}];")
     for source, target, edge in graph.edges(data=True):
-        label = _quoted(f"{edge['action']} {edge['gain']:+.3f} x{edge['count']}")
-        lines.append(f"  {source} -> {target} [label={label}];")
+        lines.append(f"  {source} -> {target} [{_edge_attributes(edge)}];")
     return "\n".join([*lines, "}"])
+
+
+def _node_attributes(node: dict[str, Any]) -> str:
+    """Label, tooltip and colour of a state. Where trajectories were cut off: dashed."""
+    text = " ".join(node["label"].split())
+    if len(text) > LABEL:
+        text = f"{text[:LABEL]}..."
+    label = f"{text}\n{node['value']:.3f} x{node['visits']}"
+    # Hue, saturation and brightness: from white to green.
+    colour = _COLOURS.get(node["kind"], f"0.33 {node['value'] / 2:.3f} 1.0")
+    attributes = {"tooltip": node["label"], "fillcolor": colour}
+    if "truncated" in node:
+        label += f"\n{node['truncated']} cut off"
+        attributes["style"] = "filled,dashed"
+    return _attributes({"label": label, **attributes})
+
+
+def _edge_attributes(edge: dict[str, Any]) -> str:
+    """Label and colour of an action, by its advantage or else its gain."""
+    worth = edge.get("advantage", edge["gain"])
+    attributes = {"label": f"{edge['action']} {worth:+.3f} x{edge['count']}"}
+    if worth:
+        attributes["color"] = "forestgreen" if worth > 0 else "firebrick"
+    return _attributes(attributes)
+
+
+def _attributes(values: dict[str, str]) -> str:
+    return ", ".join(f"{name}={_quoted(value)}" for name, value in values.items())
 
 
 def _quoted(text: str) -> str:

@@ -42,6 +42,8 @@ class StateNode:
     kind: str
     visits: int = 0
     """How often it was started in or arrived in."""
+    truncated: int = 0
+    """Trajectories that were cut off here."""
     hops: float | None = None
     """To the nearest success; fractional under distance mean. None: cannot reach one."""
     value: float = 0.0
@@ -64,7 +66,7 @@ class Edge:
 
 @dataclass
 class StateGraph:
-    """Nodes and transitions; the last three lists are indexed by step id."""
+    """Nodes and transitions; the last four lists are indexed by step id."""
 
     task: str
     nodes: list[StateNode] = field(default_factory=list)
@@ -77,6 +79,7 @@ class StateGraph:
     targets: list[int] = field(default_factory=list)
     """The node after the step; its source when pruned."""
     pruned: list[bool] = field(default_factory=list)
+    actions: list[str] = field(default_factory=list)
 
     @property
     def size(self) -> GraphSize:
@@ -162,6 +165,10 @@ def build(
     states = states or states_of(tree.steps, "paper")
     graph = StateGraph(tree.task.id)
     arrived = _walk(graph, tree, survey, states, clusters, pruning)
+    for step in tree.steps:
+        graph.actions.append(step.action or "")
+        if step.outcome is Outcome.TRUNCATED:
+            graph.nodes[graph.targets[step.id]].truncated += 1
     _set_values(graph, gamma, distance)
     if pool == "mean":
         _pool(graph, _exits(graph, survey, states, arrived), gamma)

@@ -9,9 +9,13 @@ EQUATIONS  how the parts of a row make its advantage (equations.py)
 evidence   (tree, settings, row) -> Evidence: what the equations need besides
 
 An installed package adds such modules under the entry-point group `agentcli.credit`.
+A method that is not packaged is used by writing the place of its function as its name:
+"folder/file.py:function" or "package.module:function". The other names are then those
+of the function's module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -64,6 +68,7 @@ REGISTRY = Registry(
     {name: f"agentcli.credit.{name}" for name in METHODS},
     key="credit.method",
     kind="credit method",
+    in_full=True,
 )
 
 Assign = Callable[[Tree, Any], Credit]
@@ -93,9 +98,29 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
         raise UsageError(
             f"credit.method: names no method; there are {', '.join(method_names())}"
         )
-    module = REGISTRY.load(name)
-    reasons = getattr(module, "WITHOUT", {})
-    return name, module.assign, settings_of(name, module.assign, switches, reasons)
+    assign, names = _load(name)
+    reasons = names.get("WITHOUT", {})
+    return name, assign, settings_of(name, assign, switches, reasons)
+
+
+def _load(name: str) -> tuple[Assign, dict[str, Any]]:
+    """The function of a method, and the names of the module that it stands in.
+
+    Raises UsageError for an unknown name, and for a place without a function.
+    """
+    plug_in = REGISTRY.load(name)
+    if isinstance(plug_in, ModuleType):
+        names = vars(plug_in)
+        assign = names.get("assign")
+    else:
+        names = getattr(plug_in, "__globals__", {})
+        assign = plug_in
+    if not callable(assign):
+        raise UsageError(
+            f"credit.method: {name} holds no function `assign` of a tree and its "
+            "settings; write the place of one as folder/file.py:function"
+        )
+    return assign, names
 
 
 def settings_of(
@@ -139,7 +164,7 @@ def switches_of(name: str) -> list[str]:
 
     Raises UsageError for an unknown method.
     """
-    settings_class = _settings_class(REGISTRY.load(name).assign)
+    settings_class = _settings_class(_load(name)[0])
     return [field.name for field in msgspec.structs.fields(settings_class)]
 
 
@@ -166,10 +191,10 @@ def explainer(name: str) -> Explainer | None:
 
     Raises UsageError for an unknown method.
     """
-    module = REGISTRY.load(name)
-    if not hasattr(module, "EQUATIONS"):
+    names = _load(name)[1]
+    if "EQUATIONS" not in names:
         return None
-    return Explainer(module.EQUATIONS, getattr(module, "evidence", None))
+    return Explainer(names["EQUATIONS"], names.get("evidence"))
 
 
 def _settings_class(assign: Assign) -> type[msgspec.Struct]:

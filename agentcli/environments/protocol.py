@@ -33,6 +33,11 @@ import msgspec
 from agentcli.errors import UsageError
 from agentcli.records.types import Task
 
+WORLD_FAILED = "the world failed: "
+"""Begins the fault of a leaf in which the world itself raised, or came back to a state
+that is not what it was. Such a fault would most likely repeat.
+"""
+
 
 class Picture(msgspec.Struct, frozen=True):
     """An image that belongs to an observation."""
@@ -111,6 +116,8 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     """The split that evaluations walk unless another is named."""
     meanings: Mapping[str, str] = {}
     """What the tasks of a split test, where its name does not say."""
+    new_kinds: tuple[str, ...] = ()
+    """Splits that are meant for kinds of tasks which were not trained on."""
     dialect: str = "full"
     """The prompt style that suits the world."""
     best_reward: float | None = 1.0
@@ -337,6 +344,11 @@ def tutor_of(
     )
 
 
+def attributes_of(task: Task) -> dict[str, str]:
+    """What --where can ask about a task: its kind and split, and what its world adds."""
+    return {"kind": task.kind, "split": task.split, **task.attributes}
+
+
 def select(
     world: World,
     tasks: Sequence[Task],
@@ -344,12 +356,12 @@ def select(
 ) -> list[Task]:
     """Keeps the tasks whose attributes are among those asked for, in their order.
 
-    Every task has the attributes kind and split, and its own. Raises UsageError when
+    Raises UsageError when
     `where` names one that a task does not have.
     """
     kept = []
     for task in tasks:
-        attributes = {"kind": task.kind, "split": task.split, **task.attributes}
+        attributes = attributes_of(task)
         for name in where:
             if name not in attributes:
                 raise UsageError(

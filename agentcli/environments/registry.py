@@ -6,17 +6,16 @@ is used by writing "package.module:Class" or "folder/file.py:Class" as its name.
 are imported when they are made, so that listing names imports none of them.
 """
 
-import importlib.util
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from agentcli.environments.options import refusal_of
 from agentcli.environments.protocol import Engine, World
-from agentcli.errors import MissingError, UsageError
+from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.settings import EnvironmentSettings, Settings
-from agentcli.registry import Registry
+from agentcli.records.types import Task
+from agentcli.registry import Registry, nearest, prints_aside
 
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
@@ -24,6 +23,9 @@ WORLDS = {
     "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",
 }
 """Name -> "module:Class"."""
+
+PARTS = ("card", "tasks", "engine")
+"""What every world has (protocol.World)."""
 
 REGISTRY = Registry(
     "agentcli.environments",
@@ -46,32 +48,53 @@ def make_world(settings: EnvironmentSettings) -> World:
     refuse, MissingError when its dependencies are not installed.
     """
     kind = _load(settings.name)
+    lacking = [name for name in PARTS if not hasattr(kind, name)]
+    if lacking:
+        raise UsageError(
+            f"environment.name: {settings.name} is not a world: it has no {lacking[0]}; "
+            f"give its class {', '.join(PARTS)}"
+        )
     try:
-        world: World = kind(settings)
+        with prints_aside():
+            world: World = kind(settings)
     except msgspec.ValidationError as error:
         raise refusal_of(error) from error
+    except AgentCliError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"environment.name: {settings.name} cannot be made: {raised(error)}"
+        ) from error
     return world
+
+
+def tasks_of(world: World, name: str, split: str) -> list[Task]:
+    """The tasks of a split of the world that `name` made. Raises UsageError."""
+    splits = world.card.splits
+    if split not in splits:
+        raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")
+    try:
+        with prints_aside():
+            return world.tasks(split)
+    except AgentCliError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"--split {split}: {name} cannot list its tasks: {raised(error)}"
+        ) from error
+
+
+def raised(error: Exception) -> str:
+    """What the code of a plug-in raised, and how to see where."""
+    return f"{type(error).__name__}: {error}; AGENTCLI_DEBUG=1 shows where"
 
 
 def _load(name: str) -> Any:
     """The class that a name stands for. Raises UsageError and MissingError."""
-    place = REGISTRY.place(name)
-    module, _, attribute = place.partition(":")
     try:
-        if module.endswith(".py"):
-            return _from_file(module, attribute)
         return REGISTRY.load(name)
     except ImportError as error:
-        # The world's own module is a slip of the pen; another one is to be installed.
-        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
-            raise UsageError(
-                f"environment.name: {place}: no module {error.name} can be imported"
-            ) from error
         raise _missing(name, error, None) from error
-    except AttributeError as error:
-        raise UsageError(
-            f"environment.name: {place}: {module} has no {attribute}"
-        ) from error
 
 
 def settle(settings: Settings) -> Settings:
@@ -92,18 +115,6 @@ def settle(settings: Settings) -> Settings:
         evaluation=replace(evaluation, split=evaluation.split or card.evaluation_split),
         prompt=replace(prompt, style=prompt.style or card.dialect),
     )
-
-
-def _from_file(path: str, name: str) -> Any:
-    """A class of a Python file. Raises UsageError, and what running the file raises."""
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    if spec is None or spec.loader is None or not Path(path).is_file():
-        raise UsageError(
-            f"environment.name: {path}: no such file; write it as folder/file.py:Class"
-        )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, name)
 
 
 def make_engine(world: World, name: str) -> Engine:

@@ -32,7 +32,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             score=sum(step.reward for step in trajectory),
             steps=len(stops) - stops.count(StopReason.OVERLONG),
             moves=len(move_validities),
-            tokens=sum(len(step.token_ids) for step in trajectory),
+            tokens=sum(step.tokens for step in trajectory),
             repetitive_steps=repetitions(trajectory),
             explore_steps=tags.count("explore"),
             malformed_steps=validities.count(Validity.MALFORMED),

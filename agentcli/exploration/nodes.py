@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from agentcli.environments.protocol import Context, Observation
@@ -180,6 +181,7 @@ def as_step(
         response=reply.text,
         token_ids=list(reply.token_ids),
         logprobs=list(reply.logprobs),
+        generated_tokens=_counted_tokens(reply),
         temperature=reply.temperature,
         logprob_temperature=reply.logprob_temperature,
         redrawn=response.redrawn,
@@ -202,6 +204,13 @@ def as_step(
         mask=reply.mask,
         moves=moves if numbered else [],
     )
+
+
+def _counted_tokens(reply: Reply) -> int | UnsetType:
+    """The server's count, where there are no token ids to count."""
+    if reply.token_ids or not reply.generated_tokens:
+        return UNSET
+    return reply.generated_tokens
 
 
 def as_move(node: Node, number: int, action: str, state: Handle) -> Move:

@@ -2,9 +2,9 @@
 
 It knows neither prompts nor the protocol spoken over it. Nothing that the server sends
 is trusted. Bodies are bounded, and so are the waits it asks for. Redirects are not
-followed, since the key would travel along. Its error texts become one line without the
-key. Proxies of the environment (HTTP_PROXY, ...) are used for loopback addresses too,
-unless NO_PROXY names them.
+followed, since the key would travel along. The key is taken out of whatever it answers.
+Error texts become one line. Proxies of the environment (HTTP_PROXY, ...) are used for
+loopback addresses too, unless NO_PROXY names them.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ import math
 import random
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ import msgspec
 
 from agentcli import __version__
 from agentcli.errors import PolicyError, UsageError
+from agentcli.records.faults import UNREADABLE
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EndpointSettings
 
@@ -39,6 +41,8 @@ CONNECTIONS = 256
 """Most attempts in flight; the others wait outside their deadline."""
 LARGEST_BODY = 32 * 2**20
 """Bytes of an answer."""
+SHORTEST_SECRET = 8
+"""Characters. A shorter key, such as EMPTY, is no secret but may be a word of a reply."""
 TEXT_SHOWN = 300
 """Characters of a server's error text in our messages."""
 
@@ -98,7 +102,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.url = _checked_url(settings.base_url)
+        self.url = _checked_url(settings.base_url, key)
         self._settings = settings
         self._key = key
         self._clock = clock
@@ -194,19 +198,20 @@ class Endpoint:
                     ) as response,
                 ):
                     self._reached = True
-                    data = await _bounded(response)
+                    data = self._without_key(await _bounded(response))
             except TimeoutError as error:
                 raise _Passing(
                     f"no complete answer within {seconds:g} s "
                     "(policy.endpoint.request_seconds)"
                 ) from error
+            # The libraries' own texts may quote the key, and the log shows causes.
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise _Unreachable(
                     f"no connection: {self._clean(str(error)) or 'it timed out'}"
-                ) from error
+                ) from None
             except (httpx.TransportError, httpx.DecodingError) as error:
                 reason = self._clean(str(error)) or type(error).__name__
-                raise _Passing(f"the connection broke: {reason}") from error
+                raise _Passing(f"the connection broke: {reason}") from None
         if response.is_success:
             return data
         raise self._refusal(url, response, data)
@@ -244,6 +249,17 @@ class Endpoint:
             self._not_before = max(self._not_before, self._clock() + after)
         return _Passing(reason, status, text, after)
 
+    def _without_key(self, data: bytes) -> bytes:
+        """The body of an answer with *** in the place of the key."""
+        if self._key is None or len(self._key) < SHORTEST_SECRET:
+            return data
+        # Escapes can spell the key in other ways.
+        if b"\\" in data:
+            with suppress(*UNREADABLE):
+                data = msgspec.json.encode(msgspec.json.decode(data))
+        spelled = msgspec.json.encode(self._key)[1:-1]
+        return data.replace(spelled, b"***").replace(self._key.encode(), b"***")
+
     def _clean(self, text: str) -> str:
         """Makes one printable line of the text, without the key."""
         hidden = text.replace(self._key, "***") if self._key else text
@@ -263,7 +279,7 @@ async def _bounded(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _checked_url(url: str | None) -> str:
+def _checked_url(url: str | None, key: str | None) -> str:
     """The base URL without a slash at its end. Raises UsageError for any other text."""
     if not url:
         raise UsageError(
@@ -282,9 +298,11 @@ def _checked_url(url: str | None) -> str:
             f"policy.endpoint.base_url: {url!r} is not an endpoint; write --base-url "
             "http://HOST:PORT/v1"
         )
-    if "@" in parts.netloc:
+    holds_key = key and len(key) >= SHORTEST_SECRET and key in url
+    if "@" in parts.netloc or holds_key:
         raise UsageError(
-            "policy.endpoint.base_url holds a password, which would be recorded; put "
+            "policy.endpoint.base_url holds a password or key, which would be "
+            "recorded; put "
             "the key into the environment variable that "
             "policy.endpoint.api_key_variable names"
         )

@@ -20,6 +20,7 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
+from agentcli.records.regular import refuse_irregular
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -146,10 +147,14 @@ def no_progress_bars() -> Iterator[None]:
 def check_weights(model: str) -> None:
     """Raises DataError for a file of weights in the directory that is not whole.
 
-    Reads only the files' headers. Nothing is checked of a hub id.
+    Reads only the files' headers. No file there may be a pipe or a device. Nothing is
+    checked of a hub id.
     """
     from safetensors import SafetensorError, safe_open
 
+    for file in sorted(Path(model).glob("*")):
+        if not file.is_dir():
+            refuse_irregular(file)
     for file in sorted(Path(model).glob("*.safetensors")):
         try:
             with safe_open(file, framework="np"):

@@ -8,7 +8,7 @@ elsewhere, with all lines in one frame, is read the same way.
 import io
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, BinaryIO, NamedTuple, cast
 
 import msgspec
 
@@ -18,23 +18,17 @@ from agentcli.records.faults import is_torn
 _CHUNK = 1 << 16
 
 
-def open_lines(path: Path) -> IO[bytes]:
-    """Opens a file for reading lines. Raises OSError."""
-    import zstandard
-
-    return io.BufferedReader(cast(io.RawIOBase, zstandard.open(path, "rb")))
-
-
-def lines(path: Path, file: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a file from `open_lines`.
+def lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines in the compressed `file`, which is that of `path`.
 
     Raises DataError naming the last line before the damage.
     """
     import zstandard
 
+    raw = cast(io.RawIOBase, zstandard.open(file, "rb"))
     number = 0
     try:
-        for number, line in enumerate(file, 1):  # noqa: B007 - named in the error
+        for number, line in enumerate(io.BufferedReader(raw), 1):  # noqa: B007 - named in the error
             yield line
     except zstandard.ZstdError as error:
         raise DataError(

@@ -7,6 +7,7 @@ whole lines and whole files, or raise WriteError.
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 from collections.abc import Iterator
@@ -20,6 +21,12 @@ import msgspec
 from agentcli.errors import DataError, WriteError
 from agentcli.records import compressed
 from agentcli.records.faults import UNREADABLE, fault_in, is_torn, shown
+from agentcli.records.regular import (
+    open_regular,
+    read_regular,
+    require_regular,
+    unreadable,
+)
 from agentcli.records.types import SCHEMA_VERSION
 
 T = TypeVar("T")
@@ -37,7 +44,7 @@ def derive_seed(*parts: int | str) -> int:
 
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes."""
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -60,23 +67,55 @@ def writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Writes a whole file or none of it. Raises WriteError.
+def part_of(path: Path) -> Path:
+    """Where the content of `path` is written before it appears under its name.
 
-    The bytes go to a temporary file beside it, which is synced and then renamed.
+    The name is fixed, so that the next writer of `path` also replaces what a killed one
+    left there. Writers keep each other out by the lock of their run, or by `replacing`.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    return path.with_name(f".{path.name}.part")
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file whose content replaces that of `path` when the block ends.
+
+    When the block raises, `path` stays as it was. A second writer waits for the first.
+    Raises WriteError, also where something else than a regular file is in the way.
+    """
+    part = part_of(path)
     with writing(path):
+        require_regular(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                file.write(data)
+        with _locked(part) as file:
+            try:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
+                os.replace(part, path)
+            except BaseException:
+                part.unlink(missing_ok=True)
+                raise
+
+
+def _locked(part: Path) -> IO[bytes]:
+    """Opens an empty file that no other process writes to until it is closed."""
+    while True:
+        require_regular(part)
+        file = open(part, "ab")  # noqa: SIM115 - closed by the caller
+        fcntl.flock(file, fcntl.LOCK_EX)
+        # The writer before us has renamed what we waited for.
+        with suppress(FileNotFoundError):
+            if part.stat().st_ino == os.fstat(file.fileno()).st_ino:
+                file.truncate(0)
+                return file
+        file.close()
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes a whole file or none of it. Raises WriteError."""
+    with replacing(path) as file:
+        file.write(data)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -87,11 +126,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path, kind: type[T]) -> T:
     """Reads one record. Raises DataError naming file and field."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise _cannot_read(path, error) from error
-    return _decode(msgspec.json.Decoder(kind), data, str(path))
+    return _decode(msgspec.json.Decoder(kind), read_regular(path), str(path))
 
 
 def read_records(path: Path, kind: type[T]) -> Iterator[T]:
@@ -159,20 +194,15 @@ def _schema_version(data: bytes) -> Any:
         return None
 
 
-def _cannot_read(path: Path, error: OSError) -> DataError:
-    return DataError(f"{path}: cannot be read ({error.strerror})")
-
-
 def _lines(path: Path) -> Iterator[bytes]:
-    try:
-        if path.suffix == ".zst":
-            with compressed.open_lines(path) as file:
+    with open_regular(path) as file:
+        try:
+            if path.suffix == ".zst":
                 yield from compressed.lines(path, file)
-        else:
-            with open(path, "rb") as file:
+            else:
                 yield from file
-    except OSError as error:
-        raise _cannot_read(path, error) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
 
 
 class RecordWriter:
@@ -189,6 +219,7 @@ class RecordWriter:
         self._encoder = msgspec.json.Encoder()
         self._compress = compressed.compressor() if path.suffix == ".zst" else None
         with writing(path):
+            require_regular(path)
             path.parent.mkdir(parents=True, exist_ok=True)
             if append and path.exists():
                 if self._compress:

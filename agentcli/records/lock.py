@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.records.regular import refuse_irregular
 
 NAME = ".lock"
 
@@ -65,6 +66,7 @@ def refuse_held(run: Path) -> None:
     left there. All who ask share that lock.
     """
     path = run / NAME
+    refuse_irregular(path)
     with suppress(FileNotFoundError), open(path, "rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -78,6 +80,7 @@ def _locked(path: Path) -> int:
     The holder may remove the file between our opening and locking it. We then hold a
     lock on nothing, and try again.
     """
+    refuse_irregular(path)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

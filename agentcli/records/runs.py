@@ -22,6 +22,18 @@ BYSTANDERS = ("plots", "test", "trackers")
 """Extras on which no result depends."""
 
 
+def credit_name(method: str) -> str:
+    """The name of a method's credit file: the method's own, or its function's.
+
+    A method may be a place, folder/file.py:function or module:function. A function
+    called `assign` gives its file's name.
+    """
+    place, colon, function = method.rpartition(":")
+    if not colon or function != "assign":
+        return function
+    return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+
+
 class RunDirectory:
     """The paths below one run directory; making it touches nothing."""
 
@@ -53,6 +65,7 @@ class RunDirectory:
 
         Raises UsageError for a name that is not a file name.
         """
+        name = credit_name(name)
         if not name or name.startswith(".") or "/" in name:
             raise UsageError(
                 f"credit {name!r} is not a file name; name a credit method"
@@ -77,10 +90,10 @@ class RunDirectory:
         file = self.evaluation(label)
         return file.parent / "trees" / file.name
 
-    def existing_trees(self) -> Path:
+    def existing_trees(self, maker: str = "rollout") -> Path:
         """trees.jsonl or trees.jsonl.zst.
 
-        Raises DataError saying which command writes one.
+        Raises DataError saying that `maker` is the command that writes one.
         """
         compressed = self.trees.with_suffix(".jsonl.zst")
         for path in (self.trees, compressed):
@@ -93,7 +106,7 @@ class RunDirectory:
                 f"{iterations[-1]}"
             )
         raise DataError(
-            f"{self.trees}: no such file; write one with: agentcli rollout -o "
+            f"{self.trees}: no such file; write one with: agentcli {maker} -o "
             f"{self.path}"
         )
 
@@ -147,16 +160,22 @@ class RunDirectory:
         return self.load_manifest().stages.get(name)
 
 
-def link_latest(run: Path) -> None:
-    """Makes runs/latest name this run, so that the next command finds it."""
+def link_latest(run: Path) -> bool:
+    """Makes runs/latest name this run, so that the next command finds it.
+
+    Says False where something else than a link has that name.
+    """
     # Nothing is written beside a folder that the user named elsewhere.
     if run.absolute().parent.name != "runs":
-        return
+        return True
     link = run.parent / "latest"
+    if link.exists() and not link.is_symlink():
+        return False
     temporary = run.parent / f".latest.{run.name}"
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(run.name, target_is_directory=True)
     temporary.replace(link)
+    return True
 
 
 def now() -> str:

@@ -183,6 +183,10 @@ class RolloutSettings(Section, kw_only=True):
     """A tree that the deadline cuts is kept with what is finished from this many leaves
     on, else its open leaves are errored.
     """
+    most_errored: Share = 0.1
+    """Largest share of leaves that may be errored, in rollouts, evaluations and
+    demonstrations. With more the command writes everything and then fails.
+    """
     budget: str | None = None
     """tokens=N (generated), steps=N or leaves=N: the rollout ends when its trees, in
     the panel's order, have cost this. A tree counts if less was spent before it; the
@@ -225,7 +229,9 @@ class EvaluationSettings(Section, kw_only=True):
     """
 
     split: str | None = None
-    """None: the split that the world is evaluated on."""
+    """None: the world's own. L0: new games in rooms of the training; L1: in other rooms;
+    L2: there, with kinds of tasks that L2-train leaves out.
+    """
     tasks: Count | None = None
     """Only the panel's first N tasks."""
     samples: Count = 1

@@ -137,6 +137,8 @@ class Step(Record, kw_only=True):
     token_ids: list[Position] = []
     logprobs: list[LogProbability] = []
     """Under softmax(logits / logprob_temperature)."""
+    generated_tokens: Count | msgspec.UnsetType = msgspec.UNSET
+    """Tokens of a response whose `token_ids` a server did not give; else not written."""
     temperature: Temperature = 1.0
     """T that the response was sampled at. The behaviour policy of 002 eq. 10 is
     softmax(logits / T).
@@ -192,6 +194,13 @@ class Step(Record, kw_only=True):
     """Numbers and words that the exploration method recorded here, by name, for its
     credit method to read.
     """
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the response has."""
+        if isinstance(self.generated_tokens, int):
+            return self.generated_tokens
+        return len(self.token_ids)
 
 
 class Ledger(Record, kw_only=True):

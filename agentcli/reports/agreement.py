@@ -93,7 +93,8 @@ def _disagreements(comparison: CreditComparison) -> Blocks:
             pairs = zip(methods, advantages, strict=True)
             advantages = [", ".join(f"{method} {value}" for method, value in pairs)]
         cells = [
-            excerpt(row.task, TEXT),
+            # Folded, since the middle tells tasks apart.
+            row.task,
             excerpt(row.action, TEXT),
             *advantages,
             _number(row.distance),

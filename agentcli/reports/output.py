@@ -1,6 +1,7 @@
 """Prints results: stdout is for data (a run's path, or JSON lines), stderr for tables."""
 
 import json as jsonlib
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -45,9 +46,9 @@ RECORD_FIELDS = (
 
 
 def console(*, stderr: bool = False) -> Console:
-    """stdout or stderr, wide enough for the tables where it is not a terminal."""
+    """stdout or stderr; where it is not a terminal, as wide as COLUMNS or the tables."""
     terminal = Console(stderr=stderr, highlight=False, emoji=False)
-    if not terminal.is_terminal:
+    if not terminal.is_terminal and "COLUMNS" not in os.environ:
         terminal.width = PIPE_WIDTH
     return terminal
 

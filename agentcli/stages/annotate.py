@@ -38,7 +38,7 @@ from agentcli.stages.ordered import write_in_order
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes
 from agentcli.stages.sampling import Stopwatch, check_policy, open_policy
 from agentcli.stages.session import Session
-from agentcli.stages.tally import tally_of
+from agentcli.stages.tally import excerpt, tally_of
 from agentcli.stages.teacher import NOT_ANNOTATED, Teacher, imitable, without_tokens
 from agentcli.stages.trees import checked_trees
 
@@ -130,7 +130,8 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
         return session.nothing_owed(session.done)
     if session.resumed:
         _sort(trees, keys)
-    problem, seconds = await _ask(plan, session, keys, kept)
+    problem, unusable, seconds = await _ask(plan, session, keys, kept)
+    example = "" if unusable is None else f", for instance {excerpt(unusable)!r}"
     if not trees.exists():
         raise AgentCliError(f"no trajectory of {source} could be annotated: {problem}")
     _sort(trees, keys)
@@ -138,14 +139,14 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     lacking = counts[NOT_ANNOTATED]
     if lacking and not counts["annotated"]:
         raise AgentCliError(
-            f"no step of {source} got a usable answer ({lacking} asked for); name "
-            "another teacher with --policy and --model, or a higher policy.max_tokens, "
-            "and use --overwrite"
+            f"no step of {source} got a usable answer ({lacking} asked for{example}); "
+            "name another teacher with --policy and --model, or a higher "
+            "policy.max_tokens, and use --overwrite"
         )
     if lacking:
         asked = counts["annotated"] + lacking
         session.progress.note(
-            f"{lacking} of {asked} steps got no usable answer and are masked"
+            f"{lacking} of {asked} steps got no usable answer and are masked{example}"
         )
     if problem:
         session.progress.note(
@@ -178,10 +179,11 @@ async def _ask(
     session: Session,
     keys: list[str],
     kept: Counter[str],
-) -> tuple[str, dict[str, float]]:
+) -> tuple[str, str | None, dict[str, float]]:
     """Writes the trees that are owed.
 
-    Returns the first problem, if there was one, and where the time went.
+    Returns the first problem and an unusable answer, where there are any, and where the
+    time went.
     """
     settings = plan.settings
     # A teacher steps no environment: these engines are never started.
@@ -212,7 +214,7 @@ async def _ask(
             owed = _owed(plan.trees, kept.copy())
             results = in_order(owed, annotate, concurrency)
             await harvest(session.progress, standing, results, store)
-        return next(iter(problems), ""), watch.seconds()
+        return next(iter(problems), ""), teacher.unusable, watch.seconds()
 
 
 def _key(tree: Tree) -> str:

@@ -12,10 +12,10 @@ import msgspec
 from agentcli.credit.registry import Assign, make
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError
-from agentcli.records.files import read_numbered
-from agentcli.records.runs import RunDirectory
+from agentcli.records.files import read_numbered, read_records
+from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
-from agentcli.records.types import StageRecord, Tree
+from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.trees import checked_trees, count_trees
@@ -41,8 +41,8 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     """Credit for the trees of `run`; with `graph` also the state graph of every tree.
 
     That is the graph whose values rewardflow took, or for another method would take
-    with its defaults. Raises DataError without trees, UsageError for settings the
-    method does not have.
+    with its defaults; its actions have the method's advantages. Raises DataError without
+    trees, UsageError for settings the method does not have.
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
@@ -53,7 +53,7 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     if graph:
         outputs.append(run / "graphs")
     return CreditPlan(
-        stage=f"credit/{method}",
+        stage=f"credit/{credit_name(method)}",
         run=directory,
         settings=msgspec.structs.replace(settings, credit=credit),
         sections=("credit",),
@@ -96,25 +96,28 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     summary = statistics.summary()
     if plan.graph:
         folder = plan.run.path / "graphs"
-        summary["graphs"] = _export(trees, folder, plan.switches)
+        file = plan.run.credit(plan.method)
+        summary["graphs"] = _export(trees, file, folder, plan.switches)
     return session.finish(statistics=summary)
 
 
 def _export(
     trees: Path,
+    credit: Path,
     folder: Path,
     settings: msgspec.Struct,
 ) -> dict[str, Any]:
-    """Writes the state graph of every tree, named by its line.
+    """Writes the state graph of every tree, with the advantages of its actions.
 
     Returns the sizes of 002 Table 9.
     """
-    from agentcli.credit.export import write_graph
+    from agentcli.credit.export import stem_of, write_graph
     from agentcli.credit.rewardflow import graph_of
 
     sizes = []
-    for line, tree in read_numbered(trees, Tree):
+    pairs = zip(read_numbered(trees, Tree), read_records(credit, Credit), strict=True)
+    for (line, tree), given in pairs:
         graph = graph_of(tree, settings)
-        write_graph(graph, folder / f"{line:05d}")
+        write_graph(graph, folder / stem_of(line, tree.task.id), given)
         sizes.append(graph.size)
     return graph_sizes(sizes)

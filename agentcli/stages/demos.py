@@ -4,6 +4,9 @@ Each is a tree with one leaf. The panel is walked in a seeded order, again and a
 until `demos.count` are written: more demonstrations than tasks means other trajectories
 of the same tasks. Habits and noise on purpose are in the `demos` settings; steps that
 must not be imitated carry `mask`.
+
+An episode that errored keeps its place in the file, so that the others are those of an
+undisturbed run. --resume plays it again, and drops it if it would not have been kept.
 """
 
 import asyncio
@@ -33,6 +36,7 @@ from agentcli.stages.harvest import (
 )
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
+from agentcli.stages.rollout import is_complete
 from agentcli.stages.sampling import (
     SamplingPlan,
     check_policy,
@@ -41,8 +45,9 @@ from agentcli.stages.sampling import (
     sampling_inputs,
     sampling_sources,
 )
-from agentcli.stages.session import Session
-from agentcli.stages.tally import NOT_KEPT, Tally, share_of_success, tally_of
+from agentcli.stages.session import Session, rewriting
+from agentcli.stages.tally import Tally, share_of_success, tally_of
+from agentcli.stages.walk import retried
 
 PATIENCE = 20
 """Episodes tried per demonstration kept before giving up."""
@@ -110,12 +115,16 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
     total = plan.settings.demos.count
     resumed = session.resumed and run.trees.exists()
     if resumed and session.done:
-        held = tally_of(run.trees).counts["trees"]
-        if held == total:
+        counts = tally_of(run.trees).counts
+        if counts["trees"] == total and not counts["errored"]:
             return session.nothing_owed(session.done)
     written = _written(plan) if resumed else DemosWritten()
     sampled = Tally()
     async with local_grower(plan) as grower:
+        if written.errored:
+            session.start()
+            await _play_again(plan, grower)
+            written = _written(plan)
         with (
             session.appending(run.trees) as write,
             session.appending(run.seconds) as note,
@@ -140,7 +149,8 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
             episodes = _episodes(plan, grower, written.tried)
             done = await harvest(session.progress, standing, episodes, store)
         seconds = grower.seconds()
-    for line in sampled.warnings(plan.settings, NOT_KEPT):
+        retries = grower.retries
+    for line in sampled.warnings(plan.settings):
         session.progress.note(line)
     tried = written.tried + sampled.counts["trees"]
     if done < total:
@@ -149,15 +159,34 @@ async def _play(plan: DemosPlan, session: Session) -> StageRecord:
             "keep failures too with --set demos.keep=all, or choose another --policy"
         )
     tally = tally_of(run.trees)
-    return session.finish(
+    record = session.finish(
         latest=True,
         panel=plan.panel.sha256,
         panel_name=plan.panel.name,
         counts=tally.counts,
         ledger=tally.ledger,
-        statistics={"episodes_tried": tried},
+        statistics={"episodes_tried": tried, **retried(session, retries)},
         seconds=seconds,
     )
+    tally.judge_errors(plan.settings, run.path, session.progress.note)
+    return record
+
+
+async def _play_again(plan: DemosPlan, grower: Grower) -> None:
+    """Plays the episodes that errored, and puts each that is kept in its place."""
+    file = plan.run.trees
+    jobs = []
+    for tree in read_records(file, Tree):
+        if not is_complete(tree):
+            jobs.append(Seedling(tree.task, tree.seed))
+    played: dict[tuple[str, int], Tree] = {}
+    async for grown in grow(grower, jobs, plan.settings.rollout.concurrency):
+        played[grown.tree.task.id, grown.tree.seed] = grown.tree
+    with rewriting(file) as writer:
+        for tree in read_records(file, Tree):
+            tree = played.get((tree.task.id, tree.seed), tree)
+            if _is_kept(tree, plan.settings):
+                writer.write(tree)
 
 
 async def _episodes(
@@ -207,6 +236,8 @@ class DemosWritten(NamedTuple):
     """Share of them that succeeded."""
     tried: int = 0
     """Episodes up to the last one written."""
+    errored: int = 0
+    """Trees of episodes that errored."""
 
 
 def _written(plan: DemosPlan) -> DemosWritten:
@@ -216,9 +247,11 @@ def _written(plan: DemosPlan) -> DemosWritten:
     """
     path = plan.run.trees
     successes = []
+    errored = 0
     last = None
     for tree in read_records(path, Tree):
         successes.append(share_of_success(tree))
+        errored += not is_complete(tree)
         last = tree
     if last is None:
         return DemosWritten()
@@ -229,7 +262,7 @@ def _written(plan: DemosPlan) -> DemosWritten:
             "anew with --overwrite"
         )
     trees = len(successes)
-    return DemosWritten(trees, sum(successes) / trees, tried)
+    return DemosWritten(trees, sum(successes) / trees, tried, errored)
 
 
 def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
@@ -245,7 +278,7 @@ def _episodes_up_to(last: Tree, plan: DemosPlan) -> int | None:
 
 
 def _is_kept(tree: Tree, settings: Settings) -> bool:
-    outcome = tree.steps[-1].outcome
+    """Whether an episode is written: nobody knows yet how an errored one ends."""
     if settings.demos.keep == "all":
-        return outcome is not Outcome.ERRORED
-    return outcome is Outcome.SUCCESS
+        return True
+    return tree.steps[-1].outcome in (Outcome.SUCCESS, Outcome.ERRORED)

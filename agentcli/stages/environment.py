@@ -8,7 +8,7 @@ import msgspec
 
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Card, Observation
-from agentcli.environments.registry import make_world, world_names
+from agentcli.environments.registry import make_world, tasks_of, world_names
 from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
@@ -18,6 +18,8 @@ from agentcli.stages.progress import Progress
 
 FORKS = 3
 """Times that `check` goes back to one state."""
+BRANCHES = 8
+"""Most actions that `check` tries where it leaves the way."""
 
 
 class ListedSplit(msgspec.Struct):
@@ -48,7 +50,8 @@ def list_splits() -> list[ListedSplit]:
         world = make_world(EnvironmentSettings(name=name))
         for split in world.card.splits:
             meaning = world.card.meanings.get(split, "")
-            splits.append(ListedSplit(name, split, len(world.tasks(split)), meaning))
+            tasks = len(tasks_of(world, name, split))
+            splits.append(ListedSplit(name, split, tasks, meaning))
     return splits
 
 
@@ -122,6 +125,8 @@ async def _check_task(
         row.problem = row.problem or "nothing was played: the world shows no actions"
     if row.problem is None:
         row.problem = await _fork(pool, states, actions)
+    if row.problem is None:
+        row.problem = await _leave(pool, states, actions)
     await pool.release(task.id)
 
 
@@ -132,19 +137,47 @@ async def _fork(
 
     Gives the first step that came out otherwise.
     """
-    last = len(actions) - 1
-    for place in sorted({0, last // 2, last}):
+    for place in _places(actions):
         for _ in range(FORKS):
             state = states[place]
             for step in range(place, len(actions)):
                 state = await pool.step(state, actions[step])
-                before, after = states[step + 1].observation, state.observation
-                if after != before:
+                change = _change(states[step + 1].observation, state.observation)
+                if change is not None:
                     return (
-                        f"after a fork at step {place}, step {step} differs: "
-                        f"{before.text!r} became {after.text!r}"
+                        f"after a fork at step {place}, step {step} differs: {change}"
                     )
     return None
+
+
+async def _leave(
+    pool: EnginePool, states: Sequence[State], actions: list[str]
+) -> str | None:
+    """Takes other actions after a fork, and takes them again without one.
+
+    Gives the first that came out otherwise: the expert's own way may hide what a copy
+    has forgotten.
+    """
+    task = states[0].task
+    rng = random.Random(derive_seed("leave", task.id))
+    for place in _places(actions):
+        shown = states[place].observation.actions
+        for action in rng.sample(shown, min(BRANCHES, len(shown))):
+            forked = await pool.step(states[place], action)
+            state = await pool.start(task)
+            for before in [*actions[:place], action]:
+                state = await pool.step(state, before)
+            await pool.release(task.id)
+            change = _change(state.observation, forked.observation)
+            if change is not None:
+                return f"after a fork at step {place}, {action!r} differs: {change}"
+    return None
+
+
+def _places(actions: list[str]) -> list[int]:
+    """The steps at which a play is forked: the first, one in the middle, the last."""
+    last = len(actions) - 1
+    return sorted({0, last // 2, last})
 
 
 def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
@@ -159,8 +192,18 @@ def _difference(
 ) -> str | None:
     """The first step at which two plays of the same actions differ."""
     for step, (one, two) in enumerate(zip(first, second, strict=True)):
-        if one != two:
-            return f"replay differs at step {step}: {one.text!r} became {two.text!r}"
+        change = _change(one, two)
+        if change is not None:
+            return f"replay differs at step {step}: {change}"
+    return None
+
+
+def _change(before: Observation, after: Observation) -> str | None:
+    """The first field in which two observations differ, and how."""
+    for name in Observation.__struct_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            return f"{name} {old!r} became {new!r}"
     return None
 
 

@@ -25,6 +25,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
 from agentcli.records.types import Episode, Ledger, Outcome, StageRecord, Tree
+from agentcli.stages import overlap
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import panel_for
@@ -37,7 +38,6 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.tally import RESUMABLE
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
 
@@ -189,7 +189,10 @@ def _plan(
 
 
 def perform(plan: EvaluationPlan, session: Session) -> EvaluationSummary:
-    """Writes the episodes and their summary, and returns the summary."""
+    """Writes the episodes and their summary, and returns the summary.
+
+    Raises AgentCliError at last where too many episodes errored.
+    """
     return asyncio.run(evaluate(plan, session))
 
 
@@ -209,15 +212,21 @@ async def evaluate(
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))
-    for line in walked.sampled.warnings(plan.settings, RESUMABLE):
-        session.progress.note(line)
-    return conclude(
-        session,
-        plan.episodes,
-        plan.command,
-        plan.k,
-        walked,
-    )
+    note = session.progress.note
+    for line in walked.sampled.warnings(plan.settings):
+        note(line)
+    summary = conclude(session, plan.episodes, plan.command, plan.k, walked)
+    for line in overlaps(plan):
+        note(line)
+    walked.sampled.judge_errors(plan.settings, plan.episodes, note)
+    return summary
+
+
+def overlaps(plan: EvaluationPlan) -> Iterator[str]:
+    """What a reader must know of the panel to understand the success on it."""
+    split = plan.settings.environment.split or ""
+    yield from overlap.of_training(plan.panel, split, plan.world.card, plan.model)
+    yield from overlap.of_panels(overlap.panels_of(plan.run.path))
 
 
 def conclude(

@@ -68,6 +68,10 @@ class Grower(Protocol):
     def seconds(self) -> dict[str, float]:
         """Where the time went so far: sampling, policy, environment, orchestration."""
 
+    @property
+    def retries(self) -> int:
+        """Engine calls that were made once more so far, because their process ended."""
+
 
 class LocalGrower:
     """Grows trees with the engines, the policy and the further models of this process.
@@ -91,6 +95,7 @@ class LocalGrower:
         self._explore = explore or make(settings.rollout.method)
         self._models = models or {}
         self._watch = Stopwatch(pool, policy, *self._models.values())
+        self._retries_before = pool.retries
 
     async def grow(self, job: Seedling) -> TimedTree:
         """Grows a tree, until its deadline. Raises what the method raises.
@@ -125,6 +130,11 @@ class LocalGrower:
     def seconds(self) -> dict[str, float]:
         """Where the time went since the grower was made."""
         return self._watch.seconds()
+
+    @property
+    def retries(self) -> int:
+        """Engine calls that were made once more since the grower was made."""
+        return self._pool.retries - self._retries_before
 
 
 @asynccontextmanager

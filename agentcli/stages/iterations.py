@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agentcli.evaluation.figures import LoopMetrics, figures
 from agentcli.evaluation.record import EvaluationSummary
-from agentcli.records.files import read_json
+from agentcli.records.files import part_of, read_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import StageRecord
 from agentcli.stages.rollout import results_of_run
@@ -108,7 +108,7 @@ def point_to(link: Path, target: Path) -> None:
 
     `target` is relative to the link's folder.
     """
-    temporary = link.with_name(f".{link.name}.part")
+    temporary = part_of(link)
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(target, target_is_directory=True)
     os.replace(temporary, link)

@@ -5,6 +5,7 @@ the nearest name or the choices.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, get_args, get_origin
 
@@ -22,9 +23,12 @@ from agentcli.exploration.settings import (
 from agentcli.registry import closest
 from agentcli.stages.yaml_files import Values
 
+UNWRITABLE = re.compile("[\0\ud800-\udfff]")
+"""NUL, and surrogates: YAML's escapes and a shell's bytes that are not UTF-8."""
+
 
 def check(place: str, layer: Values, method: str) -> None:
-    """Refuses an unknown key, a wrong type, or a number that no record can hold.
+    """Refuses an unknown key, a wrong type, or what no record can hold.
 
     `method` is the exploration method where the layer itself names none. Raises
     UsageError "place: dotted.key: what is wrong".
@@ -182,12 +186,13 @@ def _type_of(section: type[msgspec.Struct] | None, key: str) -> Any:
 
 
 def _refuse_absurd(place: str, value: Any, path: str) -> None:
-    """Raises UsageError for a number that no record can hold.
+    """Raises UsageError for a number or text that no record can hold.
 
     Some settings take anything: credit, environment.options.
     """
     if isinstance(value, Mapping):
         for key, inner in value.items():
+            _refuse_absurd(place, key, path)
             _refuse_absurd(place, inner, f"{path}.{key}".lstrip("."))
     elif isinstance(value, list):
         for index, inner in enumerate(value):
@@ -196,3 +201,8 @@ def _refuse_absurd(place: str, value: Any, path: str) -> None:
         raise UsageError(f"{place}: {path}: expected a finite number, got {value}")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UsageError(f"{place}: {path}: expected a number of 64 bits, got {value}")
+    elif isinstance(value, str) and UNWRITABLE.search(value):
+        raise UsageError(
+            f"{place}: {path}: {value!a} holds NUL or half of a character, which no "
+            "file can; leave it out"
+        )

@@ -8,6 +8,7 @@ before then are kept and written first.
 
 import asyncio
 import logging
+import os
 import time
 import traceback
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import IO
 
+from agentcli.records.files import writing
 from agentcli.records.runs import now
 from agentcli.stages.progress import Progress
 
@@ -44,12 +46,13 @@ class AttemptLog:
         """Makes the file, under the first free number."""
         if self._file is not None:
             return
-        self._folder.mkdir(parents=True, exist_ok=True)
         # Earlier attempts keep their logs.
         names = (f"{self._stage}-{number:03d}.log" for number in count(1))
         paths = (self._folder / name for name in names)
-        path = next(path for path in paths if not path.exists())
-        self._file = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed by close()
+        path = next(path for path in paths if not os.path.lexists(path))
+        with writing(path):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed by close()
         self._file.writelines(self._early)
         self._file.flush()
 

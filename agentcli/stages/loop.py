@@ -24,7 +24,7 @@ from agentcli.evaluation.figures import LoopMetrics
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
 from agentcli.policies.load import load_tokenizer
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.credit import perform as perform_credit
@@ -333,7 +333,8 @@ def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -
     out = plan.run.path
     folder = iteration_folder(out, iteration)
     settings = with_changes(plan.settings, rollout={"iteration": iteration})
-    name = credit_of(settings)
+    method = credit_of(settings)
+    name = credit_name(method) if method else None
     stage = f"credit/{name}"
     if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):
         carry_out(plan_credit(settings, folder), perform_credit, invocation)

@@ -10,6 +10,8 @@ from typing import IO
 
 import msgspec
 
+from agentcli.records.files import replacing
+from agentcli.records.regular import open_regular
 from agentcli.records.types import Task
 
 Place = tuple[IO[bytes], int]
@@ -42,20 +44,17 @@ def write_in_order(
     Lines of one key keep their order; lines of other keys are left out. `out`, which
     may be a source, appears whole.
     """
-    out.parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(out.name + ".part")
     with ExitStack() as stack:
         places: dict[Hashable, list[Place]] = {}
         for source in sources:
-            file = stack.enter_context(open(source, "rb"))
+            file = stack.enter_context(open_regular(source))
             offset = 0
             for line in file:
                 places.setdefault(key_of(line), []).append((file, offset))
                 offset += len(line)
-        ordered = stack.enter_context(open(part, "wb"))
+        ordered = stack.enter_context(replacing(out))
         for key in keys:
             for origin, offset in places.get(key, ()):
                 origin.seek(offset)
                 # The last line of a killed writer may lack its newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")
-    part.replace(out)

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from agentcli.environments.protocol import World, select
+from agentcli.environments.protocol import World, attributes_of, select
+from agentcli.environments.registry import tasks_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed, read_json
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.shards import Shard
 from agentcli.records.types import Panel, Task
+from agentcli.registry import nearest
 
 
 def make_panel(
@@ -42,25 +44,29 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
         tasks = panel.tasks
     else:
         name = settings.split or world.card.split
-        tasks = world.tasks(name)
-    tasks = select(world, tasks, settings.where)[: settings.tasks]
-    if not tasks:
+        tasks = tasks_of(world, settings.name, name)
+    selected = select(world, tasks, settings.where)[: settings.tasks]
+    if not selected:
         raise UsageError(
             f"no task of {world.card.name} {name} is left by "
-            f"{_narrowing(settings.where)}; `agentcli env panel` shows what another "
-            "choice leaves"
+            f"{_narrowing(settings.where, tasks)}"
         )
-    return make_panel(name, world.card.name, tasks)
+    return make_panel(name, world.card.name, selected)
 
 
-def _narrowing(where: dict[str, list[str]]) -> str:
-    """The option that left no task."""
+def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
+    """The option that left none of the tasks, and what else it may be."""
     if not where:
-        return "environment.options"
+        return "environment.options; widen them"
     conditions = []
+    hint = "ask for fewer of these at once"
     for name, values in where.items():
         conditions.append(f"{name}={'|'.join(values)}")
-    return f"--where {','.join(conditions)}"
+        known = sorted({attributes_of(task)[name] for task in tasks})
+        unknown = [value for value in values if value not in known]
+        if len(unknown) == len(values):
+            hint = f"{name}: {nearest(unknown[0], known)}"
+    return f"--where {','.join(conditions)}; {hint}"
 
 
 def parse_shard(text: str | None) -> Shard | None:

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 SPEED_ONLY = {
     "environment": ("processes", "deadline_seconds"),
     "policy": ("batch_rows", "linger_ms", "endpoint"),
-    "rollout": ("concurrency",),
+    "rollout": ("concurrency", "most_errored"),
     "train": ("save_every_updates",),
     "sft": ("save_every_updates",),
 }
-"""Settings that change how fast a result comes, not the result.
+"""Settings that change how fast a result comes or is refused, not the result.
 
 A resumed stage may change them.
 """

@@ -8,6 +8,7 @@ from typing import Any
 from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
+from agentcli.stages.known import UNWRITABLE
 
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
@@ -25,11 +26,11 @@ OF_WORLD_AND_POLICY = ("environment", "prompt", "policy", "threads")
 """What a new run takes from runs/latest: not how that one explored or was trained."""
 
 
-def find_run(path: Path | None) -> Path:
+def find_run(path: Path | None, maker: str = "rollout") -> Path:
     """The run directory given, or the newest (runs/latest).
 
-    Raises DataError when it does not exist, and UsageError when none was given and
-    there is no newest one.
+    `maker` is the command that makes such a run. Raises DataError when it does not
+    exist, and UsageError when none was given and there is no newest one.
     """
     if path is not None:
         if path.is_file():
@@ -39,14 +40,17 @@ def find_run(path: Path | None) -> Path:
             )
         if not path.is_dir():
             raise DataError(
-                f"{path}: no such run directory; `agentcli rollout -o {path}` makes one"
+                f"{path}: no such run directory; `agentcli {maker} -o {path}` makes one"
             )
         return path
     latest = RUNS / "latest"
     if not latest.is_dir():
+        chain = f"{MAKE_A_MODEL} && agentcli rollout"
+        if maker == "demos":
+            chain = "agentcli demos --preset quickstart"
         raise UsageError(
             "no RUN given and no runs/latest here; name a run directory, or make one "
-            f"with: {MAKE_A_MODEL} && agentcli rollout"
+            f"with: {chain}"
         )
     # The next run will be another latest: messages name this one by its own name.
     return RUNS / latest.resolve().name
@@ -66,8 +70,10 @@ def new_run(out: Path | None, stage: str) -> Path:
 def usable(out: Path) -> Path:
     """`out`, when it is a directory or one can be made there.
 
-    Raises UsageError naming what is in its way.
+    Raises UsageError naming what is in its way, and for a name that is not UTF-8.
     """
+    if UNWRITABLE.search(str(out)):
+        raise UsageError(f"-o {str(out)!a}: is not UTF-8; choose another name")
     for place in (out, *out.parents):
         if place.is_dir():
             break

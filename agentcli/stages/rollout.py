@@ -33,7 +33,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.tally import RESUMABLE, UNTRAINED, Tally, share_of_success
+from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
 from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
 
 
@@ -121,13 +121,20 @@ def conclude(
     walked: PanelWalk,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """Counts the trees, notes what is wrong with them, and ends the stage."""
+    """Counts the trees, notes what is wrong with them, and ends the stage.
+
+    Raises AgentCliError at last where too many leaves errored.
+    """
     tally, results = _counted(session.run.trees)
-    for line in tally.warnings(session.settings, UNTRAINED if warn else RESUMABLE):
+
+    def note(line: str) -> None:
         session.progress.note(line)
         if warn:
             warn(line)
-    return session.finish(
+
+    for line in tally.warnings(session.settings):
+        note(line)
+    record = session.finish(
         latest=warn is None,
         panel=walked.panel.sha256,
         panel_name=walked.panel.name,
@@ -141,6 +148,9 @@ def conclude(
         },
         seconds=walked.seconds,
     )
+    remedy = UNTRAINED if warn else None
+    tally.judge_errors(session.settings, session.run.path, note, remedy)
+    return record
 
 
 def _counted(trees: Path) -> tuple[Tally, ResultsByKind]:

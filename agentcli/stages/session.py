@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentcli.errors import UsageError
-from agentcli.records.files import RecordWriter, read_json, write_json
+from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.processes import rank
 from agentcli.records.runs import git_commit, link_latest, now, versions
@@ -231,8 +231,11 @@ class Session:
         if self._main:
             self._hold()
             self.run.record_stage(self.plan.stage, record)
-            if latest:
-                link_latest(self.run.path)
+            if latest and not link_latest(self.run.path):
+                self.progress.note(
+                    f"{self.run.path.parent / 'latest'} is not a link, so that it "
+                    "cannot name this run; give it another name"
+                )
         return record
 
     def _hold(self) -> None:
@@ -312,7 +315,7 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
 
     When the block raises, all stays as it was.
     """
-    part = path.with_name(path.name + ".part")
+    part = part_of(path)
     made = not path.parent.exists()
     try:
         with RecordWriter(part) as writer:

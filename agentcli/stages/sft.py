@@ -123,7 +123,9 @@ def sources(
     Raises UsageError when no model is named, when `out` would replace it, and for a run
     named twice; DataError for a run without trees.
     """
-    trees = [RunDirectory(find_run(run)).existing_trees() for run in runs]
+    trees = [
+        RunDirectory(find_run(run, "demos")).existing_trees("demos") for run in runs
+    ]
     if len({path.resolve() for path in trees}) < len(trees):
         raise UsageError(
             f"a run is named twice among {', '.join(map(str, runs))}; name each once"

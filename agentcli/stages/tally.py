@@ -5,19 +5,19 @@ mean something else than they seem to: a success of 0.00 is not a verdict on a p
 whose every response was cut.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from agentcli.environments.protocol import WORLD_FAILED
+from agentcli.errors import AgentCliError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
 from agentcli.records.siblings import Siblings, by_place
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
 
-RESUMABLE = "tasks have errored leaves, --resume does them again"
-UNTRAINED = "tasks have errored leaves, which training leaves out"
-NOT_KEPT = "episodes errored and were not kept"
+UNTRAINED = "training leaves them out"
 EXCERPT = 160
 """Characters of a response in a warning."""
 
@@ -32,7 +32,9 @@ class Tally:
     (rollout.overlong).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = 0) -> None:
+        self._kept = kept
+        """Leaves that were sampled before, are kept, and did not error."""
         names = (
             "trees",
             "leaves",
@@ -51,8 +53,10 @@ class Tally:
         Its responses are drawn from softmax(logits / `temperature`). Log-probabilities,
         where it gives any, are of the distribution at `logprob_temperature`.
         """
-        self._errored_trees = 0
         self._error = ""
+        """The first fault of a leaf."""
+        self._of_world = 0
+        """Errored leaves whose fault is the world's own."""
         self._malformed_and_cut = 0
         self._explore = 0
         self._at_start = Siblings()
@@ -63,11 +67,11 @@ class Tally:
     def add(self, tree: Tree) -> None:
         """Counts one tree."""
         self.counts["trees"] += 1
-        errored = [step for step in tree.steps if step.outcome is Outcome.ERRORED]
-        if errored:
-            self._errored_trees += 1
-            self._error = self._error or errored[0].error or ""
         for step in tree.steps:
+            if step.outcome is Outcome.ERRORED:
+                fault = step.error or ""
+                self._error = self._error or fault
+                self._of_world += WORLD_FAILED in fault
             if step.outcome is not None:
                 self.counts["leaves"] += 1
                 self.counts[step.outcome.value] += 1
@@ -116,11 +120,10 @@ class Tally:
             self._malformed_and_cut += cut
             self._first_malformed.setdefault(cut, step.response)
 
-    def warnings(self, settings: Settings, errored: str) -> Iterator[str]:
-        """One line each on malformed responses, too long prompts, and errors.
+    def warnings(self, settings: Settings) -> Iterator[str]:
+        """One line each on malformed responses and too long prompts.
 
-        Malformed responses are worth a line where they are more than half. `errored` is
-        what to say of trees with errored leaves (RESUMABLE, UNTRAINED, NOT_KEPT).
+        Malformed responses are worth a line where they are more than half.
         """
         malformed = self.counts["malformed_responses"]
         responses = self.counts["responses"]
@@ -138,12 +141,40 @@ class Tally:
                 f"because a prompt was longer than policy.max_prompt_tokens={limit} "
                 "(rollout.overlong): raise it, or shorten prompts with --history"
             )
-        if self._errored_trees:
-            trees = self.counts["trees"]
-            yield (
-                f"warning: {self._errored_trees} of {trees} {errored}; the first: "
-                f"{_line(self._error)}"
+
+    def judge_errors(
+        self,
+        settings: Settings,
+        place: Path,
+        note: Callable[[str], None],
+        remedy: str | None = None,
+    ) -> None:
+        """Notes that leaves errored. `remedy` says what becomes of them, if anything.
+
+        Raises AgentCliError naming `place` where more did than the settings allow.
+        """
+        errored = self.counts["errored"]
+        if not errored:
+            return
+        leaves = self.counts["leaves"] + self._kept
+        errors = f"{errored} of {leaves} leaves errored, first {_line(self._error)}"
+        remedy = remedy or self._remedy()
+        limit = settings.rollout.most_errored
+        if errored > limit * leaves:
+            raise AgentCliError(
+                f"{place}: {errors}; that is more than rollout.most_errored={limit:g}: "
+                f"{remedy}"
             )
+        note(f"warning: {errors}; {remedy}")
+
+    def _remedy(self) -> str:
+        """What to do about errored leaves: most faults of a world would repeat."""
+        if 2 * self._of_world > self.counts["errored"]:
+            return (
+                "it is the world that fails, and would again; look for the fault with: "
+                "agentcli env check"
+            )
+        return "--resume does them again"
 
     def _cause(self, settings: Settings) -> str:
         """The likely reason why responses could not be read, and what to do.
@@ -152,20 +183,17 @@ class Tally:
         """
         cut = self._malformed_and_cut
         mostly_cut = 2 * cut > self.counts["malformed_responses"]
-        text = _line(self._first_malformed[mostly_cut])
-        excerpt = text[:EXCERPT]
-        if len(text) > EXCERPT:
-            excerpt += "..."
+        first = excerpt(self._first_malformed[mostly_cut])
         if mostly_cut:
             limit = settings.policy.max_tokens
             return (
                 f", {cut} of them cut at policy.max_tokens={limit}: begin again with "
                 f"--overwrite --set policy.max_tokens={4 * limit}, or more; the first: "
-                f"{excerpt}"
+                f"{first}"
             )
         return (
             f": does the model know the form that prompt.style={settings.prompt.style} "
-            f"asks for?; the first: {excerpt}"
+            f"asks for?; the first: {first}"
         )
 
 
@@ -181,6 +209,12 @@ def share_of_success(tree: Tree) -> float:
     """Successful leaves over leaves."""
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
     return outcomes.count(Outcome.SUCCESS) / max(1, len(outcomes))
+
+
+def excerpt(text: str) -> str:
+    """The beginning of a response, on one line."""
+    line = _line(text)
+    return f"{line[:EXCERPT]}..." if len(line) > EXCERPT else line
 
 
 def _line(text: str) -> str:

@@ -35,6 +35,8 @@ class Teacher:
         """The dialect that the annotated steps are written in."""
         self._full = Full(settings.prompt, world)
         """The dialect that the teacher is asked in."""
+        self.unusable: str | None = None
+        """One answer for which a step was given up."""
 
     async def annotate(self, tree: Tree, key: str) -> Tree:
         """Annotates all steps of a tree, with seeds that derive from `key`.
@@ -93,6 +95,8 @@ class Teacher:
                     tag=answer.tag,
                     mask=None,
                 )
+        if self.unusable is None:
+            self.unusable = reply.text
         return msgspec.structs.replace(step, prompt=prompt, mask=NOT_ANNOTATED)
 
     def _request(self, dialect: Dialect, moment: Moment, seed: int) -> Request:
@@ -114,6 +118,7 @@ def without_tokens(step: Step) -> Step:
     return msgspec.structs.replace(
         step,
         token_ids=[],
+        generated_tokens=msgspec.UNSET,
         logprobs=[],
         temperature=1.0,
         logprob_temperature=1.0,

@@ -145,7 +145,7 @@ def plan(
     sources += model_sources(model)
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
-    carry = settings.train.carry_optimizer and carried.is_file()
+    carry = settings.train.carry_optimizer and carried.exists()
     if carry:
         sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)

@@ -124,7 +124,7 @@ class PanelWalk:
     panel: Panel
     """The part of the panel that was walked: all of it without a budget."""
     extent: dict[str, Any]
-    """The budget spent, or the shard, for the manifest; empty without either."""
+    """The budget spent, the shard and the calls retried, for the manifest."""
     sampled: Tally
     """The trees grown now, without those kept."""
     seconds: Mapping[str, float]
@@ -158,8 +158,9 @@ async def walk(
         return ended
     if continued:
         records.keep_only(kept)
-    sampled = Tally()
+    sampled = Tally(sum(held.ledger.leaves for held in kept.values()))
     seconds: dict[str, float] = {}
+    retries = 0
     standing = Standing(
         title,
         total=len(tasks),
@@ -175,6 +176,7 @@ async def walk(
                 trees = grow(grower, jobs, settings.rollout.concurrency, allowance)
                 await harvest(session.progress, standing, trees, store)
             seconds = grower.seconds()
+            retries = grower.retries
     else:
         # A full bar shows how the stage stands.
         session.progress.start(*standing)
@@ -184,7 +186,7 @@ async def walk(
         records.put_in_order([task.id for task in panel.tasks])
     return PanelWalk(
         panel=panel,
-        extent=allowance.report(panel.tasks) | plan.extent,
+        extent=allowance.report(panel.tasks) | plan.extent | retried(session, retries),
         sampled=sampled,
         seconds=seconds,
     )
@@ -205,6 +207,17 @@ def _storing(
             return True
 
         yield store
+
+
+def retried(session: Session, calls: int) -> dict[str, int]:
+    """The engine calls that were made once more, for the manifest; also notes them."""
+    if calls == 0:
+        return {}
+    session.progress.note(
+        f"{calls} engine calls were made once more on a fresh process, because theirs "
+        "died or hung"
+    )
+    return {"engine_retries": calls}
 
 
 def refuse_other_tasks(path: Path, kept: Iterable[str], panel: Panel) -> None:

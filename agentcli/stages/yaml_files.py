@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from agentcli.errors import UsageError
+from agentcli.errors import DataError, UsageError
+from agentcli.records.regular import read_regular
 
 Values = Mapping[str, Any]
 """Plain values of settings, by section and name."""
@@ -23,9 +24,9 @@ def read_yaml(path: Path) -> Values:
     Raises UsageError with file and line.
     """
     try:
-        value = _parse(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror})") from error
+        value = _parse(read_regular(path).decode())
+    except DataError as error:
+        raise UsageError(str(error)) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}{_problem(error)}") from error
     if value is None:

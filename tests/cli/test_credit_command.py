@@ -13,6 +13,7 @@ from agentcli.records.files import read_json, write_json
 from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Manifest, Outcome, StageRecord, Step, Task, Tree
 from command_line import agentcli, files_below
+from refusal import refused
 
 ROOT = Path(__file__).parents[2]
 
@@ -183,3 +184,32 @@ def test_only_what_is_needed_is_loaded(run: Path) -> None:
     )
     found = done.stdout.splitlines()[-1]
     assert found == "['', '', '', 'numpy', 'networkx numpy']"
+
+
+MINE = """
+import msgspec
+from agentcli.records.types import Credit, StepCredit
+
+class Switches(msgspec.Struct, forbid_unknown_fields=True):
+    gain: float = 2.0
+
+def mine(tree, settings: Switches):
+    rows = [StepCredit(step=step.id, advantage=settings.gain * step.reward) for step in tree.steps]
+    return Credit(task=tree.task.id, method="mine", steps=rows)
+
+assign = mine
+"""
+
+
+@pytest.mark.parametrize(("place", "name"), [("own.py:mine", "mine"), ("./own.py:assign", "own")])
+def test_a_method_is_used_by_the_place_of_its_function(run: Path, place: str, name: str) -> None:
+    Path("own.py").write_text(MINE, encoding="utf-8")
+    words = ("assign-credit", str(run), "--method", place)
+    assert agentcli(*words).code == 0
+    assert (run / f"credit/{name}.jsonl").is_file()
+    stage = read_json(run / "manifest.json", Manifest).stages[f"credit/{name}"]
+    assert stage.settings["credit"] == {"method": place, "gain": 2.0}
+    assert "the same" in agentcli(*words, "--explain", "1:0").stdout
+    assert agentcli("credit", "compare", str(run), "grpo", place).code == 0
+    refused(agentcli(*words, "--overwrite", "--set", "credit.gian=1"), names="credit.gian", remedy="gain")
+    refused(agentcli("assign-credit", str(run), "--method", "own.py:yours"), names=("own.py", "yours"))

@@ -73,7 +73,6 @@ def test_json_lines() -> None:
         (["schema"], "name a schema: task, step"),
         (["schema", "tre"], "no schema 'tre'; did you mean tree?"),
         (["validate"], "name the files"),
-        (["validate", "good.yaml", "x.bin"], "x.bin: its name does not say what it holds"),
         (["validate", "manifest.json", ".", "--kind", "manifest"], ".: is a directory, --kind says what a file holds"),
         (["validate", "manifest.json", "--kind", "manifst"], "no schema 'manifst'; did you mean manifest?"),
     ],
@@ -82,6 +81,23 @@ def test_usage_errors_are_one_line_and_nothing_is_checked(words: list[str], mess
     result = agentcli(*words)
     assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
     assert result.stderr.startswith(f"error: {message}")
+
+
+def test_a_file_of_others_is_left_out_beside_others_and_refused_alone() -> None:
+    Path("seconds.tsv").write_text("1\t2\n", encoding="utf-8")
+    beside = agentcli("validate", "seconds.tsv", "good.yaml")
+    assert beside.exit_code == 0
+    left_out, checked = beside.stderr.splitlines()
+    assert "seconds.tsv" in left_out
+    assert "good.yaml" in checked
+    alone = agentcli("validate", "seconds.tsv")
+    assert (alone.exit_code, alone.stderr.count("\n")) == (2, 1)
+    assert "--kind" in alone.stderr
+
+
+def test_a_file_that_is_not_there_is_said_not_to_be_there() -> None:
+    result = agentcli("validate", "nofile.jsonl")
+    assert (result.exit_code, result.stderr) == (3, "error: nofile.jsonl: cannot be read (No such file or directory)\n")
 
 
 def test_a_run_directory_is_checked_file_by_file() -> None:

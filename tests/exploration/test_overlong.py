@@ -16,7 +16,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.trees import paths
 from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from agentcli.stages.rollout import is_complete
-from agentcli.stages.tally import RESUMABLE, Tally
+from agentcli.stages.tally import Tally
 from agentcli.training.preference.pairs import read_pairs
 from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
 from hypothesis import given, settings
@@ -82,7 +82,7 @@ def test_it_is_counted_as_a_failure_and_by_itself() -> None:
     counts = tally.counts
     assert (counts["success"], counts["failure"], counts["errored"], counts["overlong"]) == (1, 1, 0, 1)
     assert (counts["responses"], counts["malformed_responses"]) == (4, 0)
-    (line,) = tally.warnings(Settings(), RESUMABLE)
+    (line,) = tally.warnings(Settings())
     assert line.startswith(
         "warning: 1 of 2 trajectories failed because a prompt was longer than policy.max_prompt_tokens=2048"
     )

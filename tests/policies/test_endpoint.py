@@ -208,7 +208,7 @@ def test_an_interrupted_request_ends_at_once() -> None:
         ("http://", "is not an endpoint"),
         ("http://host:99999/v1", "is not an endpoint"),
         ("http://host/v1?key=1", "is not an endpoint"),
-        ("http://me:secret@host/v1", "holds a password, which would be recorded"),
+        ("http://me:secret@host/v1", "holds a password or key, which would be recorded"),
     ],
 )
 def test_a_base_url_that_is_none_is_refused(url: str | None, message: str) -> None:

@@ -7,10 +7,11 @@ import pytest
 from agentcli.cli.app import build
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
-from agentcli.records.types import Manifest, Outcome, Tree
+from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from chat_server import Answer, ChatServer, completion
 from typer.testing import CliRunner
 
+SECRET = "sk-a/very-secret-key"
 SETTINGS = """
 environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 4, length: 3}}
 prompt: {style: compact}
@@ -50,7 +51,8 @@ def test_an_errored_leaf_is_redone_by_resume() -> None:
     words = ("rollout", "--policy", "openai", "-o", "x", "--base-url")
     with ChatServer(breaks_in_room_1_of(5)) as server:
         first = agentcli(*words, server.url)
-    assert first.exit_code == 0, first.output
+    assert first.exit_code == 1, "two of eight leaves are too many"
+    assert "--resume" in first.output
     trees = list(read_records(Path("x/trees.jsonl"), Tree))
     errored = [step for tree in trees for step in tree.steps if step.outcome is Outcome.ERRORED]
     assert {tree.task.id for tree in trees if any(step.error for step in tree.steps)} == {"train/2"}
@@ -131,3 +133,46 @@ def test_the_served_model_is_the_one_that_is_named(command: str) -> None:
         result = agentcli(command, *words, *(("--split", "test") if command == "eval" else ()), "-o", "x")
     assert result.exit_code == 0, result.output
     assert {(body["model"], body["temperature"]) for body in server.bodies} == {("named", 0.5)}
+
+
+def echo(body: dict[str, Any], before: int) -> Answer:
+    """Plays the corridor well, and says the key in the text, as it is or in escapes; later it fails and says it again."""
+    if before % 5 == 4:
+        return Answer({"error": {"message": f"Incorrect API key: {SECRET}"}}, status=400, headers={"X-Key": SECRET})
+    answer = play(body, before)
+    spoken = answer.data.replace(b"<think>", f"<think>{SECRET} ".encode())
+    if before % 2:
+        spoken = spoken.replace(SECRET.encode(), b"\\u0073k-a\\/very-secret-key")
+    return Answer(spoken)
+
+
+@pytest.mark.parametrize("command", ["rollout", "eval", "demos"])
+def test_a_key_that_the_server_echoes_stays_out_of_files_and_terminal(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
+    with ChatServer(echo, models=Answer({"data": [{"id": f"model of {SECRET}"}]})) as server:
+        words = (command, "--policy", "openai", "--set", "policy.model=null", "-o", "x", "--base-url", server.url)
+        done = agentcli(*words, "--set", "rollout.most_errored=1")
+    assert done.exit_code == 0, done.output
+    assert len(server.bodies) > 5
+    assert SECRET not in done.output
+    files = [path for path in Path("x").rglob("*") if path.is_file()]
+    assert any(b"*** " in path.read_bytes() for path in files)
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_an_evaluation_counts_the_tokens_that_the_server_counts() -> None:
+    """It gives no token ids, so that the usage of its answers is all there is."""
+
+    def bare(body: dict[str, Any], before: int) -> Answer:
+        whole = play(body, before).body
+        (choice,) = whole["choices"]
+        return Answer({**whole, "choices": [{**choice, "token_ids": None, "logprobs": None}]})
+
+    with ChatServer(bare) as server:
+        done = agentcli("eval", "--policy", "openai", "--split", "test", "-o", "x", "--base-url", server.url)
+    assert done.exit_code == 0, done.output
+    rows = list(read_records(Path("x/evaluation/test.jsonl"), Episode))
+    assert [row.tokens for row in rows] == [3 * row.steps for row in rows]
+    assert all(row.tokens > 0 for row in rows)

@@ -4,6 +4,7 @@ The full disk is a limit on the size of a file, set in a process of its own; the
 full disk says "No space left on device".
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -71,19 +72,29 @@ def test_a_full_disk_leaves_the_file_that_was_to_be_replaced(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_space_is_said_to_be_no_space() -> None:
-    writer = RecordWriter(Path("/dev/full"))
+def on_full_disk(path: Path) -> RecordWriter:
+    """A writer whose file is on a disk without room from now on."""
+    writer = RecordWriter(path)
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, writer._file.fileno())
+    os.close(full)
+    return writer
+
+
+def test_no_space_is_said_to_be_no_space(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    writer = on_full_disk(path)
     with pytest.raises(WriteError) as caught:
         writer.write(task(1))
     assert (
-        str(caught.value) == "/dev/full: cannot be written (No space left on device); free some and go on with --resume"
+        str(caught.value) == f"{path}: cannot be written (No space left on device); free some and go on with --resume"
     )
     assert isinstance(caught.value, AgentCliError)
     assert caught.value.exit_code == 1
 
 
-def test_a_failed_close_does_not_hide_why_writing_failed() -> None:
-    with pytest.raises(WriteError, match="No space left"), RecordWriter(Path("/dev/full")) as writer:
+def test_a_failed_close_does_not_hide_why_writing_failed(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="No space left"), on_full_disk(tmp_path / "x") as writer:
         writer.write(task(1))
 
 

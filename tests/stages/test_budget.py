@@ -57,6 +57,7 @@ def toy(budget: str | None, method: str = "chain", concurrency: int = 4, **optio
             criterion="random",
             concurrency=concurrency,
             budget=budget,
+            most_errored=1.0,
         ),
         evaluation=EvaluationSettings(split="test", samples=2, budget=budget),
     )

@@ -54,4 +54,14 @@ def test_the_graph_holds_the_values_that_rewardflow_took(run: Path) -> None:
     gains = {edge["gain"] for graph in found for edge in graph["edges"]}
     assert max(gains) == 0.5
     released = graphs(run, method="rewardflow", form="release")
-    assert released == graphs(run, method="carl")
+    assert [graph["nodes"] for graph in released] == [graph["nodes"] for graph in graphs(run, method="carl")]
+
+
+def test_the_actions_of_a_graph_have_the_advantages_of_the_method(run: Path) -> None:
+    drawn = graphs(run, method="grpo")
+    credit = {given.task: given for given in read_records(run / "credit/grpo.jsonl", Credit)}
+    for graph in drawn:
+        given = {entry.advantage for entry in credit[graph["graph"]["task"]].steps}
+        for edge in graph["edges"]:
+            if edge["count"] == 1:
+                assert edge["advantage"] in given

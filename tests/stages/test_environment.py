@@ -6,6 +6,7 @@ import pytest
 from agentcli.stages.environment import check
 from agentcli.stages.progress import Silent
 from grown_runs import toy
+from refusal import refused
 
 
 def test_the_expert_wins_and_replays() -> None:
@@ -29,9 +30,32 @@ def test_what_goes_wrong_is_told(fault: str, problem: str) -> None:
     assert re.search(problem, rows[0].problem)
 
 
-def test_a_fork_that_goes_astray_is_told() -> None:
-    """Its plays replay exactly, and what it restores looks right."""
+@pytest.mark.parametrize(
+    ("world", "problem"),
+    [
+        ("ForgetfulWorld", "after a fork at step"),
+        ("DizzyWorld", "'look' differs"),
+        ("FallingWorld", "KeyError: 'room'"),
+    ],
+)
+def test_a_fork_that_goes_astray_is_told(world: str, problem: str) -> None:
+    """Their plays replay exactly, and what the first two restore looks right."""
     settings = toy(tasks=4)
-    settings.environment.name = "forgetful_world:ForgetfulWorld"
+    settings.environment.name = f"forgetful_world:{world}"
     problems = [row.problem for row in check(settings, 4, Silent())]
-    assert all(problem is not None and "after a fork at step" in problem for problem in problems)
+    assert all(told is not None and problem in told for told in problems)
+
+
+@pytest.mark.parametrize(
+    ("world", "split", "names"),
+    [
+        ("EmptyWorld", "test", ("--split test", "KeyError: 'test'")),
+        ("EmptyWorld", "tset", ("--split tset", "did you mean test?")),
+        ("EnginelessWorld", "train", ("EnginelessWorld", "no engine")),
+    ],
+)
+def test_a_world_that_lacks_something_says_what(world: str, split: str, names: tuple[str, ...]) -> None:
+    settings = toy()
+    settings.environment.name = f"forgetful_world:{world}"
+    settings.environment.split = split
+    refused(lambda: check(settings, 4, Silent()), names=names)

@@ -11,20 +11,22 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.files import read_json, read_records
-from agentcli.records.settings import PolicySettings, PromptSettings, Settings
+from agentcli.records.settings import PolicySettings, PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Episode, Ledger, Manifest, Move, Outcome, Step, StopReason, Task, Tree, Validity
 from agentcli.stages.rollout import grow_trees, plan
 from agentcli.stages.sampling import Workshop
 from agentcli.stages.session import Invocation, Session
-from agentcli.stages.tally import RESUMABLE, Tally, share_of_success, tally_of
+from agentcli.stages.tally import Tally, share_of_success, tally_of
 from bad_input_runs import MODEL, START, folder
 from chat_server import ChatServer, completion
 from command_line import agentcli
 from grown_runs import toy
+from refusal import refused
 
 __all__ = ["folder"]
 
 SETTINGS = Settings(policy=PolicySettings(max_tokens=24), prompt=PromptSettings(style="react"))
+ANY_ERRORS = Settings(rollout=RolloutSettings(most_errored=1.0))
 UNREAD, CUT = {"validity": Validity.MALFORMED}, {"stop": StopReason.LENGTH}
 HOSTILE = "\x1b[2J[bold]:skull:\u202e\nerror: all is lost " + "x" * 1000
 
@@ -47,7 +49,9 @@ def told(*trees: Tree) -> list[str]:
     tally = Tally()
     for one in trees:
         tally.add(one)
-    return list(tally.warnings(SETTINGS, RESUMABLE))
+    lines = list(tally.warnings(SETTINGS))
+    tally.judge_errors(ANY_ERRORS, Path("x"), lines.append)
+    return lines
 
 
 def test_responses_are_counted_by_what_can_be_read_and_by_what_was_cut() -> None:
@@ -123,11 +127,44 @@ def test_the_cause_is_what_happened_to_most_of_them_and_the_first_such_response_
     ]
 
 
-def test_errors_are_told_by_tree_with_the_first_of_them() -> None:
-    first, second = ({"outcome": Outcome.ERRORED, "error": text} for text in ("no answer", "died"))
-    assert told(tree({}), tree(first, second, task="b"), tree({}, second, task="c")) == [
-        "warning: 2 of 3 tasks have errored leaves, --resume does them again; the first: no answer"
-    ]
+def errored(text: str) -> dict[str, Any]:
+    return {"outcome": Outcome.ERRORED, "error": text}
+
+
+def test_errors_are_counted_with_the_first_of_them() -> None:
+    first, second = errored("no answer"), errored("died")
+    (line,) = told(tree({}), tree(first, second, task="b"), tree({}, second, task="c"))
+    assert "3 of 5 leaves" in line
+    assert "no answer" in line
+    assert "--resume" in line
+
+
+def test_a_fault_of_the_world_is_not_to_be_resumed() -> None:
+    fault = errored("task b: step 1 'go': the world failed: KeyError: 'lamp'")
+    (line,) = told(tree({}, fault))
+    assert "--resume" not in line
+    assert "agentcli env check" in line
+    (line,) = told(tree({}, fault, errored("died")))
+    assert "--resume" in line, "half of them may pass"
+
+
+@pytest.mark.parametrize("kept", [0, 20])
+def test_more_errors_than_are_allowed_are_a_failure(kept: int) -> None:
+    """One of five leaves is more than a tenth, and one of 25 is not."""
+    tally = Tally(kept)
+    tally.add(tree({}, {}, {}, {}, errored("no answer")))
+    notes: list[str] = []
+
+    def judge() -> None:
+        tally.judge_errors(SETTINGS, Path("runs/x"), notes.append)
+
+    if kept:
+        judge()
+        assert len(notes) == 1
+    else:
+        names = ("runs/x", "1 of 5", "no answer", "rollout.most_errored")
+        refused(judge, code=1, names=names, remedy="--resume")
+        assert not notes
 
 
 @pytest.mark.parametrize(
@@ -237,7 +274,8 @@ def test_a_loop_is_told_that_training_leaves_errors_out(tmp_path: Path) -> None:
 
     asyncio.run(work())
     (line,) = heard
-    assert line.startswith("warning: 2 of 12 tasks have errored leaves, which training leaves out; the first: ")
+    assert "training leaves them out" in line
+    assert "train/2" in line
     assert line in (tmp_path / "runs/x/logs/rollout-001.log").read_text(encoding="utf-8")
     assert not (tmp_path / "runs/latest").exists()
 
@@ -252,9 +290,11 @@ def test_errored_tasks_are_told_and_resume_is_what_mends_them(name: str) -> None
     fault = f"environment.options={json.dumps({**BROKEN, 'fault_tasks': [f'{split}/1', f'{split}/2']})}"
     words = (*SAMPLING[name], "-c", "toy.yaml", "--policy", "search", "-o", "new")
     answer = agentcli(*words, "--set", fault)
+    assert answer.code == 1
+    assert f"{split}/1" in answer.stderr.splitlines()[-1]
+    answer = agentcli(*words, "--set", fault, "--overwrite", "--set", "rollout.most_errored=1")
     assert answer.code == 0, answer
     (line,) = warnings_of(answer.stderr)
-    assert line.startswith("warning: 2 of 4 tasks have errored leaves, --resume does them again; the first: ")
     assert f"{split}/1" in line
     for begun in Path("new/settings").iterdir():
         begun.unlink()
@@ -264,18 +304,44 @@ def test_errored_tasks_are_told_and_resume_is_what_mends_them(name: str) -> None
 
 
 @pytest.mark.usefixtures("folder")
-def test_episodes_that_errored_are_no_demonstrations_and_are_told_also_when_it_gives_up() -> None:
-    words = ("demos", "-c", "toy.yaml", "-o", "new", "--set")
-    some = agentcli(*words, f"environment.options={json.dumps({**BROKEN, 'fault_tasks': ['train/1']})}")
-    assert some.code == 0, some
-    (line,) = warnings_of(some.stderr)
-    tried = read_json(Path("new/manifest.json"), Manifest).stages["demos"].statistics["episodes_tried"]
-    assert line.startswith(f"warning: {tried - 8} of {tried} episodes errored and were not kept; the first: ")
-    tasks = [f"train/{number}" for number in range(4)]
-    none = agentcli(*words, f"environment.options={json.dumps({**BROKEN, 'fault_tasks': tasks})}", "--overwrite")
-    assert none.code == 1
-    assert "episodes errored and were not kept; the first: " in none.stderr
-    assert none.stderr.splitlines()[-1].startswith("error: search succeeded in 0 of ")
+@pytest.mark.parametrize(("keep", "task"), [("all", "train/2"), ("success", "train/0"), ("success", "train/2")])
+def test_demonstrations_that_errored_keep_their_place_until_a_resume_plays_them_again(keep: str, task: str) -> None:
+    """Three steps are enough for train/0 and not for train/2, which is no demonstration where successes are kept."""
+    words = ("demos", "-c", "toy.yaml", "--max-steps", "3", "--set", f"demos.keep={keep}")
+    assert agentcli(*words, "-o", "whole").code == 0
+    whole = Path("whole/trees.jsonl").read_bytes().splitlines()
+    fault = f"environment.options={json.dumps({**BROKEN, 'fault_tasks': [task]})}"
+    broken = agentcli(*words, "-o", "new", "--set", fault)
+    assert broken.code == 1
+    assert task in broken.stderr.splitlines()[-1]
+    lines = Path("new/trees.jsonl").read_bytes().splitlines()
+    errored = [line for line in lines if b'"outcome":"errored"' in line]
+    assert 0 < len(errored) < len(lines) == len(whole)
+    if (keep, task) != ("success", "train/2"):
+        assert all(now == then for now, then in zip(lines, whole, strict=True) if now not in errored)
+    Path("new/settings/demos.json").unlink()
+    assert agentcli(*words, "-o", "new", "--resume").code == 0
+    assert Path("new/trees.jsonl").read_bytes().splitlines() == whole
+    again = agentcli(*words, "-o", "new", "--resume")
+    assert "nothing is owed" in again.stderr
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("name", SAMPLING)
+def test_an_engine_that_died_once_leaves_the_same_bytes(name: str) -> None:
+    words = (*SAMPLING[name], "-c", "toy.yaml", "--policy", "search", "-o")
+    split = "train" if name in ("rollout", "demos") else "test"
+    options = {"length": 3, "tasks": 4, "fault_tasks": [f"{split}/1"], "fault_action": "go east"}
+    for out, fault in (("whole", {}), ("new", {"fault": "exit", "once": str(Path("once").resolve())})):
+        setting = f"environment.options={json.dumps({**options, **fault})}"
+        assert agentcli(*words, out, "--set", setting).code == 0
+    assert Path("once").exists(), "no engine has died"
+    (record,) = read_json(Path("new/manifest.json"), Manifest).stages.values()
+    assert record.statistics["engine_retries"] == 1
+    files = [path.relative_to("whole") for path in Path("whole").rglob("*.jsonl") if path.name != "seconds.jsonl"]
+    assert files
+    for file in files:
+        assert Path("new", file).read_bytes() == Path("whole", file).read_bytes()
 
 
 @pytest.mark.usefixtures("folder")

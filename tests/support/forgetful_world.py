@@ -1,8 +1,10 @@
-"""The toy world whose engine restores what is seen and forgets where it is: the fault that only a fork shows."""
+"""Toy worlds that are made wrongly: engines whose copies are not what they were, and classes that lack something."""
 
 from typing import Any
 
-from agentcli.environments.protocol import Observation
+from agentcli.environments.protocol import Observation, Start
+from agentcli.records.types import Task
+from msgspec.structs import replace
 from toy_world import ToyEngine, ToyWorld
 
 
@@ -21,3 +23,53 @@ class ForgetfulEngine(ToyEngine):
         observation = super().restore(snapshot)
         super().restore(before)
         return observation
+
+
+class DizzyWorld(ToyWorld):
+    """Its engine counts how often somebody looked, and a copy does not: the expert, who never looks, cannot tell."""
+
+    def engine(self) -> "DizzyEngine":
+        return DizzyEngine(self)
+
+
+class DizzyEngine(ToyEngine):
+    """What it says to `look` depends on the looks before."""
+
+    def start(self, task: Task) -> Start:
+        self.looks = 0
+        return super().start(task)
+
+    def step(self, action: str) -> Observation:
+        observation = super().step(action)
+        if action != "look":
+            return observation
+        self.looks += 1
+        return replace(observation, text=f"{observation.text} Look {self.looks}.")
+
+
+class FallingWorld(ToyWorld):
+    """Its engine cannot go back."""
+
+    def engine(self) -> "FallingEngine":
+        return FallingEngine(self)
+
+
+class FallingEngine(ToyEngine):
+    """Raises on its way back."""
+
+    def restore(self, snapshot: Any) -> Observation:
+        raise KeyError("room")
+
+
+class EmptyWorld(ToyWorld):
+    """It names a split and has no tasks for it."""
+
+    def tasks(self, split: str) -> list[Task]:
+        return {"train": []}[split]
+
+
+class EnginelessWorld:
+    """No world: it has no engine."""
+
+    card = ToyWorld.card
+    tasks = ToyWorld.tasks

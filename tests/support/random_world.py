@@ -51,6 +51,9 @@ class RoomState:
 class RandomEngines:
     """What the actor needs of an engine pool, for one world."""
 
+    seconds = 0.0
+    retries = 0
+
     def __init__(self, world: int) -> None:
         self.world, self.executed = world, 0
 

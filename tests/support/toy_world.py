@@ -50,6 +50,8 @@ class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     for a file. long: a text of a million characters. astray: whatever the action, a restored copy is one room further."""
     fault_tasks: list[str] = []
     fault_action: str = "go west"
+    once: str | None = None
+    """A file that the first fault makes. Where it is there nothing goes wrong any more, whichever process is asked."""
     pictures: bool = False
     """Every observation has a picture: the number of its room."""
     setup_fault: Literal["missing", "exit"] | None = None
@@ -191,9 +193,13 @@ class ToyEngine:
 
     def _faulty(self, action: str) -> bool:
         options = self.world.options
+        if options.once is not None and os.path.exists(options.once):
+            return False
         return self.task.id in options.fault_tasks and action == options.fault_action
 
     def _fault(self) -> str:
+        if self.world.options.once is not None:
+            os.close(os.open(self.world.options.once, os.O_CREAT))
         match self.world.options.fault:
             case "raise":
                 raise ValueError("the lamp broke")

@@ -25,6 +25,7 @@ class WordEngines:
     """What the actor needs of an engine pool."""
 
     seconds = 0.0
+    retries = 0
 
     def __init__(self, broken: str | None = None) -> None:
         self.broken, self.calls = broken, 0

@@ -15,6 +15,7 @@ import msgspec
 from agentcli.environments.alfworld.draw import parse_name
 from agentcli.environments.alfworld.options import KINDS
 from agentcli.errors import DataError
+from agentcli.records.regular import read_regular
 
 LAYOUT = "json_2.1.1"
 
@@ -89,8 +90,8 @@ def _playable(trial: Path) -> bool:
     if not (trial / "traj_data.json").exists() or not game.exists():
         return False
     try:
-        return bool(_HEADER.decode(game.read_bytes()).solvable)
-    except (msgspec.DecodeError, OSError) as error:
+        return bool(_HEADER.decode(read_regular(game)).solvable)
+    except msgspec.DecodeError as error:
         raise DataError(f"{game}: {error}") from error
 
 

@@ -68,6 +68,7 @@ class AlfworldWorld:
         split="train",
         evaluation_split="L0",
         meanings=MEANINGS,
+        new_kinds=("L2",),
         best_reward=1.0,
         extra="alfworld",
     )

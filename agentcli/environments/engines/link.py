@@ -18,6 +18,7 @@ import msgspec
 from agentcli import errors
 from agentcli.environments.engines import frames
 from agentcli.environments.engines.process import Process
+from agentcli.environments.protocol import WORLD_FAILED
 from agentcli.records.settings import EnvironmentSettings
 
 SETUP_SECONDS = 120.0
@@ -32,6 +33,10 @@ AS_THEY_ARE = {
 one task is full for all, and a world that cannot do what was asked cannot do it for
 any.
 """
+
+
+class ProcessEndedError(errors.EngineError):
+    """The process died, or was killed because it hung, while it worked on a call."""
 
 
 @dataclass(eq=False, slots=True)
@@ -91,7 +96,8 @@ class Link:
     async def call(self, request: frames.Request, label: str) -> frames.Reply:
         """Sends a request and awaits its reply. `label` names it in errors.
 
-        Raises EngineError and, once closed, UsageError.
+        Raises EngineError, ProcessEndedError where the process ended over it, and, once
+        closed, UsageError.
         """
         if self._closed:
             raise errors.UsageError(f"{label}: the engine pool is closed")
@@ -143,7 +149,7 @@ class Link:
         try:
             reply = frames.decode_reply(payload)
         except msgspec.MsgspecError as error:
-            fault = f"the world answered what the protocol does not allow: {error}"
+            fault = f"its answer is not what the protocol allows: {error}"
             reply = frames.Failed("EngineError", fault)
         call = self._calls.popleft()
         self._since = self._loop.time()
@@ -151,7 +157,10 @@ class Link:
             self._set_up(call, reply)
         elif isinstance(reply, frames.Failed):
             kind = AS_THEY_ARE.get(reply.kind, errors.EngineError)
-            call.fail(kind(f"{call.label}: {reply.text}"))
+            fault = reply.text
+            if issubclass(kind, errors.EngineError):
+                fault = f"{WORLD_FAILED}{fault}"
+            call.fail(kind(f"{call.label}: {fault}"))
         else:
             call.succeed(reply)
         self.seconds += reply.seconds
@@ -232,12 +241,15 @@ class Link:
     def _blame(self, how: str) -> None:
         """Fails the first call, and sends the others to the next process."""
         call = self._calls.popleft()
-        error = errors.EngineError(f"{call.label}: {how}")
-        call.fail(error)
+        fault = f"{call.label}: {how}"
         if call is self._setup:
             # The next process would not be set up either.
+            error = errors.EngineError(fault)
+            call.fail(error)
             self._fail_all(error)
-        elif self._calls:
+            return
+        call.fail(ProcessEndedError(fault))
+        if self._calls:
             self._relaunch()
 
     def _fail_all(self, error: errors.AgentCliError) -> None:

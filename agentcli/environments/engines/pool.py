@@ -4,8 +4,9 @@
 stepping one state twice is a fork. Engines run in worker processes; a task is pinned to
 one of them, which holds its engines and snapshots. A state whose engine has moved on,
 was evicted or died is restored from a snapshot or else by replaying its actions, and
-checked against what was observed. Results depend on (task, actions) alone, never on
-timing. Methods are for one event loop.
+checked against what was observed. A call over which its process ended is made once more,
+on a fresh process; when that ends too, the fault is the call's. Results depend on (task,
+actions) alone, never on timing. Methods are for one event loop.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Self, TypeVar
 import msgspec
 
 from agentcli.environments.engines import frames
-from agentcli.environments.engines.link import Link
+from agentcli.environments.engines.link import Link, ProcessEndedError
 from agentcli.environments.protocol import Observation, Verdict
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.settings import EnvironmentSettings
@@ -87,6 +88,8 @@ class EnginePool:
             )
         self.replayed_steps = 0
         """Environment steps really executed to restore states, for whatever reason."""
+        self.retries = 0
+        """Calls that were made once more because their process had ended."""
         self._settings = settings
         self._engines = engines_per_worker
         self._links: list[Link] = []
@@ -132,8 +135,7 @@ class EnginePool:
         serial = next(self._serials)
         request = frames.Open(task, serial)
         try:
-            reply = await opened.link.call(request, f"task {task.id}: start")
-            answer = _expect(frames.Opened, reply)
+            answer = _expect(frames.Opened, await self._open_task(opened.link, request))
         except BaseException:
             await self.release(task.id)
             raise
@@ -167,7 +169,8 @@ class EnginePool:
             return frames.Act(state.task.id, state.serial, action, serial, history)
 
         label = f"task {state.task.id}: step {len(state.actions) + 1} {action!r}"
-        answer = _expect(frames.Acted, await _ask(opened.link, state, request, label))
+        reply = await self._ask(opened.link, state, request, label)
+        answer = _expect(frames.Acted, reply)
         self.replayed_steps += answer.replayed
         again = state.serial in opened.continued
         opened.continued.add(state.serial)
@@ -193,7 +196,8 @@ class EnginePool:
 
         link = self._open(state.task.id).link
         label = f"task {state.task.id}: plan at step {len(state.actions)}"
-        answer = _expect(frames.Planned, await _ask(link, state, request, label))
+        reply = await self._ask(link, state, request, label)
+        answer = _expect(frames.Planned, reply)
         self.replayed_steps += answer.replayed
         return answer.actions
 
@@ -208,7 +212,7 @@ class EnginePool:
 
         link = self._open(state.task.id).link
         label = f"task {state.task.id}: judge at step {len(state.actions)}"
-        answer = _expect(frames.Judged, await _ask(link, state, request, label))
+        answer = _expect(frames.Judged, await self._ask(link, state, request, label))
         self.replayed_steps += answer.replayed
         return answer.verdict
 
@@ -245,24 +249,40 @@ class EnginePool:
             self._tasks[task_id] = opened
         return opened
 
+    async def _open_task(self, link: Link, request: frames.Open) -> frames.Reply:
+        """Opens a task, once more where the process ended over it."""
+        label = f"task {request.task.id}: start"
+        try:
+            return await link.call(request, label)
+        except ProcessEndedError:
+            self.retries += 1
+            return await link.call(request, label)
 
-async def _ask(
-    link: Link,
-    state: State,
-    request: Callable[[frames.History | None], frames.Request],
-    label: str,
-) -> frames.Reply:
-    """Asks about a state; a worker that has lost it gets its history to replay."""
-    reply = await link.call(request(None), label)
-    if isinstance(reply, frames.Lost):
+    async def _ask(
+        self,
+        link: Link,
+        state: State,
+        request: Callable[[frames.History | None], frames.Request],
+        label: str,
+    ) -> frames.Reply:
+        """Asks about a state; a worker that has lost it gets its history to replay.
+
+        Asks once more where the process ended over it.
+        """
         history = frames.History(
             task=state.task,
             actions=state.actions,
             observations=state.observations,
             key=state.observation.state,
         )
-        reply = await link.call(request(history), label)
-    return reply
+        try:
+            reply = await link.call(request(None), label)
+            if not isinstance(reply, frames.Lost):
+                return reply
+            return await link.call(request(history), label)
+        except ProcessEndedError:
+            self.retries += 1
+            return await link.call(request(history), label)
 
 
 def _expect(kind: type[ReplyT], reply: frames.Frame) -> ReplyT:

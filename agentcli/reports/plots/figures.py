@@ -14,7 +14,7 @@ import numpy as np
 from agentcli.errors import MissingError, UsageError
 from agentcli.evaluation.record import Rate
 from agentcli.records.faults import printable
-from agentcli.records.files import writing
+from agentcli.records.files import replacing
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -162,11 +162,10 @@ def save(figure: "Figure", path: Path) -> None:
     """Write the picture. Raises WriteError."""
     import matplotlib
 
-    with writing(path), matplotlib.rc_context(STYLE):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        dated = "CreationDate" if path.suffix == ".pdf" else "Date"
-        metadata = None if path.suffix == ".png" else {dated: None}
-        figure.savefig(path, metadata=metadata, dpi=150)
+    dated = "CreationDate" if path.suffix == ".pdf" else "Date"
+    metadata = None if path.suffix == ".png" else {dated: None}
+    with replacing(path) as file, matplotlib.rc_context(STYLE):
+        figure.savefig(file, format=path.suffix[1:], metadata=metadata, dpi=150)
 
 
 def _new_figure(panels: int = 0, height: float = 3.6) -> tuple["Figure", Any]:

@@ -1,7 +1,7 @@
 """Loops that differ in nothing but their seed, as one line of a picture."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,17 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
         )
         groups.setdefault(_settings_of(run), []).append((run, course))
     return _named(groups)
+
+
+def unequal_lengths(loops: Mapping[str, Sequence[Course]]) -> Iterator[str]:
+    """A line for each group that is drawn only as far as its shortest loop goes."""
+    for name, courses in loops.items():
+        lengths = [len(course.steps) for course in courses]
+        if min(lengths) < max(lengths):
+            yield (
+                f"{name}: drawn up to iteration {min(lengths)}, where the shortest of "
+                f"its loops ends; the longest has {max(lengths)}"
+            )
 
 
 def _settings_of(run: Path) -> str:

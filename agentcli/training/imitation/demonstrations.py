@@ -1,7 +1,8 @@
 """From demonstration trees to samples for imitation: prompts with responses.
 
 Some steps are not imitated, and counted: those with a `mask` (noise put in on purpose),
-those whose response was malformed or inadmissible, and empty responses. Both sides are
+those whose response was malformed or inadmissible, empty responses, and those of a tree
+in which everything errored. Both sides are
 tokenised by the chat template, so that a sample is exactly what the policy will be
 asked and should answer. The end-of-turn token is part of the response: without it the
 policy never learns to stop.
@@ -16,7 +17,8 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.chat import messages, prompt_ids
 from agentcli.records.files import read_numbered, read_records
-from agentcli.records.types import Step, Tree, Validity
+from agentcli.records.trees import leaves
+from agentcli.records.types import Outcome, Step, Tree, Validity
 
 
 class Sample(NamedTuple):
@@ -37,6 +39,7 @@ class SampleCounts(msgspec.Struct, kw_only=True):
     invalid: int = 0
     """Malformed or inadmissible."""
     empty: int = 0
+    errored: int = 0
 
 
 def read_steps(
@@ -47,6 +50,9 @@ def read_steps(
     for path in trees:
         for number, tree in read_numbered(path, Tree):
             counts.trees += 1
+            if all(leaf.outcome is Outcome.ERRORED for leaf in leaves(tree)):
+                counts.errored += len(tree.steps)
+                continue
             for step in tree.steps:
                 if step.mask is not None:
                     counts.masked += 1

@@ -150,8 +150,8 @@ def _samples(
     if not samples:
         files = ", ".join(map(str, trees))
         raise DataError(
-            f"{files}: no step to imitate ({counts.masked} "
-            f"masked, {counts.invalid} invalid)"
+            f"{files}: no step to imitate ({counts.masked} masked, {counts.invalid} "
+            f"invalid, {counts.errored} errored)"
         )
     return samples, counts
 

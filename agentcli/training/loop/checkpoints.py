@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.policies.load import is_adapter, load_model, no_progress_bars
+from agentcli.records.files import part_of
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.lora import add_adapter, continue_adapter
 from agentcli.training.loop.tensor_files import writing_tensors
@@ -43,10 +44,10 @@ def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
 def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
     """Writes model and tokenizer, or an adapter, beside `out`, then replaces `out`.
 
-    One writer at a time: the siblings' names are fixed, so that the next call also
-    clears away what a killed one left. Raises WriteError when it cannot be written.
+    The next call also clears away what a killed one left. Raises WriteError when it
+    cannot be written.
     """
-    temporary = out.with_name(f".{out.name}.part")
+    temporary = part_of(out)
     old = out.with_name(f".{out.name}.old")
     try:
         with writing_tensors(out):

@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from agentcli.errors import DataError
+from agentcli.records.regular import refuse_irregular
 from agentcli.training.loop.tensor_files import write_tensors
 
 _PARTS = ("exp_avg", "exp_avg_sq", "step")
@@ -89,6 +90,7 @@ def load_optimizer(
 
     Raises DataError when the file cannot be read or does not belong to this model.
     """
+    refuse_irregular(path)
     try:
         return put_optimizer_tensors(optimizer, model, load_file(path))
     except (OSError, SafetensorError) as error:

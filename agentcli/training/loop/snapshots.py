@@ -26,6 +26,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
 from agentcli.errors import DataError
+from agentcli.records.regular import refuse_irregular
 from agentcli.training.loop.distributed import Processes, gather_from_ranks
 from agentcli.training.loop.optimizer_state import (
     optimizer_tensors,
@@ -166,6 +167,7 @@ class Snapshots(TrainerCallback):
 
     def _restore(self, path: Path) -> None:
         """Puts what the file holds in place, once its facts are known to be the same."""
+        refuse_irregular(path)
         with _naming_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             values = json.loads(metadata.get("snapshot", ""))

@@ -10,7 +10,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from agentcli.errors import WriteError
-from agentcli.records.files import writing
+from agentcli.records.files import part_of, writing
+from agentcli.records.regular import require_regular
 
 
 @contextmanager
@@ -32,12 +33,11 @@ def write_tensors(
 ) -> None:
     """Writes tensors of any device to a temporary sibling, then replaces `path` by it.
 
-    One writer at a time: the sibling's name is fixed, so that a later write also
-    replaces what a killed one left. Raises WriteError when it cannot be written; `path`
-    is then as it was.
+    Raises WriteError when it cannot be written; `path` is then as it was.
     """
-    temporary = path.with_name(f".{path.name}.part")
+    temporary = part_of(path)
     with writing_tensors(path):
+        require_regular(temporary)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             local = {

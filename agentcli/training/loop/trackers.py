@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from agentcli.errors import AgentCliError, MissingError, UsageError
+from agentcli.records.files import write_atomic
+from agentcli.records.regular import read_regular
 from agentcli.records.settings import TrackingSettings
 
 TextRow = tuple[str, ...]
@@ -307,7 +309,6 @@ def _as_code(row: TextRow) -> str:
 def _remembered(path: Path, new: str) -> str:
     """The word in the file; `new`, which is written there, where there is none."""
     if path.exists():
-        return path.read_text().strip()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(new + "\n")
+        return read_regular(path).decode(errors="replace").strip()
+    write_atomic(path, f"{new}\n".encode())
     return new

@@ -33,6 +33,7 @@ from agentcli.environments.alfworld.fast.translation import Supertypes, Translat
 from agentcli.environments.alfworld.fast.translator import load_translation, undisturbed
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
+from agentcli.records.regular import read_regular
 
 IDLE_GAMES = 4
 """Games that are kept though they are not being played."""
@@ -344,10 +345,7 @@ def close_idle(keep: int = 0) -> None:
 
 
 def _load(path: Path, cache: Cache) -> Game:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    content = read_regular(path)
     try:
         file = msgspec.json.decode(content, type=_File)
         grammar, sentence = split_sentence(file.grammar)

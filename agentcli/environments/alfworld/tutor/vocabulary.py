@@ -17,6 +17,7 @@ from agentcli.environments.alfworld.draw import scenes
 from agentcli.environments.alfworld.layouts import room
 from agentcli.environments.alfworld.names import display_names
 from agentcli.environments.alfworld.options import OFFICIAL_GAMES, AlfworldOptions
+from agentcli.records.regular import read_regular
 
 
 class _Problem(msgspec.Struct):
@@ -56,7 +57,7 @@ def _of_data(data: Path) -> set[str]:
     names: set[str] = set()
     for split in OFFICIAL_GAMES:
         for task_id in dataset.list_games(data, split):
-            content = dataset.game_file(data, task_id).read_bytes()
+            content = read_regular(dataset.game_file(data, task_id))
             problem = _PROBLEM.decode(content).pddl_problem
             names.update(display_names(_DECLARED.findall(problem)).values())
     return names

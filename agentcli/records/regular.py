@@ -1,0 +1,69 @@
+"""Only regular files are opened: a pipe or a device could keep a command waiting for ever.
+
+Whatever reads or writes a file of the user's comes through here, or asks first where a
+library opens the file itself.
+"""
+
+import errno
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+from agentcli.errors import DataError
+
+KINDS = {
+    stat.S_IFDIR: "Is a directory",
+    stat.S_IFIFO: "Is a named pipe",
+    stat.S_IFSOCK: "Is a socket",
+    stat.S_IFCHR: "Is a device",
+    stat.S_IFBLK: "Is a device",
+}
+
+
+def require_regular(path: Path) -> None:
+    """Raises OSError for what is there and is not a regular file.
+
+    A path that leads nowhere passes, a loop of links does not.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except ValueError as error:
+        raise OSError(errno.EINVAL, "Cannot be the name of a file") from error
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "Is not a regular file")
+        raise OSError(errno.EINVAL, kind)
+
+
+def refuse_irregular(path: Path) -> None:
+    """Raises DataError as `require_regular` raises OSError."""
+    try:
+        require_regular(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Opens a regular file for reading. Raises DataError for any other path."""
+    try:
+        require_regular(path)
+        return open(path, "rb")
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a regular file. Raises DataError for any other path."""
+    with open_regular(path) as file:
+        try:
+            return file.read()
+        except OSError as error:
+            raise unreadable(path, error) from error
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """The error for a file that cannot be read."""
+    name = str(path)
+    shown = name if name.isprintable() else repr(name)
+    return DataError(f"{shown}: cannot be read ({error.strerror})")

@@ -1,0 +1,104 @@
+"""What the panel of an evaluation shares with others, and with what was trained on.
+
+A success rate means something else where the model has met the tasks, or their kind.
+The model's past is read from manifests: each training names its trees, and the model
+that it went on from. What was moved away since is left out.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from agentcli.environments.protocol import Card
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.files import read_records
+from agentcli.records.runs import RunDirectory
+from agentcli.records.types import Panel, Task
+
+
+class _TaskOfTree(msgspec.Struct):
+    """The part of a tree that names its task."""
+
+    task: Task
+
+
+class _TaskOfEpisode(msgspec.Struct):
+    """The part of an episode that names its task."""
+
+    task: str
+
+
+def of_training(
+    panel: Panel, split: str, card: Card, model: str | None
+) -> Iterator[str]:
+    """One line each on tasks, and on kinds of tasks, that the model was trained on.
+
+    Kinds count only in a split that is meant for new ones.
+    """
+    trees = Counter[str]()
+    tasks = set()
+    for file in training_trees(model):
+        for head in read_records(file, _TaskOfTree):
+            trees[head.task.kind] += 1
+            tasks.add(head.task.id)
+    met = [task.id for task in panel.tasks if task.id in tasks]
+    if met:
+        yield (
+            f"{len(met)} of {len(panel.tasks)} tasks were trained on, first "
+            f"{shown(met[0])}"
+        )
+    kinds = sorted({task.kind for task in panel.tasks if task.kind in trees})
+    if kinds and split in card.new_kinds:
+        count = sum(trees[kind] for kind in kinds)
+        yield (
+            f"{split} is meant for kinds of tasks that were not trained on, but "
+            f"{count} of {trees.total()} trees were of {shown(', '.join(kinds))}"
+        )
+
+
+def of_panels(panels: Mapping[str, set[str]]) -> Iterator[str]:
+    """One line on each panel that is a part of another; tasks by label."""
+    for label, tasks in panels.items():
+        wholes = [name for name, whole in panels.items() if tasks < whole]
+        if wholes:
+            yield (
+                f"{label} is a part of {wholes[0]}: all of its {len(tasks)} tasks are "
+                "there too"
+            )
+
+
+def panels_of(run: Path) -> dict[str, set[str]]:
+    """The tasks of the evaluations that ended in a run, by label."""
+    panels = {}
+    for summary in sorted((run / "evaluation").glob("*.json")):
+        # A damaged file is refused by those who read it for its own sake.
+        with suppress(DataError):
+            rows = read_records(summary.with_suffix(".jsonl"), _TaskOfEpisode)
+            panels[summary.stem] = {row.task for row in rows}
+    return panels
+
+
+def training_trees(model: str | None) -> list[Path]:
+    """The trees that a model, and those that it went on from, were trained on."""
+    files: dict[Path, None] = {}
+    past: set[Path] = set()
+    while model is not None:
+        run = Path(model).resolve().parent
+        if run in past:
+            break
+        past.add(run)
+        model = None
+        stages = RunDirectory(run).load_manifest().stages
+        for name, section in (("train", "policy"), ("sft", "sft")):
+            if name not in stages:
+                continue
+            sources = [Path(path) for path in stages[name].inputs]
+            trees = [path for path in sources if path.name.startswith("trees.jsonl")]
+            files.update(dict.fromkeys(path for path in trees if path.exists()))
+            model = stages[name].settings.get(section, {}).get("model")
+            break
+    return list(files)

@@ -1,0 +1,127 @@
+"""A named pipe, a loop of links or a directory in the place of a file of a run: one line at once, whatever the command."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from bad_input_runs import (
+    ANNOTATE,
+    BEGUN,
+    CREDIT,
+    DEMO_TREES,
+    DEMOS,
+    EPISODES,
+    EVAL,
+    GIVEN,
+    MANIFEST,
+    MODEL,
+    PANEL,
+    RESUMED,
+    ROLLOUT,
+    SFT,
+    START,
+    TOKENIZER,
+    TRAIN,
+    TREES,
+    WEIGHTS,
+    Case,
+    Damage,
+    check,
+    folder,
+    folder_at,
+    link,
+    parameters,
+    remove,
+)
+
+__all__ = ["folder"]
+
+SUMMARY = "runs/x/evaluation/test.json"
+KEPT = "runs/x/evaluation/trees/test.jsonl"
+LOOPED = "runs/loop/iteration_000/manifest.json"
+
+
+def beside(damage: Damage) -> Damage:
+    """The damage, after the run was copied to runs/y to be compared with."""
+
+    def work() -> None:
+        shutil.copytree("runs/x", "runs/y")
+        damage()
+
+    return work
+
+
+def pipe(path: str) -> Damage:
+    """Damage: a named pipe in the place of what is there."""
+
+    def work() -> None:
+        remove(path)()
+        os.mkfifo(path)
+
+    return work
+
+
+READ: list[tuple[str, tuple[str, ...], int]] = [
+    ("toy.yaml", ROLLOUT, 2),
+    ("toy.yaml", ("preset", "show", "./toy.yaml"), 2),
+    ("toy.yaml", ("preset", "copy", "./toy.yaml", "z.yaml"), 2),
+    ("toy.yaml", ("validate", "toy.yaml"), 3),
+    ("panel.json", PANEL, 3),
+    ("panel.json", ("validate", "panel.json"), 3),
+    (TREES, CREDIT, 3),
+    (TREES, TRAIN, 3),
+    (TREES, RESUMED, 3),
+    (TREES, ("assign-credit", "runs/x", "--explain", "best"), 3),
+    (TREES, ("credit", "compare", "runs/x", "grpo", "rloo"), 3),
+    (TREES, ("show", "runs/x", "1"), 3),
+    (TREES, ("compare", "runs/x", "runs/y"), 3),
+    (GIVEN, TRAIN, 3),
+    (GIVEN, ("validate", GIVEN), 3),
+    (MANIFEST, TRAIN, 3),
+    (MANIFEST, ("show", "runs/x"), 3),
+    (BEGUN, RESUMED, 3),
+    (DEMO_TREES, SFT, 3),
+    (DEMO_TREES, DEMOS, 3),
+    (DEMO_TREES, ANNOTATE, 3),
+    (EPISODES, EVAL, 3),
+    (EPISODES, ("compare", "runs/x", "runs/y", "--label", "test"), 3),
+    (SUMMARY, ("plot", "runs/x", "-o", "p.svg"), 3),
+    (SUMMARY, ("compare", SUMMARY, "runs/y/evaluation/test.json"), 3),
+    (KEPT, ("show", "runs/x", "--evaluation", "test", "--failed"), 3),
+    (LOOPED, ("plot", "runs/loop", "-o", "p.svg"), 3),
+    (LOOPED, ("show", "runs/loop"), 3),
+    (WEIGHTS, ROLLOUT, 3),
+    (TOKENIZER, ROLLOUT, 3),
+    (f"{START}/config.json", ("eval", *MODEL, "-o", "new"), 3),
+    ("runs/x/.lock", RESUMED, 3),
+]
+
+
+CASES: list[Case] = [
+    (f"{path} {' '.join(words[:2])}", beside(pipe(path)), words, code, (path,)) for path, words, code in READ
+]
+
+
+@pytest.mark.parametrize(("damage", "words", "code", "said"), parameters(pipe=CASES))
+def test_a_named_pipe_is_refused_at_once(
+    folder: Path, damage: Damage, words: tuple[str, ...], code: int, said: tuple[str, ...]
+) -> None:
+    check(damage, words, code, said)
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (TREES, ("credit", "compare", "runs/x", "grpo", "rloo")),
+        (EPISODES, ("compare", "runs/x", "runs/y", "--label", "test")),
+        (TREES, ("compare", "runs/x", "runs/y")),
+    ],
+)
+def test_comparisons_refuse_a_directory(folder: Path, path: str, words: tuple[str, ...]) -> None:
+    check(beside(folder_at(path)), words, 3, (path,))
+
+
+def test_comparisons_refuse_a_loop_of_links(folder: Path) -> None:
+    words = ("compare", SUMMARY, "runs/y/evaluation/test.json")
+    check(beside(link(SUMMARY, Path(SUMMARY).name)), words, 3, (SUMMARY,))
