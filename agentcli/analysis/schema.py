@@ -15,6 +15,7 @@ from agentcli.analysis.settings_schema import settings_schema
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import EvaluationSummary
+from agentcli.records.chats import Preference, PromptCompletion
 from agentcli.records.docs import describe
 from agentcli.records.settings import Settings
 from agentcli.records.types import (
@@ -81,6 +82,8 @@ KINDS = (
     RecordKind("graph-size", GraphSize),
     RecordKind("episode", Episode, "evaluation/*.jsonl"),
     RecordKind("evaluation", EvaluationSummary, "evaluation/*.json"),
+    RecordKind("prompt-completion", PromptCompletion, "export/messages.jsonl"),
+    RecordKind("preference", Preference, "export/preferences.jsonl"),
     RecordKind("panel", Panel),
     RecordKind("stage-record", StageRecord),
     RecordKind("manifest", Manifest, "manifest.json"),

@@ -230,7 +230,12 @@ def _check_files(
         yield _checked(path, "tree", _count, "tree")
     for path in sorted((run.path / "evaluation").glob("*.json")):
         yield _checked(path, "evaluation", validate, "evaluation")
-    kinds = {run.seconds: "tree-seconds", run.metrics: "metrics"}
+    kinds = {
+        run.seconds: "tree-seconds",
+        run.metrics: "metrics",
+        run.path / "export" / "messages.jsonl": "prompt-completion",
+        run.path / "export" / "preferences.jsonl": "preference",
+    }
     for path, kind in kinds.items():
         if path.exists():
             yield _checked(path, kind, _count, kind)

@@ -18,7 +18,7 @@ from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 
-BYSTANDERS = ("plots", "test", "trackers")
+BYSTANDERS = ("docs", "notebooks", "plots", "test", "trackers")
 """Extras on which no result depends."""
 
 

@@ -74,6 +74,19 @@ def print_result(
         _show_summary(result, out)
 
 
+def print_written(
+    stage: str, out: Path | str, counts: Mapping[str, int], *, json: bool, quiet: bool
+) -> None:
+    """Prints where something was written, and its counts."""
+    if json:
+        print_json({"stage": stage, "out": str(out), "counts": counts})
+    else:
+        print(out)
+    if not quiet:
+        terminal = console(stderr=True)
+        terminal.print(f"counts: {values_line(counts)}", markup=False, soft_wrap=True)
+
+
 def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
     if isinstance(result, StageRecord):
         return {name: getattr(result, name) for name in RECORD_FIELDS}
@@ -186,6 +199,26 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
             text = str(timedelta(seconds=value)) if is_time else decimal(value)
         texts[key] = text
     return texts
+
+
+def print_preview(
+    command: str,
+    settings: Mapping[str, Any],
+    inputs: Mapping[str, Path | None],
+    outputs: Iterable[str],
+    counts: Mapping[str, int],
+    *,
+    json: bool,
+) -> None:
+    """Prints what a command that has settings of its own would read and write."""
+    preview = {
+        "command": command,
+        "settings": settings,
+        "inputs": {name: path and str(path) for name, path in inputs.items()},
+        "outputs": list(outputs),
+        "counts": counts,
+    }
+    print_data(preview, json=json)
 
 
 def print_json(value: Any) -> None:

@@ -9,6 +9,7 @@ from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise
+from agentcli.records.chats import Preference, PromptCompletion, answered, asked
 from agentcli.records.settings import Settings
 from agentcli.records.types import (
     Credit,
@@ -136,6 +137,18 @@ def every_record() -> dict[str, Any]:
         "credit": credit(),
         "episode": episode(),
         "evaluation": evaluation(),
+        "prompt-completion": PromptCompletion(
+            prompt=asked("where?"), completion=answered("there"), task="t", tree=1, step=0
+        ),
+        "preference": Preference(
+            prompt=asked("where?"),
+            chosen=answered("there"),
+            rejected=answered("here"),
+            task="t",
+            tree=1,
+            chosen_step=0,
+            rejected_step=1,
+        ),
         "panel": panel(),
         "stage-record": stage_record(),
         "manifest": Manifest(stages={"rollout": stage_record(), "train": stage_record()}),

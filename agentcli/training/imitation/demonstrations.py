@@ -54,15 +54,19 @@ def read_steps(
                 counts.errored += len(tree.steps)
                 continue
             for step in tree.steps:
-                if step.mask is not None:
-                    counts.masked += 1
-                elif step.validity != Validity.VALID:
-                    counts.invalid += 1
-                elif not step.response.strip():
-                    counts.empty += 1
-                else:
-                    counts.samples += 1
+                fate = left_out(step) or "samples"
+                setattr(counts, fate, getattr(counts, fate) + 1)
+                if fate == "samples":
                     yield f"{path}:{number}: steps[{step.id}]", step
+
+
+def left_out(step: Step) -> str | None:
+    """Why a step is not imitated: masked, invalid or empty; None where it is."""
+    if step.mask is not None:
+        return "masked"
+    if step.validity != Validity.VALID:
+        return "invalid"
+    return None if step.response.strip() else "empty"
 
 
 def read_texts(trees: Iterable[Path]) -> Iterator[str]:

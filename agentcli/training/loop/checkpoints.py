@@ -56,6 +56,8 @@ def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
             temporary.mkdir(parents=True)
             with no_progress_bars():
                 model.save_pretrained(temporary)
+            # PEFT's template of a card says nothing; `agentcli push` makes a card.
+            (temporary / "README.md").unlink(missing_ok=True)
             if not is_adapter(str(temporary)):
                 tokenizer.save_pretrained(temporary)
             if out.exists():

@@ -34,6 +34,10 @@ class Pair(NamedTuple):
     """File and line, task and leaves, for messages."""
     chosen: list[Step]
     rejected: list[Step]
+    task: str
+    """Task id of the tree."""
+    line: int
+    """The tree's line in its file."""
 
 
 class PairCounts(msgspec.Struct, kw_only=True):
@@ -60,13 +64,16 @@ def read_pairs(
     pairs_per_task: int,
     seed: int,
     counts: PairCounts | None = None,
+    *,
+    sampled: bool = True,
 ) -> Iterator[Pair]:
     """Streams the pairs of all trees in file order, at most `pairs_per_task` of each.
 
     What is left out is counted. The choice among a tree's pairs depends on `seed`, its
     task and its line, and on nothing else in the file. All trajectories of a tree occur
     as evenly as their numbers allow. Raises DataError with file and line for a file
-    that is not a trees file, and for a step without token ids.
+    that is not a trees file and, where all must be `sampled`, for a step without token
+    ids.
     """
     counts = counts if counts is not None else PairCounts()
     for line, tree in read_trees(trees):
@@ -87,7 +94,8 @@ def read_pairs(
                 for step in path(tree, failure)
                 if step.stop is not StopReason.OVERLONG
             ]
-            _check_sampled([*chosen, *rejected], place)
+            if sampled:
+                _check_sampled([*chosen, *rejected], place)
             shared = _shared(chosen, rejected)
             if shared in (len(chosen), len(rejected)):
                 # One trajectory is the other, or its beginning.
@@ -96,7 +104,7 @@ def read_pairs(
             counts.pairs += 1
             counts.shared_steps += shared
             where = f"{place}: task {tree.task.id}: leaves {success.id}, {failure.id}"
-            yield Pair(where, chosen[shared:], rejected[shared:])
+            yield Pair(where, chosen[shared:], rejected[shared:], tree.task.id, line)
 
 
 def _evenly(
@@ -120,11 +128,11 @@ def _evenly(
 
 
 def _shared(one: list[Step], other: list[Step]) -> int:
-    """Steps that both trajectories begin with: same prompt, same tokens."""
+    """Steps that both trajectories begin with: same prompt, same response."""
     shared = 0
     for first, second in zip(one, other, strict=False):
-        same_prompt = first.prompt == second.prompt
-        if not (same_prompt and first.token_ids == second.token_ids):
+        same_texts = (first.prompt, first.response) == (second.prompt, second.response)
+        if not (same_texts and first.token_ids == second.token_ids):
             break
         shared += 1
     return shared

@@ -1,0 +1,112 @@
+"""The command `agentcli export`."""
+
+from functools import partial
+from pathlib import Path
+
+from agentcli.cli import completion
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.completion import fixed
+from agentcli.cli.option import Option, file_option
+from agentcli.cli.options import OVERWRITE, REPORTING, RUN_ARGUMENT
+
+form_option = partial(Option, panel="Form")
+
+TO = form_option(
+    "--to",
+    None,
+    "parquet: a row a step. messages, preferences: chats for TRL's SFT and DPO. model: "
+    "the checkpoint, an adapter merged into its base. card: the model card.",
+    str,
+    "FORM",
+    fixed("parquet", "messages", "preferences", "model", "card"),
+)
+CREDIT = form_option(
+    "--credit",
+    None,
+    "parquet: advantages of this method. Without it, of the only credit in RUN.",
+    metavar="NAME",
+    values=completion.credit_files,
+)
+EVALUATION = form_option(
+    "--evaluation",
+    None,
+    "The trees that an evaluation kept, by its label, in the place of RUN's own.",
+    metavar="LABEL",
+)
+ALL = form_option("--all", None, "messages: failed trajectories too.", bool)
+PAIRS = form_option(
+    "--pairs",
+    None,
+    "preferences: at most N pairs of trajectories a tree; 8 without it.",
+    int,
+)
+DTYPE = form_option(
+    "--dtype",
+    None,
+    "model: type of the weights; float32 without it, as they were trained.",
+    metavar="NAME",
+    values=completion.dtypes,
+)
+FILE = file_option(
+    "--out -o", None, "Where to write; without it a file in RUN/export.", Path, "FILE"
+)
+
+
+def export(call: Call) -> None:
+    """Write what RUN holds in a form that other tools read.
+
+    A table of steps, chats for other trainers, a plain model, or a model card.
+    """
+    from agentcli.reports.output import print_preview, print_written
+    from agentcli.stages.export import perform, plan
+
+    export_plan = plan(
+        call.run,
+        call.values["to"],
+        call.values["out"],
+        credit=call.values["credit"],
+        evaluation=call.values["evaluation"],
+        everything=call.values["all"],
+        pairs=call.values["pairs"],
+        dtype=call.values["dtype"],
+    )
+    call.refuse_existing(export_plan.out)
+    if call.dry:
+        counts = export_plan.counts()
+        print_preview(
+            "export",
+            export_plan.choices,
+            export_plan.inputs(),
+            [str(export_plan.out)],
+            export_plan.counts(),
+            json=call.values["json"],
+        )
+        return
+    counts = perform(export_plan, call.progress)
+    print_written(
+        "export",
+        export_plan.out,
+        counts,
+        json=call.values["json"],
+        quiet=call.values["quiet"],
+    )
+
+
+COMMAND = Command(
+    name="export",
+    body=export,
+    options=(
+        RUN_ARGUMENT,
+        TO,
+        CREDIT,
+        EVALUATION,
+        ALL,
+        PAIRS,
+        DTYPE,
+        FILE,
+        OVERWRITE,
+        *REPORTING,
+    ),
+    example="agentcli export runs/x --to parquet",
+)

@@ -1,0 +1,336 @@
+"""export: what a run holds, in the files that other tools read.
+
+parquet has a row for every step (records/step_rows.py). messages and preferences are
+JSON Lines (records/chats.py), where a row is one response, asked as the policy was
+asked. model is the checkpoint as a plain model, an adapter merged into its base. card
+is the model card that `push` uploads with it.
+
+Trees are streamed, and what is written appears under its name when it is whole.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+
+from agentcli.errors import DataError, UsageError
+from agentcli.records.chats import Preference, PromptCompletion, answered, asked
+from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writing
+from agentcli.records.runs import RunDirectory
+from agentcli.records.step_rows import StepRow, step_rows
+from agentcli.records.trees import read_with_credit
+from agentcli.records.types import Credit, Outcome, Tree
+from agentcli.registry import nearest
+from agentcli.reports.show.trees import credit_names, trees_file
+from agentcli.stages.model_card import model_card
+from agentcli.stages.progress import Progress
+from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.training.imitation.demonstrations import left_out
+from agentcli.training.preference.pairs import PairCounts, read_pairs
+
+ROWS_PER_GROUP = 1000
+"""Rows of a Parquet file that are held in memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportPlan:
+    """One file that may be written."""
+
+    run: Path
+    form: str
+    out: Path
+    evaluation: str | None = None
+    """Label of the evaluation whose trees are taken; None: the run's own."""
+    credit: str | None = None
+    """Credit method whose advantages a table has; None: of the only one there is."""
+    everything: bool = False
+    """Whether messages hold failed trajectories too."""
+    pairs: int = 8
+    """The most pairs of trajectories that preferences take from a tree."""
+    dtype: str = "float32"
+    """Type of the weights of a model."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether it reads trees, one after the other."""
+        return self.form not in ("model", "card")
+
+    @property
+    def trees(self) -> Path:
+        """The trees that are read. Raises DataError."""
+        return trees_file(self.run, self.evaluation)
+
+    @property
+    def credit_file(self) -> Path | None:
+        """The credit that is read; None without. Raises DataError."""
+        if self.evaluation is not None:
+            return None
+        if self.credit is None and len(credit_names(self.run)) != 1:
+            return None
+        return RunDirectory(self.run).existing_credit(self.credit)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The model that the run trained. Raises DataError."""
+        checkpoint = RunDirectory(self.run).checkpoint
+        if not checkpoint.is_dir():
+            raise DataError(
+                f"{checkpoint}: no such directory; train a model with: agentcli train "
+                f"{self.run}"
+            )
+        return checkpoint
+
+    @property
+    def choices(self) -> dict[str, Any]:
+        """The form and the options that it reads, for --dry-run."""
+        names = FORMS[self.form].options
+        return {"to": self.form, **{name: getattr(self, name) for name in names}}
+
+    def inputs(self) -> dict[str, Path | None]:
+        """What is read, by name. Raises DataError where it is not there."""
+        if self.form == "model":
+            return {"model": self.checkpoint}
+        if self.form == "card":
+            return {"manifest": RunDirectory(self.run).manifest_path}
+        if self.form == "parquet":
+            return {"trees": self.trees, "credit": self.credit_file}
+        return {"trees": self.trees}
+
+    def counts(self) -> dict[str, int]:
+        """How many trees there are. Raises DataError for damaged ones."""
+        return {"trees": count_trees(self.trees)} if self.streams else {}
+
+
+class ExportForm(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of export."""
+
+    file: str
+    """Its name in RUN/export."""
+    options: tuple[str, ...]
+    """The fields of the plan that it reads."""
+    write: Callable[[ExportPlan, Progress], dict[str, int]]
+    """Writes it and returns what was counted."""
+
+
+def plan(run: Path, form: str | None, out: Path | None, **options: Any) -> ExportPlan:
+    """An export of `run`; `options` are fields of the plan, None where not typed.
+
+    Raises UsageError for an unknown form, and for an option that it does not read;
+    DataError where there is nothing to read.
+    """
+    if form is None:
+        raise UsageError(f"name a form with --to: {', '.join(FORMS)}")
+    if form not in FORMS:
+        raise UsageError(f"--to {form}: no such form; {nearest(form, FORMS)}")
+    chosen = {}
+    for name, value in options.items():
+        if value is None or value is False:
+            continue
+        chosen[name] = value
+        if name not in FORMS[form].options:
+            option = "all" if name == "everything" else name
+            raise UsageError(f"--{option} has no effect with --to {form}; leave it out")
+    if chosen.get("pairs", 1) < 1:
+        raise UsageError(f"--pairs {chosen['pairs']}: must be at least 1")
+    if {"evaluation", "credit"} <= chosen.keys():
+        raise UsageError("--credit has no effect here; evaluations have no credit")
+    out = out or run / "export" / FORMS[form].file
+    if form == "model" and out.is_dir() and not (out / "config.json").is_file():
+        # It would be replaced as a whole.
+        raise UsageError(f"{out} is a folder that holds no model; name a new one")
+    export_plan = ExportPlan(run=run, form=form, out=out, **chosen)
+    for source in export_plan.inputs().values():
+        if source is not None and out.exists() and out.samefile(source):
+            raise UsageError(f"{out} is what is read; name another file with -o FILE")
+    return export_plan
+
+
+def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    """Writes the file and returns what was counted.
+
+    Raises DataError for damaged inputs, and where nothing would be in the file.
+    """
+    if plan.streams:
+        progress.start(f"export {plan.form}", None)
+    counts = FORMS[plan.form].write(plan, progress)
+    progress.stop()
+    return counts
+
+
+@contextmanager
+def _replacing(out: Path) -> Iterator[Path]:
+    """The place of a file that becomes `out` at the end of the block, or vanishes."""
+    part = out.with_name(f".{out.name}.part")
+    try:
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            yield part
+            part.replace(out)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _table(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    import pyarrow
+    from pyarrow.parquet import ParquetWriter
+
+    schema = pyarrow.schema(_columns())
+    counts = Counter({"trees": 0, "rows": 0})
+    rows: list[dict[str, Any]] = []
+    with _replacing(plan.out) as part, ParquetWriter(part, schema) as writer:
+
+        def flush() -> None:
+            writer.write_table(pyarrow.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        for line, tree, credit in _trees_with_credit(plan):
+            steps = step_rows(line, tree, credit)
+            rows += [msgspec.structs.asdict(row) for row in steps]
+            counts.update(trees=1, rows=len(steps))
+            progress.advance()
+            if len(rows) >= ROWS_PER_GROUP:
+                flush()
+        flush()
+    return dict(counts)
+
+
+def _columns() -> list[tuple[str, Any]]:
+    """The columns of StepRow and their Arrow types."""
+    import pyarrow
+
+    arrow = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    columns = []
+    for field in msgspec.structs.fields(StepRow):
+        kinds = get_args(field.type) or (field.type,)
+        columns.append((field.name, arrow[kinds[0]]))
+    return columns
+
+
+def _trees_with_credit(plan: ExportPlan) -> Iterator[tuple[int, Tree, Credit | None]]:
+    trees = plan.trees
+    credit = plan.credit_file
+    if credit is None:
+        for line, tree in checked_trees(trees):
+            yield line, tree, None
+        return
+    for (line, tree), (_, tree_credit) in read_with_credit(trees, credit):
+        yield line, tree, tree_credit
+
+
+def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    counts = Counter({"trees": 0, "rows": 0})
+    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+        for line, tree in checked_trees(plan.trees):
+            counts["trees"] += 1
+            solving = _solving_steps(tree)
+            for step in tree.steps:
+                reason = left_out(step)
+                if not plan.everything and step.id not in solving:
+                    reason = "unsuccessful"
+                if reason is not None:
+                    counts[reason] += 1
+                    continue
+                counts["rows"] += 1
+                row = PromptCompletion(
+                    prompt=asked(step.prompt),
+                    completion=answered(step.response),
+                    task=tree.task.id,
+                    tree=line,
+                    step=step.id,
+                )
+                writer.write(row)
+            progress.advance()
+        if not counts["rows"]:
+            raise DataError(
+                f"{plan.trees}: no step of a successful trajectory is fit for "
+                "imitation; take the others too with --all"
+            )
+    return dict(counts)
+
+
+def _solving_steps(tree: Tree) -> set[int]:
+    """The steps on the trajectories that succeeded."""
+    solving: set[int] = set()
+    # A parent comes before its children.
+    for step in reversed(tree.steps):
+        if step.outcome is Outcome.SUCCESS or step.id in solving:
+            solving.add(step.id)
+            if step.parent is not None:
+                solving.add(step.parent)
+    return solving
+
+
+def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    counts = Counter({"rows": 0, "alike": 0, "unfit": 0})
+    pair_counts = PairCounts()
+    written: set[int] = set()
+    with _replacing(plan.out) as part, RecordWriter(part) as writer:
+        pairs = read_pairs(plan.trees, plan.pairs, 0, pair_counts, sampled=False)
+        for pair in pairs:
+            chosen, rejected = pair.chosen[0], pair.rejected[0]
+            texts = (chosen.prompt, chosen.response, rejected.response)
+            progress.advance()
+            if chosen.prompt != rejected.prompt or left_out(chosen) is not None:
+                counts["unfit"] += 1
+            elif texts[1] == texts[2] or derive_seed(*texts) in written:
+                counts["alike"] += 1
+            else:
+                counts["rows"] += 1
+                written.add(derive_seed(*texts))
+                row = Preference(
+                    prompt=asked(chosen.prompt),
+                    chosen=answered(chosen.response),
+                    rejected=answered(rejected.response),
+                    task=pair.task,
+                    tree=pair.line,
+                    chosen_step=chosen.id,
+                    rejected_step=rejected.id,
+                )
+                writer.write(row)
+        if not counts["rows"]:
+            raise DataError(
+                f"{plan.trees}: no preference: no tree has both a success and a "
+                "failure; roll out more tasks, or more leaves with --leaves"
+            )
+    return {"trees": pair_counts.trees, **counts}
+
+
+def _model(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    from agentcli.policies.load import load_model, load_tokenizer
+    from agentcli.training.loop.checkpoints import save_checkpoint
+
+    source = str(plan.checkpoint)
+    tokenizer = load_tokenizer(source)
+    model = load_model(source, device="cpu", dtype=plan.dtype)
+    merges = hasattr(model, "merge_and_unload")
+    if merges:
+        model = model.merge_and_unload()
+    save_checkpoint(model, tokenizer, plan.out)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    return {"parameters": parameters, "merged_adapters": int(merges)}
+
+
+def _card(plan: ExportPlan, progress: Progress) -> dict[str, int]:
+    card = model_card(plan.run).encode()
+    write_atomic(plan.out, card)
+    return {"bytes": len(card)}
+
+
+FORMS = {
+    "parquet": ExportForm(
+        file="steps.parquet", options=("evaluation", "credit"), write=_table
+    ),
+    "messages": ExportForm(
+        file="messages.jsonl", options=("evaluation", "everything"), write=_messages
+    ),
+    "preferences": ExportForm(
+        file="preferences.jsonl", options=("evaluation", "pairs"), write=_preferences
+    ),
+    "model": ExportForm(file="model", options=("dtype",), write=_model),
+    "card": ExportForm(file="README.md", options=(), write=_card),
+}
+"""Every form that there is."""

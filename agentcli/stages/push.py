@@ -1,0 +1,156 @@
+"""push: a trained model and its card, uploaded to the Hugging Face hub in one commit.
+
+The files are those of the checkpoint; the card is made from the manifests. The address
+of the hub and the token are huggingface_hub's own (HF_ENDPOINT, HF_TOKEN or `hf auth
+login`). A token is never printed.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.policies.load import ADAPTER, is_adapter
+from agentcli.records.runs import RunDirectory
+from agentcli.stages.model_card import model_card
+
+CARD = "README.md"
+REFUSED = (401, 403)
+"""What a hub answers to a token that may not write there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushPlan:
+    """A model that may be uploaded."""
+
+    repo: str
+    folder: Path
+    """Where its files lie."""
+    card: str
+    private: bool
+
+    @property
+    def files(self) -> list[Path]:
+        """The files of the model. The card takes the place of one that lies there."""
+        files = (path for path in sorted(self.folder.rglob("*")) if path.is_file())
+        return [path for path in files if path.relative_to(self.folder) != Path(CARD)]
+
+    @property
+    def names(self) -> list[str]:
+        """The files as they are called on the hub."""
+        names = [path.relative_to(self.folder).as_posix() for path in self.files]
+        return [CARD, *names]
+
+    def counts(self) -> dict[str, int]:
+        """How much is uploaded."""
+        sizes = sum(path.stat().st_size for path in self.files)
+        return {"files": len(self.names), "bytes": sizes + len(self.card.encode())}
+
+
+def plan(
+    run: Path,
+    repo: str,
+    *,
+    folder: Path | None = None,
+    card: Path | None = None,
+    private: bool = False,
+) -> PushPlan:
+    """The model of `run`, or the one in `folder`, as the hub's `repo`.
+
+    `card` is a file to take in the place of the card that is made. Raises UsageError
+    for an impossible name, and for an adapter whose base only this machine has;
+    DataError where there is no model, or no training ended.
+    """
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise UsageError(
+            f"{repo}: is no name on the hub; write USER/NAME, for instance me/agent"
+        ) from error
+    folder = folder or RunDirectory(run).checkpoint
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder}: no such directory; train a model with: agentcli train {run}"
+        )
+    if is_adapter(str(folder)):
+        _refuse_local_base(folder, run, repo)
+    text = model_card(run, repo, folder) if card is None else _read_card(card)
+    return PushPlan(repo=repo, folder=folder, card=text, private=private)
+
+
+def _refuse_local_base(folder: Path, run: Path, repo: str) -> None:
+    config = json.loads((folder / ADAPTER).read_bytes())
+    base = str(config.get("base_model_name_or_path"))
+    if Path(base).is_absolute() or Path(base).exists():
+        raise UsageError(
+            f"{folder / ADAPTER}: base_model_name_or_path: {base} is a folder of this "
+            f"machine; merge it with: agentcli export {run} --to model && agentcli "
+            f"push {run} {repo} --folder {run}/export/model"
+        )
+
+
+def _read_card(card: Path) -> str:
+    try:
+        return card.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{card}: cannot be read as a card ({error})") from error
+
+
+def perform(plan: PushPlan, *, bars: bool = False) -> str:
+    """Makes the repository where there is none, commits all files, returns its address.
+
+    `bars` shows the hub's own progress. Raises MissingError without a token that may
+    write there, and AgentCliError where the hub cannot be reached or refuses.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi, get_token
+    from huggingface_hub.utils import disable_progress_bars
+
+    token = get_token()
+    if token is None:
+        raise MissingError(
+            "no token for the hub; log in with `hf auth login`, or set HF_TOKEN"
+        )
+    if not bars:
+        disable_progress_bars()
+    api = HfApi(token=token)
+    card = CommitOperationAdd(CARD, plan.card.encode())
+    operations = [card]
+    for name, path in zip(plan.names[1:], plan.files, strict=True):
+        operations.append(CommitOperationAdd(name, path))
+    with _one_line(plan.repo, token):
+        place = api.create_repo(plan.repo, private=plan.private, exist_ok=True)
+        api.create_commit(
+            place.repo_id, operations, commit_message="Upload by agentcli push"
+        )
+    return str(place)
+
+
+@contextmanager
+def _one_line(repo: str, token: str) -> Iterator[None]:
+    """Turns what the hub's client raises into one line without the token."""
+    from huggingface_hub.errors import HfHubHTTPError, HTTPError
+
+    try:
+        yield
+    except HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in REFUSED:
+            raise MissingError(
+                f"{repo}: the hub refuses this token ({status}); log in as one who "
+                "may write there: hf auth login"
+            ) from error
+        raise _failed(repo, error, token) from error
+    except (HTTPError, OSError, ValueError) as error:
+        raise _failed(repo, error, token) from error
+
+
+def _failed(repo: str, error: Any, token: str) -> AgentCliError:
+    first_line = str(error).strip().partition("\n")[0].replace(token, "***")
+    reason = first_line or type(error).__name__
+    return AgentCliError(f"{repo}: was not uploaded ({reason}); type the same again")
