@@ -23,6 +23,7 @@ from agentcli.cli.option import Option
 from agentcli.credit import registry as credit
 from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.sokoban.levels import SokobanOptions
+from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.exploration import registry as exploration
 from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
@@ -32,6 +33,12 @@ from agentcli.stages.layers import list_presets
 
 METHODS_OF_SECTIONS = ("rollout", "credit")
 """Sections whose settings depend on a method, which methods.md lists."""
+WORLDS = {
+    "alfworld": AlfworldOptions,
+    "sokoban": SokobanOptions,
+    "tool_qa": ToolQaOptions,
+}
+"""The options of the worlds that are built in."""
 LARGEST_SHOWN = 1e9
 """Limits from here on only keep sums finite."""
 
@@ -105,7 +112,7 @@ def settings_page() -> str:
         elif field.name not in METHODS_OF_SECTIONS:
             plain.append(field.name)
     parts += ["## Beside the sections", fields_table(Settings, "", plain)]
-    for world, options in (("alfworld", AlfworldOptions), ("sokoban", SokobanOptions)):
+    for world, options in WORLDS.items():
         parts += section_part(
             "environment.options", options, "##", f"environment.options of {world}"
         )
