@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentcli.records.faults import printable
+from agentcli.reports.count import Count
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -43,7 +44,8 @@ class TerminalProgress:
         self._draws = not quiet and not json and self._console.is_terminal
         self._bar: Bar | None = None
         self._status: Status | None = None
-        self._description = ""
+        self._count: Count | None = None
+        """None where nothing is counted."""
         self._waiting_since: float | None = None
 
     def start(
@@ -61,25 +63,19 @@ class TerminalProgress:
         is known once so many are done.
         """
         self.stop()
-        self._description = description
-        self._total = total
-        self._done = done
-        self._done_before = done
+        count = self._count = Count(description, total, done, success)
         self._together = together
         self._phase = ""
-        self._judged = 0 if success is None else done
-        self._successes = self._judged * (success or 0.0)
-        self._figures: dict[str, float] = {}
-        self._begun = time.monotonic()
-        self._moved = self._begun
+        self._moved = count.begun
         self._unrated = 0.0
         self._waiting_since = None
-        self._last_line = self._begun
+        self._last_line = count.begun
         if self._draws:
-            self._bar = _bar(self._console, self._left)
+            self._bar = _bar(self._console, lambda: self._left(count))
             self._bar.start()
+            state = self._state(count)
             self._task = self._bar.add_task(
-                description, total=total, completed=done, state=self._state()
+                description, total=total, completed=done, state=state
             )
 
     def advance(
@@ -92,30 +88,30 @@ class TerminalProgress:
 
         `figures` are shown beside it (loss, ...).
         """
-        self._end_waiting()
-        self._done += n
+        if self._count is None:
+            return
+        self._end_waiting(self._count)
+        self._count.add(n, success, figures)
         self._moved = time.monotonic()
         self._phase = ""
-        self._figures.update(figures or {})
-        if success is not None:
-            self._successes += n * success
-            self._judged += n
-        self._show()
+        self._show(self._count)
 
     def phase(self, text: str, figures: Mapping[str, float]) -> None:
         """Shows how far the bar's next thing is, with the newest figures."""
-        self._end_waiting()
+        if self._count is None:
+            return
+        self._end_waiting(self._count)
         self._phase = text
-        self._figures.update(figures)
-        self._show()
+        self._count.figures.update(figures)
+        self._show(self._count)
 
     def wait(self, text: str) -> None:
         """Shows what is waited for; what the first thing waits for is in no rate."""
-        if self._description:
+        if self._count is not None:
             self._phase = text
             if self._waiting_since is None:
                 self._waiting_since = time.monotonic()
-            self._show()
+            self._show(self._count)
         elif self._draws:
             self.stop()
             self._status = self._console.status(Text(printable(text)))
@@ -134,62 +130,57 @@ class TerminalProgress:
         if self._status is not None:
             self._status.stop()
             self._status = None
-        if not self._description:
+        if self._count is None:
             return
         self._phase = ""
-        seconds = time.monotonic() - self._begun
-        self.note(self._line(f"{seconds:.1f} s"))
-        self._description = ""
+        self.note(self._line(self._count, f"{self._count.seconds:.1f} s"))
+        self._count = None
 
-    def _show(self) -> None:
+    def _show(self, count: Count) -> None:
         """Moves the bar; without one, prints a line every half minute."""
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, state=self._state())
+            state = self._state(count)
+            self._bar.update(self._task, completed=count.done, state=state)
             return
         now = time.monotonic()
         if now - self._last_line >= PLAIN_LINE_SECONDS:
             self._last_line = now
-            self.note(self._line(self._left()))
+            self.note(self._line(count, self._left(count)))
 
-    def _end_waiting(self) -> None:
+    def _end_waiting(self, count: Count) -> None:
         """Takes the wait before the first thing out of the time that rates count."""
         if self._waiting_since is None:
             return
-        if self._done == self._done_before:
+        if count.done == count.done_before:
             self._unrated += time.monotonic() - self._waiting_since
         self._waiting_since = None
 
-    def _line(self, last: str) -> str:
-        done = str(self._done)
-        if self._total is not None:
-            done += f"/{self._total}"
-        parts = filter(None, [done, self._state(), last])
-        return f"{self._description}: {', '.join(parts)}"
+    def _line(self, count: Count, last: str) -> str:
+        parts = filter(None, [count.number, self._state(count), last])
+        return f"{count.description}: {', '.join(parts)}"
 
-    def _state(self) -> str:
+    def _state(self, count: Count) -> str:
         parts = [self._phase] if self._phase else []
-        if self._judged:
-            parts.append(f"success {self._successes / self._judged:.2f}")
-        parts += [f"{name} {value:.4g}" for name, value in self._figures.items()]
-        rate = self._rate()
+        parts += count.state
+        rate = self._rate(count)
         # Beside a phase there is no room for it.
         if rate > 0 and not self._phase:
             parts.append(_per_time(rate))
         return ", ".join(parts)
 
-    def _rate(self) -> float:
+    def _rate(self, count: Count) -> float:
         """Things a second up to the last one; 0 where too few are done to say."""
-        seconds = self._moved - self._begun - self._unrated
-        done = self._done - self._done_before
-        is_known = seconds > 0 and (done >= self._together or self._done == self._total)
+        seconds = self._moved - count.begun - self._unrated
+        done = count.done - count.done_before
+        is_known = seconds > 0 and (done >= self._together or count.done == count.total)
         return done / seconds if is_known else 0.0
 
-    def _left(self) -> str:
+    def _left(self, count: Count) -> str:
         """The time left at this rate, "" where it is not known."""
-        rate = self._rate()
-        if self._total is None or rate == 0:
+        rate = self._rate(count)
+        if count.total is None or rate == 0:
             return ""
-        seconds = (self._total - self._done) / rate
+        seconds = (count.total - count.done) / rate
         since = time.monotonic() - self._moved
         return f"{timedelta(seconds=round(max(0.0, seconds - since)))} left"
 

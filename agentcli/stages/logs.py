@@ -18,6 +18,7 @@ from typing import IO
 
 from agentcli.records.files import writing
 from agentcli.records.runs import now
+from agentcli.reports.count import Count
 from agentcli.stages.progress import Progress
 
 LINE_SECONDS = 30.0
@@ -76,12 +77,8 @@ class Logged:
     def __init__(self, progress: Progress, log: AttemptLog) -> None:
         self._progress = progress
         self._log = log
-        self._description = ""
-        self._total: int | None = None
-        self._done = 0
-        self._figures: dict[str, float] = {}
-        self._successes = 0.0
-        self._judged = 0
+        self._count: Count | None = None
+        """None where nothing is counted."""
 
     def start(
         self,
@@ -93,14 +90,8 @@ class Logged:
     ) -> None:
         """Begins a bar, and writes a line."""
         self._progress.start(description, total, done, success, together)
-        self._description = description
-        self._total = total
-        self._done = done
-        self._judged = 0 if success is None else done
-        self._successes = self._judged * (success or 0.0)
-        self._figures = {}
-        self._begun = time.monotonic()
-        self._last_line = self._begun
+        self._count = Count(description, total, done, success)
+        self._last_line = self._count.begun
         before = f", {done} done before" if done else ""
         self._log.line(f"{description}: start{before}")
 
@@ -112,14 +103,12 @@ class Logged:
     ) -> None:
         """Moves the bar; every half minute writes a line."""
         self._progress.advance(n, success, figures)
-        self._figures = dict(figures or self._figures)
-        self._done += n
-        if success is not None:
-            self._successes += n * success
-            self._judged += n
+        if self._count is None:
+            return
+        self._count.add(n, success, figures)
         if time.monotonic() - self._last_line >= LINE_SECONDS:
             self._last_line = time.monotonic()
-            self._log.line(self._line())
+            self._log.line(_line(self._count))
 
     def wait(self, text: str) -> None:
         """Shows what is waited for, and writes a line."""
@@ -138,23 +127,14 @@ class Logged:
     def stop(self) -> None:
         """Ends the bar, and writes where it stood."""
         self._progress.stop()
-        if self._description:
-            self._log.line(self._line())
-            self._description = ""
+        if self._count is not None:
+            self._log.line(_line(self._count))
+            self._count = None
 
-    def _line(self) -> str:
-        done = str(self._done)
-        if self._total is not None:
-            done += f"/{self._total}"
-        parts = [done]
-        if self._judged:
-            success = self._successes / self._judged
-            parts.append(f"success {success:.2f}")
-        for name, value in self._figures.items():
-            parts.append(f"{name} {value:.4g}")
-        seconds = time.monotonic() - self._begun
-        parts.append(f"{seconds:.1f} s")
-        return f"{self._description}: {', '.join(parts)}"
+
+def _line(count: Count) -> str:
+    parts = [count.number, *count.state, f"{count.seconds:.1f} s"]
+    return f"{count.description}: {', '.join(parts)}"
 
 
 class NoteHandler(logging.Handler):

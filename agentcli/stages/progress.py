@@ -6,6 +6,8 @@ The terminal's implementation is reports.progress; a script may pass Silent.
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from agentcli.reports.count import Count
+
 
 class Progress(Protocol):
     """One bar at a time."""
@@ -91,11 +93,7 @@ class Within:
         together: int = 1,
     ) -> None:
         """Begins a phase."""
-        self._description = description
-        self._total = total
-        self._done = done
-        self._judged = 0 if success is None else done
-        self._successes = self._judged * (success or 0.0)
+        self._count = Count(description, total, done, success)
         self._show()
 
     def advance(
@@ -105,10 +103,7 @@ class Within:
         figures: Mapping[str, float] | None = None,
     ) -> None:
         """Shows how far the phase is."""
-        self._done += n
-        if success is not None:
-            self._judged += n
-            self._successes += n * success
+        self._count.add(n, success, figures)
         self._show()
 
     def wait(self, text: str) -> None:
@@ -120,13 +115,11 @@ class Within:
     def stop(self) -> None: ...
 
     def _show(self) -> None:
+        count = self._count
         figures = {}
-        if self._judged and self._of is not None:
-            figures[self._of] = round(self._successes / self._judged, 2)
-        count = str(self._done)
-        if self._total is not None:
-            count += f"/{self._total}"
-        self._loop.phase(f"{self._description} {count}", figures)
+        if count.success is not None and self._of is not None:
+            figures[self._of] = round(count.success, 2)
+        self._loop.phase(f"{count.description} {count.number}", figures)
 
 
 def updates_bar(
