@@ -7,7 +7,7 @@ Heavy modules are imported inside functions: `agentcli --help` needs none of the
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,10 @@ from agentcli.records.processes import rank
 
 if TYPE_CHECKING:
     from agentcli.cli.command import Command
-    from agentcli.evaluation.record import EvaluationSummary
     from agentcli.records.settings import Settings
-    from agentcli.records.types import StageRecord
     from agentcli.reports.progress import TerminalProgress
     from agentcli.stages.estimate import Expected
-    from agentcli.stages.session import Invocation, PlanT, Session
+    from agentcli.stages.session import Invocation, Perform, PlanT
 
 
 class Call:
@@ -206,7 +204,7 @@ class Call:
     def carry_out(
         self,
         plan: "PlanT",
-        perform: "Callable[[PlanT, Session], StageRecord | EvaluationSummary]",
+        perform: "Perform[PlanT]",
         settings: "Settings | None" = None,
     ) -> None:
         """Performs a plan and prints the result; with --dry-run prints the plan.

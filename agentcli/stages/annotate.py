@@ -13,7 +13,6 @@ order of the input: an interrupted and an undisturbed annotation of a teacher th
 repeats itself leave the same bytes.
 """
 
-import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
@@ -95,31 +94,12 @@ def plan(
     )
 
 
-def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
+async def perform(plan: AnnotationPlan, session: Session) -> StageRecord:
     """Writes the annotated trees.
 
     Raises DataError for a file without trees and for trees of another world, and
     AgentCliError when no trajectory could be annotated or no step got a usable answer.
     """
-    return asyncio.run(_annotate(plan, session))
-
-
-def check_teacher(settings: Settings, source: Path, out: Path) -> None:
-    """Raises UsageError for a policy that reads no prompts, and for `out` in `source`."""
-    teacher = settings.demos.policy
-    if teacher in (*MODEL_FREE, "demonstrator"):
-        raise UsageError(
-            f"demos --annotate: {teacher} answers no prompts; name a teacher: "
-            "--policy openai or transformers"
-        )
-    if source.resolve() == out.resolve():
-        raise UsageError(
-            f"demos --annotate {source}: cannot be written into itself; choose "
-            "another -o DIR"
-        )
-
-
-async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
     source = plan.trees
     trees = plan.run.trees
     keys = [_key(tree) for tree in given_trees(source, plan.world)]
@@ -160,6 +140,21 @@ async def _annotate(plan: AnnotationPlan, session: Session) -> StageRecord:
         ledger=tally_of(trees).ledger,
         seconds=seconds,
     )
+
+
+def check_teacher(settings: Settings, source: Path, out: Path) -> None:
+    """Raises UsageError for a policy that reads no prompts, and for `out` in `source`."""
+    teacher = settings.demos.policy
+    if teacher in (*MODEL_FREE, "demonstrator"):
+        raise UsageError(
+            f"demos --annotate: {teacher} answers no prompts; name a teacher: "
+            "--policy openai or transformers"
+        )
+    if source.resolve() == out.resolve():
+        raise UsageError(
+            f"demos --annotate {source}: cannot be written into itself; choose "
+            "another -o DIR"
+        )
 
 
 class Annotated(NamedTuple):

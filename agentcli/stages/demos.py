@@ -9,7 +9,6 @@ An episode that errored keeps its place in the file, so that the others are thos
 undisturbed run. --resume plays it again, and drops it if it would not have been kept.
 """
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -101,16 +100,12 @@ def _form(rollout: RolloutSettings) -> dict[str, Any]:
     return {name: values[name] for name in ("method", "overlong", *names)}
 
 
-def perform(plan: DemosPlan, session: Session) -> StageRecord:
+async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     """Writes trees.jsonl and seconds.jsonl.
 
     Raises AgentCliError when only successes are kept and the policy hardly ever
     succeeds.
     """
-    return asyncio.run(_play(plan, session))
-
-
-async def _play(plan: DemosPlan, session: Session) -> StageRecord:
     run = plan.run
     total = plan.settings.demos.count
     resumed = session.resumed and run.trees.exists()

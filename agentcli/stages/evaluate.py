@@ -5,7 +5,6 @@ the summary beside it (evaluation/<label>.json) holds rates with intervals, the 
 hash and the ledger.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,20 +187,15 @@ def _plan(
     )
 
 
-def perform(plan: EvaluationPlan, session: Session) -> EvaluationSummary:
-    """Writes the episodes and their summary, and returns the summary.
-
-    Raises AgentCliError at last where too many episodes errored.
-    """
-    return asyncio.run(evaluate(plan, session))
-
-
-async def evaluate(
+async def perform(
     plan: EvaluationPlan,
     session: Session,
     workshop: Workshop | None = None,
 ) -> EvaluationSummary:
-    """Does what `perform` does, in an event loop that runs already."""
+    """Writes the episodes and their summary, and returns the summary.
+
+    Raises AgentCliError at last where too many episodes errored.
+    """
     walked = await walk(
         plan,
         session,

@@ -7,7 +7,6 @@ resumes at the stage that has no manifest entry yet. An evaluation in between dr
 seeds of its own, so that the training is the same without it.
 """
 
-import asyncio
 import dataclasses
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -30,7 +29,8 @@ from agentcli.records.types import StageRecord
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.estimate import Expected, expected_of_loop
-from agentcli.stages.evaluate import EvaluationPlan, evaluate, plan_evaluation
+from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
+from agentcli.stages.evaluate import perform as evaluate
 from agentcli.stages.iterations import (
     best_iteration,
     drop_old,
@@ -47,7 +47,7 @@ from agentcli.stages.iterations import (
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import plain, with_changes
 from agentcli.stages.progress import Progress, Within
-from agentcli.stages.rollout import grow_trees
+from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.sampling import (
     SECTIONS,
@@ -139,7 +139,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
     )
 
 
-def perform(plan: LoopPlan, session: Session) -> StageRecord:
+async def perform(plan: LoopPlan, session: Session) -> StageRecord:
     """Writes one run directory per iteration.
 
     Raises UsageError when --overwrite would delete the model, and what loading its
@@ -165,7 +165,7 @@ def perform(plan: LoopPlan, session: Session) -> StageRecord:
             f"train.aggregate: {used}, which credit.method "
             f"{settings.credit['method']} comes with"
         )
-    lines = asyncio.run(_iterate(plan, session))
+    lines = await _iterate(plan, session)
     history = [round(line.figures["rollout/success"], 4) for line in lines]
     statistics: dict[str, Any] = {"success": history}
     if used:
@@ -321,7 +321,7 @@ async def _rollout(
     rollout = plan_rollout(settings, folder, model=model, world=plan.world)
     with Session(rollout, invocation) as inner:
         inner.check()
-        await grow_trees(rollout, inner, workshop, warn)
+        await perform_rollout(rollout, inner, workshop, warn)
 
 
 def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -> None:

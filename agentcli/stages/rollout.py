@@ -3,7 +3,6 @@
 trees.jsonl holds the trees in the panel's order; seconds.jsonl says how long each took.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -87,18 +86,13 @@ def plan(
     )
 
 
-def perform(plan: RolloutPlan, session: Session) -> StageRecord:
-    """Writes trees.jsonl and seconds.jsonl."""
-    return asyncio.run(grow_trees(plan, session))
-
-
-async def grow_trees(
+async def perform(
     plan: RolloutPlan,
     session: Session,
     workshop: Workshop | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
-    """Does what `perform` does, in an event loop that runs already.
+    """Writes trees.jsonl and seconds.jsonl.
 
     `warn` makes it a part of a training loop, which trains on what did not error.
     Without it, runs/latest names this run.

@@ -7,13 +7,14 @@ Nothing is written, and nothing that --overwrite gives up is deleted, before the
 something to write: a stage that fails on its inputs leaves the run as it was.
 """
 
+import asyncio
 import logging
 import os
 import shlex
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.processes import rank
@@ -34,6 +36,8 @@ from agentcli.stages.progress import Progress, Silent
 
 PlanT = TypeVar("PlanT", bound=StagePlan)
 ResultT = TypeVar("ResultT")
+Result = StageRecord | EvaluationSummary
+"""What a stage ends with."""
 
 
 @dataclass(frozen=True)
@@ -295,18 +299,23 @@ class Session:
             check_trackers(tracking, folder)
 
 
+Perform = Callable[[PlanT, Session], Result | Coroutine[Any, Any, Result]]
+"""What a stage does with its plan; a coroutine where it waits for engines and models."""
+
+
 def carry_out(
     plan: PlanT,
-    perform: Callable[[PlanT, Session], ResultT],
+    perform: Perform[PlanT],
     invocation: Invocation,
-) -> ResultT:
+) -> Result:
     """Performs a plan in a session of its own.
 
     Raises what Session.check and `perform` raise.
     """
     with Session(plan, invocation) as session:
         session.check()
-        return perform(plan, session)
+        result = perform(plan, session)
+        return asyncio.run(result) if isinstance(result, Coroutine) else result
 
 
 @contextmanager
