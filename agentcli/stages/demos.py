@@ -134,13 +134,8 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
                 return True
 
             title = f"demonstrations ({plan.settings.demos.policy})"
-            standing = Standing(
-                title,
-                total,
-                written.trees,
-                written.success,
-                plan.settings.rollout.concurrency,
-            )
+            together = plan.settings.rollout.concurrency
+            standing = Standing(title, total, written.trees, written.success, together)
             episodes = _episodes(plan, grower, written.tried)
             done = await harvest(session.progress, standing, episodes, store)
         seconds = grower.seconds()
@@ -149,10 +144,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
         session.progress.note(line)
     tried = written.tried + sampled.counts["trees"]
     if done < total:
-        raise AgentCliError(
-            f"{plan.settings.demos.policy} succeeded in {done} of {tried} episodes; "
-            "keep failures too with --set demos.keep=all, or choose another --policy"
-        )
+        raise _too_few(plan, done, tried)
     tally = tally_of(run.trees)
     record = session.finish(
         latest=True,
@@ -165,6 +157,14 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     )
     tally.judge_errors(plan.settings, run.path, session.progress.note)
     return record
+
+
+def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
+    """The error of a policy that hardly ever succeeds."""
+    return AgentCliError(
+        f"{plan.settings.demos.policy} succeeded in {done} of {tried} episodes; keep "
+        "failures too with --set demos.keep=all, or choose another --policy"
+    )
 
 
 async def _play_again(plan: DemosPlan, grower: Grower) -> None:
