@@ -195,7 +195,7 @@ PLACES: list[Case] = [
         None,
         ("train", "runs/x", "--model", START, "-o", "runs/sft", "--overwrite"),
         2,
-        ("is the model that training starts from", "-o DIR"),
+        ("runs/sft/checkpoint", "-o DIR"),
     ),
     (
         "sft over its model",

@@ -3,6 +3,7 @@
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.method_options import growth_options
+from agentcli.cli.option import method_option
 from agentcli.cli.options import (
     GROWTH,
     ITERATION,
@@ -14,6 +15,14 @@ from agentcli.cli.options import (
     SAMPLING,
     SHARD,
     WORLD,
+)
+
+CRITIC = method_option(
+    "--critic",
+    "rollout.critic",
+    "Critic whose value of every step is recorded; credit ppo reads it.",
+    str,
+    "DIR",
 )
 
 
@@ -42,6 +51,7 @@ COMMAND = Command(
         *SAMPLING,
         METHOD,
         *GROWTH,
+        CRITIC,
         ITERATION,
         *PACE,
         *OUTPUT,

@@ -142,8 +142,8 @@ def _values(tree: Tree, survey: Survey) -> list[float]:
         if step.value is None and survey.masked[step.id] is None:
             raise DataError(
                 f"task {shown(tree.task.id)}: steps[{step.id}].value: there is none; "
-                "ppo needs a critic's value on every step, take --method grpo or "
-                "gigpo for trees that were sampled without a critic"
+                "ppo needs a critic's value on every step; sample with rollout "
+                "--critic DIR, or take --method grpo"
             )
         if step.value is not None and not abs(step.value) < LARGEST:
             raise DataError(

@@ -38,7 +38,7 @@ def load_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer
 
     source = model
-    base = _adapter_base(model)
+    base = adapter_base(model)
     if base and not (Path(model) / TOKENIZER).is_file():
         source = base
     if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
@@ -82,16 +82,18 @@ def load_model(
 
     place = resolve_device(device)
     torch_dtype = getattr(torch, resolve_dtype(dtype, place))
-    base = _adapter_base(model)
+    base = adapter_base(model)
     if base and adapter:
         raise UsageError(
             f"policy.adapter {adapter}: {model} is an adapter itself; name its base "
             f"{base} as the model"
         )
     attached = model if base else adapter
-    network = _whole(base or model, torch_dtype)
+    from transformers import AutoModelForCausalLM
+
+    network = load_network(AutoModelForCausalLM, base or model, torch_dtype)
     if attached:
-        network = _attach(network, attached)
+        network = attach_adapter(network, attached)
     return network.to(place).eval()
 
 
@@ -172,7 +174,7 @@ def weight_shapes(model: str) -> dict[str, list[int]] | None:
     """
     from safetensors import safe_open
 
-    base = _adapter_base(model)
+    base = adapter_base(model)
     shapes = weight_shapes(base) if base else {}
     files = sorted(Path(model).glob("*.safetensors"))
     if shapes is None or not files:
@@ -201,33 +203,49 @@ def _refuse_other_vocabulary(model: str, tokens: int) -> None:
         )
 
 
-def _whole(model: str, dtype: Any) -> Any:
-    """The network of `model`. Raises DataError unless all its weights are there."""
-    from transformers import AutoModelForCausalLM
+def load_network(
+    kind: Any,
+    model: str,
+    dtype: Any,
+    setting: str = "policy.model",
+    part: str = "causal LM",
+    head: str | None = None,
+    **options: Any,
+) -> Any:
+    """The network of `model`, made by a class like AutoModelForCausalLM.
 
-    check_weights(_existing(model))
-    load: Any = AutoModelForCausalLM.from_pretrained
-    with _loading("policy.model", model, "causal LM"), _only_errors_logged():
-        network, report = load(
-            model, dtype=dtype, output_loading_info=True, ignore_mismatched_sizes=True
+    `part` is its name in messages, `options` are further arguments of from_pretrained.
+    Raises DataError unless all its weights are there, but for those of a new `head`.
+    """
+    check_weights(_existing(model, setting))
+    with _loading(setting, model, part), _only_errors_logged():
+        network, report = kind.from_pretrained(
+            model,
+            dtype=dtype,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **options,
         )
-    faults = sorted(f"{name} is missing" for name in report["missing_keys"])
+    faults = []
+    for name in sorted(report["missing_keys"]):
+        if head is None or not name.startswith(f"{head}."):
+            faults.append(f"{name} is missing")
     for name, there, wanted in sorted(report["mismatched_keys"]):
         faults.append(f"{name} is {list(there)}, should be {list(wanted)}")
     if faults:
         raise DataError(
-            f"policy.model {model}: its weights are not those of its config.json: "
+            f"{setting} {model}: its weights are not those of its config.json: "
             f"{faults[0]} ({len(faults)} such); copy or make the model again"
         )
     return network
 
 
-def _attach(network: Any, adapter: str) -> Any:
+def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") -> Any:
     """The network with the adapter of this directory or hub id."""
     from peft import PeftModel
 
-    check_weights(_existing(adapter, "policy.adapter"))
-    with _loading("policy.adapter", adapter, "adapter"), warnings.catch_warnings():
+    check_weights(_existing(adapter, setting))
+    with _loading(setting, adapter, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Found missing adapter keys")
         return PeftModel.from_pretrained(network, adapter)
 
@@ -255,7 +273,7 @@ def _loading(setting: str, name: str, part: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _only_errors_logged() -> Iterator[None]:
-    """Keeps transformers from writing bars, and the report that `_whole` looks at."""
+    """Keeps transformers from writing bars, and the report that `load_network` looks at."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -273,7 +291,7 @@ def is_adapter(model: str) -> bool:
     return (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
 
 
-def _adapter_base(model: str) -> str | None:
+def adapter_base(model: str) -> str | None:
     """The base model that an adapter directory names; None for anything else."""
     if not is_adapter(model):
         return None
@@ -325,7 +343,10 @@ def _absence_from_hub(name: str) -> str | None:
 
 
 def _option(setting: str) -> str:
-    return setting.replace("policy.", "--")
+    section, _, name = setting.rpartition(".")
+    if section in ("policy", "rollout"):
+        return f"--{name}"
+    return f"--set {setting}=DIR"
 
 
 def _first_line(error: Exception) -> str:

@@ -44,6 +44,7 @@ class RunDirectory:
         self.seconds = path / "seconds.jsonl"
         self.checkpoint = path / "checkpoint"
         self.best = path / "best"
+        self.critic = path / "critic"
         self.optimizer = path / "optimizer.safetensors"
         self.metrics = path / "metrics.jsonl"
         self.snapshot = path / "snapshot"
@@ -54,6 +55,7 @@ class RunDirectory:
         """All that sft and train may write; one training's files belong together."""
         return [
             self.checkpoint,
+            self.critic,
             self.optimizer,
             self.metrics,
             self.snapshot,

@@ -194,6 +194,10 @@ class RolloutSettings(Section, kw_only=True):
     """
     concurrency: Count = 32
     """Tasks in flight."""
+    critic: str | None = None
+    """Directory of a critic, which gives V(s) of every step (Step.value; credit ppo
+    reads it). Of a model that is no critic's every value is 0. Only rollouts ask it.
+    """
     tasks_per_step: Count = 16
     """Tasks of one iteration of `run` (and of `rollout --iteration`)."""
     iteration: CountFromZero | None = None

@@ -42,6 +42,10 @@ class LoraSettings(Section, kw_only=True):
     """The adapter's output is scaled by alpha / rank."""
     dropout: Share = 0.0
     """Share of the adapter's inputs that is dropped in training."""
+    bits: Literal[4, 32] = 32
+    """Bits of a weight of the model below the adapter while it is trained. 4: NF4 through
+    bitsandbytes, on a GPU (QLoRA).
+    """
 
 
 TINY = "tiny"
@@ -103,7 +107,9 @@ class TrainSettings(Section, kw_only=True):
     """
 
     objective: str = "policy-gradient"
-    """policy-gradient, dpo, or one of an installed package."""
+    """policy-gradient, ppo (with a critic), offline-ppo (001), dpo, or one of an installed
+    package.
+    """
     options: dict[str, Any] = field(default_factory=dict)
     """The settings of an installed objective (validated by the objective)."""
     credit: str | None = None

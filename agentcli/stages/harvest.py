@@ -19,7 +19,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, asynccontextmanager
 from itertools import islice
-from typing import NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
@@ -33,6 +33,10 @@ from agentcli.stages.further_models import open_further_models
 from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
 from agentcli.stages.tally import share_of_success
+from agentcli.stages.threads import use_threads
+
+if TYPE_CHECKING:
+    from agentcli.training.critic.appraiser import Appraiser
 
 AHEAD = 8
 """Finished trees that may wait behind a slow one, as a multiple of the concurrency."""
@@ -87,6 +91,7 @@ class LocalGrower:
         settings: Settings,
         explore: Explore | None = None,
         models: Mapping[str, Policy] | None = None,
+        critic: "Appraiser | None" = None,
     ) -> None:
         self._world = world
         self._pool = pool
@@ -94,7 +99,9 @@ class LocalGrower:
         self._settings = settings
         self._explore = explore or make(settings.rollout.method)
         self._models = models or {}
-        self._watch = Stopwatch(pool, policy, *self._models.values())
+        self._critic = critic
+        answering = [policy, *self._models.values()]
+        self._watch = Stopwatch(pool, *answering, *([critic] if critic else []))
         self._retries_before = pool.retries
 
     async def grow(self, job: Seedling) -> TimedTree:
@@ -122,6 +129,8 @@ class LocalGrower:
             if not clock.expired():
                 raise
             tree = actor.cut()
+        if self._critic is not None:
+            await self._critic.appraise(tree)
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
         await self._pool.release(job.task.id)
@@ -148,16 +157,37 @@ async def local_grower(
     settings = plan.settings
     world = plan.world
     if workshop is not None:
-        async with workshop.policy(settings, world, plan.model) as policy:
+        async with (
+            workshop.policy(settings, world, plan.model) as policy,
+            _open_critic(plan) as critic,
+        ):
+            pool = workshop.pool
             models = await workshop.further_models(settings, world)
-            yield LocalGrower(world, workshop.pool, policy, settings, models=models)
+            yield LocalGrower(world, pool, policy, settings, None, models, critic)
         return
     async with (
         EnginePool(settings.environment) as pool,
         open_policy(settings, world, pool, plan.model) as policy,
         open_further_models(settings, world, pool) as models,
+        _open_critic(plan) as critic,
     ):
-        yield LocalGrower(world, pool, policy, settings, models=models)
+        yield LocalGrower(world, pool, policy, settings, None, models, critic)
+
+
+@asynccontextmanager
+async def _open_critic(plan: SamplingPlan) -> "AsyncIterator[Appraiser | None]":
+    """The critic of a rollout that has one, for the block only."""
+    if plan.critic is None:
+        yield None
+        return
+    from agentcli.training.critic.appraiser import Appraiser
+
+    use_threads(plan.settings.threads)
+    critic = Appraiser(plan.critic, plan.settings.policy)
+    try:
+        yield critic
+    finally:
+        await critic.close()
 
 
 async def in_order(

@@ -88,7 +88,7 @@ def best_iteration(lines: Sequence[LoopMetrics]) -> int | None:
 
 
 def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
-    """Deletes weights and optimisers but of `keep` iterations and the best.
+    """Deletes weights, critics and optimisers but of `keep` iterations and the best.
 
     Returns whether there was something to delete.
     """
@@ -99,6 +99,7 @@ def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
             continue
         run.optimizer.unlink(missing_ok=True)
         shutil.rmtree(run.checkpoint)
+        shutil.rmtree(run.critic, ignore_errors=True)
         dropped = True
     return dropped
 

@@ -26,6 +26,7 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
+from agentcli.stages.carried import StartingModels, first_critic, with_critic
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.estimate import Expected, expected_of_loop
@@ -66,7 +67,8 @@ from agentcli.stages.train import (
     refuse_greedy,
     with_aggregate,
 )
-from agentcli.training.objectives import make_objective
+from agentcli.training.critic.options import CriticOptions
+from agentcli.training.objectives import make_objective, options_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +208,12 @@ def credit_of(settings: Settings) -> str | None:
     name, _, switches = make_credit(settings.credit)
     if not make_objective(settings.train.objective).reads_credit:
         return None
-    if known(name).needs_values:
+    has_critic = isinstance(options_of(settings.train), CriticOptions)
+    if known(name).needs_values and not (has_critic or settings.rollout.critic):
         raise UsageError(
-            f"credit.method {name}: needs a critic's value of every step, and no "
-            "policy stores one yet; choose a method without a critic, for instance "
-            "--set credit.method=grpo"
+            f"credit.method {name}: needs a critic's value of every step, and "
+            f"train.objective {settings.train.objective} trains none; take --set "
+            "train.objective=ppo, or name a critic with --set rollout.critic=DIR"
         )
     has_phases = isinstance(settings.rollout, RootedRollout)
     if getattr(switches, "first_phase", "all") != "all" and not has_phases:
@@ -228,6 +231,7 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     out = plan.run.path
     progress = session.progress
     model = plan.model
+    critic = first_critic(settings, model)
     lines = list[LoopMetrics]()
     done = _first_owed(plan)
     progress.start("run", settings.run.iterations, done)
@@ -237,8 +241,11 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     ):
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
-            await _iteration(plan, session, iteration, workshop, model)
+            start = StartingModels(model, critic)
+            await _iteration(plan, session, iteration, workshop, start)
             model = str(folder / "checkpoint")
+            if critic is not None:
+                critic = str(folder / "critic")
             lines.append(loop_metrics(out, iteration, plan.label))
             write_metrics(plan.run.metrics, lines)
             _keep(plan, lines, progress)
@@ -274,7 +281,7 @@ async def _iteration(
     session: Session,
     iteration: int,
     workshop: Workshop,
-    model: str,
+    start: StartingModels,
 ) -> None:
     """Runs the stages of one iteration that are owed."""
     folder = iteration_folder(plan.run.path, iteration)
@@ -286,9 +293,9 @@ async def _iteration(
         progress=Within(session.progress, "success"),
     )
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workshop, model)
+        await _rollout(plan, session, iteration, workshop, start)
     if not is_trained(plan.run.path, iteration):
-        _learn(plan, iteration, model, invocation)
+        _learn(plan, iteration, start, invocation)
     if _owes_evaluation(plan, iteration, run):
         evaluation = _plan_evaluation(
             plan.settings, folder, str(run.checkpoint), plan.world
@@ -304,11 +311,12 @@ async def _rollout(
     session: Session,
     iteration: int,
     workshop: Workshop,
-    model: str,
+    start: StartingModels,
 ) -> None:
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
-    settings = with_changes(plan.settings, rollout={"iteration": iteration})
+    settings = with_critic(plan.settings, start.critic)
+    settings = with_changes(settings, rollout={"iteration": iteration})
     invocation = Invocation(
         session.invocation.command,
         resume=True,
@@ -318,13 +326,15 @@ async def _rollout(
     def warn(text: str) -> None:
         session.progress.note(f"{folder.name}: {text}")
 
-    rollout = plan_rollout(settings, folder, model=model, world=plan.world)
+    rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, invocation) as inner:
         inner.check()
         await perform_rollout(rollout, inner, workshop, warn)
 
 
-def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -> None:
+def _learn(
+    plan: LoopPlan, iteration: int, start: StartingModels, invocation: Invocation
+) -> None:
     """Assigns credit to the trees of one iteration, and trains on them.
 
     The objective says whether it reads credit, and whether its reference is the loop's
@@ -332,7 +342,8 @@ def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -
     """
     out = plan.run.path
     folder = iteration_folder(out, iteration)
-    settings = with_changes(plan.settings, rollout={"iteration": iteration})
+    settings = with_critic(plan.settings, start.critic)
+    settings = with_changes(settings, rollout={"iteration": iteration})
     method = credit_of(settings)
     name = credit_name(method) if method else None
     stage = f"credit/{name}"
@@ -352,7 +363,7 @@ def _learn(plan: LoopPlan, iteration: int, model: str, invocation: Invocation) -
         settings,
         folder,
         None,
-        model=model,
+        model=start.model,
         tracking_dir=plan.run.tracking,
         beside=evaluation_figures(before, plan.label) if iteration else {},
     )

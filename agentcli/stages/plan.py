@@ -132,12 +132,13 @@ def check_model(
     model: str | None,
     setting: str = "policy.model",
     option: str = "--model",
+    maker: str = MAKE_A_MODEL,
 ) -> None:
     """Refuses a model that cannot be loaded, by its files' headers.
 
-    `setting` names the model and `option` says how to name another. Raises
-    MissingError where a path leads nowhere, DataError for a directory whose weights
-    are not whole.
+    `setting` names the model, `option` says how to name another, and `maker` is the
+    command that makes one. Raises MissingError where a path leads nowhere, DataError
+    for a directory whose weights are not whole.
     """
     if model is None:
         return
@@ -147,8 +148,13 @@ def check_model(
     if is_path and not Path(model).is_dir():
         raise MissingError(
             f"{setting}: no directory {model}; name another with {option}, or "
-            f"make one with: {MAKE_A_MODEL}"
+            f"make one with: {maker}"
         )
     from agentcli.policies.load import check_weights
 
     check_weights(model)
+
+
+def check_critic(critic: str | None, setting: str, option: str) -> None:
+    """Refuses a critic that cannot be loaded; raises what `check_model` raises."""
+    check_model(critic, setting, option, "agentcli train --set train.objective=ppo")

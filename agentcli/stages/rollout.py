@@ -23,7 +23,7 @@ from agentcli.stages.estimate import Expected, expected_of_rollout
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
-from agentcli.stages.plan import plain, with_model
+from agentcli.stages.plan import check_critic, model_sources, plain, with_model
 from agentcli.stages.sampling import (
     SECTIONS,
     Workshop,
@@ -68,6 +68,8 @@ def plan(
     cannot be walked.
     """
     world = check_sampling(settings, model, world)
+    critic = settings.rollout.critic
+    check_critic(critic, "rollout.critic", "--critic DIR")
     whole, seed = tasks_of(settings, world)
     run = RunDirectory(out)
     return RolloutPlan(
@@ -75,15 +77,21 @@ def plan(
         run=run,
         settings=with_model(settings, model),
         sections=SECTIONS,
-        inputs=sampling_inputs(settings, model),
-        sources=sampling_sources(settings, model),
+        inputs={**sampling_inputs(settings, model), **_critic_input(critic)},
+        sources=[*sampling_sources(settings, model), *model_sources(critic)],
         outputs=[run.trees, run.seconds],
         world=world,
         model=model,
+        critic=critic,
         panel=part_to_walk(settings, whole),
         whole=whole,
         seed=seed,
     )
+
+
+def _critic_input(critic: str | None) -> dict[str, str]:
+    """The critic among the inputs, where there is one."""
+    return {} if critic is None else {"critic": critic}
 
 
 async def perform(
@@ -97,6 +105,7 @@ async def perform(
     `warn` makes it a part of a training loop, which trains on what did not error.
     Without it, runs/latest names this run.
     """
+    _note_untrained(plan.critic, session)
     walked = await walk(
         plan,
         session,
@@ -108,6 +117,15 @@ async def perform(
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)
     return conclude(session, walked, warn)
+
+
+def _note_untrained(critic: str | None, session: Session) -> None:
+    """Says where a critic has a new head, so that its values are no estimates."""
+    if critic is not None and not (Path(critic) / "critic.json").is_file():
+        session.progress.note(
+            f"rollout.critic {critic}: no critic.json there, so its value head is new "
+            "and every value is 0"
+        )
 
 
 def conclude(

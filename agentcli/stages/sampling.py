@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
@@ -47,6 +48,8 @@ class SamplingPlan(StagePlan):
     panel: Panel
     seed: int
     """Every tree's own seed derives from it."""
+    critic: str | None = None
+    """Directory of the critic that appraises the trees."""
 
 
 def check_sampling(
@@ -166,6 +169,13 @@ class Workshop:
                 await self._policy.close()
 
 
+class Timed(Protocol):
+    """A model that counts its own time."""
+
+    seconds: float
+    """Spent computing so far."""
+
+
 class Stopwatch:
     """Where a sampling stage's time went, in seconds since construction.
 
@@ -175,13 +185,13 @@ class Stopwatch:
     where that is more. A policy without a model thinks in this thread.
     """
 
-    def __init__(self, pool: EnginePool, *policies: Policy) -> None:
+    def __init__(self, pool: EnginePool, *models: Timed) -> None:
         self._pool = pool
-        self._policies = policies
+        self._models = models
         self._start = self._now()
 
     def _now(self) -> tuple[float, float, float, float]:
-        answering = sum(policy.seconds for policy in self._policies)
+        answering = sum(model.seconds for model in self._models)
         return time.perf_counter(), time.thread_time(), answering, self._pool.seconds
 
     def seconds(self) -> dict[str, float]:

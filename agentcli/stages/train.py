@@ -21,6 +21,7 @@ from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.estimate import Expected, expected_of_training
 from agentcli.stages.plan import (
     StagePlan,
+    check_critic,
     check_model,
     model_sources,
     with_changes,
@@ -30,6 +31,7 @@ from agentcli.stages.progress import updates_bar
 from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import count_trees
+from agentcli.training.critic.options import CriticOptions
 from agentcli.training.objectives import make_objective, options_of
 
 if TYPE_CHECKING:
@@ -98,6 +100,10 @@ class TrainPlan(StagePlan):
     tracking_dir: Path
     beside: Mapping[str, float]
     """Figures that trackers get besides those of the trees."""
+    critic: str | None
+    """The critic that it goes on with, or the model that one is made from; None for an
+    objective without one.
+    """
 
     def counts(self) -> dict[str, int]:
         """The trees to learn from."""
@@ -135,11 +141,7 @@ def plan(
     if objective.reads_credit:
         credit = source.existing_credit(settings.train.credit)
         sources.append(credit)
-    if target.checkpoint.resolve() == Path(model).resolve():
-        raise UsageError(
-            f"{target.checkpoint} is the model that training starts from; write "
-            "elsewhere with -o DIR"
-        )
+    _refuse_replacing(target.checkpoint, model)
     refuse_adapter_beside_model(settings)
     check_model(model)
     sources += model_sources(model)
@@ -149,13 +151,18 @@ def plan(
     if carry:
         sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)
+    critic = critic_of(settings, model)
+    check_critic(critic, "train.options.critic", "--set train.options.critic=DIR")
+    _refuse_replacing(target.critic, critic)
+    sources += model_sources(critic)
+    of_critic = {} if critic is None else {"critic": critic}
     return TrainPlan(
         stage="train",
         run=target,
         settings=settings,
         sections=("train", "threads"),
-        conditions={"model": model, "aggregate": used.train.aggregate},
-        inputs={"trees": trees, "credit": credit, "model": model},
+        conditions={"model": model, "aggregate": used.train.aggregate, **of_critic},
+        inputs={"trees": trees, "credit": credit, "model": model, **of_critic},
         sources=sources,
         outputs=target.trained,
         trees=trees,
@@ -166,7 +173,31 @@ def plan(
         used=used,
         tracking_dir=tracking_dir or target.tracking,
         beside=beside,
+        critic=critic,
     )
+
+
+def critic_of(settings: Settings, model: str) -> str | None:
+    """The directory that a training of `model` takes its critic from.
+
+    It is train.options.critic, the critic beside the model's checkpoint, or the model
+    itself, of which one is made. None for an objective without a critic.
+    """
+    options = options_of(settings.train)
+    if not isinstance(options, CriticOptions):
+        return None
+    if options.critic is not None:
+        return options.critic
+    beside = RunDirectory(Path(model).parent).critic
+    return str(beside) if beside.is_dir() else model
+
+
+def _refuse_replacing(output: Path, start: str | None) -> None:
+    """Raises UsageError where the output lies on what training starts from."""
+    if start is not None and output.resolve() == Path(start).resolve():
+        raise UsageError(
+            f"{output} is what training starts from; write elsewhere with -o DIR"
+        )
 
 
 def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageRecord:
@@ -194,6 +225,8 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
         seed=settings.seed,
         metrics=run.metrics,
         reference=settings.train.reference,
+        critic=plan.critic,
+        critic_out=run.critic,
         optimizer_in=plan.carried if plan.carry else None,
         optimizer_out=run.optimizer,
         progress=updates_bar(session.progress, "train"),

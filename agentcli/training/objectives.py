@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 OBJECTIVES = {
     "policy-gradient": "agentcli.training.policy_gradient.objective:PolicyGradient",
     "dpo": "agentcli.training.preference.objective:DirectPreference",
+    "offline-ppo": "agentcli.training.offline_ppo.objective:OfflinePpo",
+    "ppo": "agentcli.training.ppo.objective:ProximalPolicy",
 }
 
 REGISTRY = Registry(

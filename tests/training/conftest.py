@@ -2,6 +2,7 @@
 
 import random
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ from agentcli.records.training_settings import TinySettings
 from tiny_rollout import SHAPES, WORDS, credit_of, make_tree, write
 
 torch.set_num_threads(1)
+collect_ignore = [] if find_spec("bitsandbytes") else ["loop/test_quantised.py"]
 
 
 @pytest.fixture(scope="session")

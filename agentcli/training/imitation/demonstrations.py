@@ -87,8 +87,23 @@ def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
     Raises DataError for one that is too long and UsageError for a chat template that
     cannot be learned from.
     """
-    prompt = prompt_ids(tokenizer, step.prompt)
-    conversation = messages(tokenizer, step.prompt, step.response)
+    sample = sample_of(tokenizer, step.prompt, step.response)
+    length = len(sample.prompt) + len(sample.response)
+    if length > max_length:
+        raise DataError(
+            f"{place}: prompt and response are {length} tokens, sft.max_length is "
+            f"{max_length}; set sft.max_length higher or prompt.history lower"
+        )
+    return sample
+
+
+def sample_of(tokenizer: Any, text: str, answer: str) -> Sample:
+    """A message and the answer to it as a sample.
+
+    Raises UsageError for a chat template that cannot be learned from.
+    """
+    prompt = prompt_ids(tokenizer, text)
+    conversation = messages(tokenizer, text, answer)
     whole = tokenizer.apply_chat_template(
         conversation, tokenize=True, return_dict=False
     )
@@ -99,12 +114,6 @@ def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
         raise _unusable(tokenizer, "end the assistant's turn with the eos token")
     # A template may go on behind the turn, with a line break for instance.
     response = response[: response.index(tokenizer.eos_token_id) + 1]
-    length = len(prompt) + len(response)
-    if length > max_length:
-        raise DataError(
-            f"{place}: prompt and response are {length} tokens, sft.max_length is "
-            f"{max_length}; set sft.max_length higher or prompt.history lower"
-        )
     return Sample(prompt, response)
 
 

@@ -8,13 +8,22 @@ base model's is used.
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentcli.policies.load import is_adapter, load_model, no_progress_bars
+from agentcli.policies.load import (
+    adapter_base,
+    attach_adapter,
+    is_adapter,
+    load_model,
+    no_progress_bars,
+)
 from agentcli.records.files import part_of
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.lora import add_adapter, continue_adapter
+from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
 from agentcli.training.loop.tensor_files import writing_tensors
 
 
@@ -31,18 +40,59 @@ def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
     gets a new adapter, drawn from torch's global random state. Raises MissingError when
     it cannot be loaded and UsageError when it does not fit `lora`.
     """
+    check_bits(lora)
     if is_adapter(model):
-        adapted = load_model(model, device=device, dtype="float32")
+        adapted = _adapted(model, lora, device)
         return continue_adapter(adapted, model, lora)
     if Path(model).is_dir():
         # A new adapter remembers this as its base, wherever it is loaded from.
         model = str(Path(model).resolve())
+    if lora.bits == 4:
+        return add_adapter(_quantised(model), lora)
     loaded = load_model(model, device=device, dtype="float32")
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 
 
+def _adapted(model: str, lora: LoraSettings, device: str) -> Any:
+    """The base model of an adapter directory, with its adapter."""
+    if lora.bits == 4:
+        return attach_adapter(_quantised(str(adapter_base(model))), model)
+    return load_model(model, device=device, dtype="float32")
+
+
+def _quantised(model: str) -> Any:
+    """The causal language model in 4 bits on this process's GPU."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    return load_quantised(own_gpu(), AutoModelForCausalLM, model, torch.float32)
+
+
 def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
-    """Writes model and tokenizer, or an adapter, beside `out`, then replaces `out`.
+    """Writes model and tokenizer, or an adapter, and replaces `out` by them.
+
+    Raises WriteError when it cannot be written.
+    """
+    with replacing(out) as folder:
+        write_model(model, tokenizer, folder)
+
+
+def write_model(model: Any, tokenizer: Any, folder: Path, **options: Any) -> None:
+    """Writes a model with its tokenizer, or an adapter, into a folder.
+
+    `options` are further arguments of save_pretrained.
+    """
+    with no_progress_bars():
+        model.save_pretrained(folder, **options)
+    # PEFT's template of a card says nothing; `agentcli push` makes a card.
+    (folder / "README.md").unlink(missing_ok=True)
+    if not is_adapter(str(folder)):
+        tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def replacing(out: Path) -> Iterator[Path]:
+    """A new folder beside `out`, which takes its place when the block ends.
 
     The next call also clears away what a killed one left. Raises WriteError when it
     cannot be written.
@@ -54,12 +104,7 @@ def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
             shutil.rmtree(temporary, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
             temporary.mkdir(parents=True)
-            with no_progress_bars():
-                model.save_pretrained(temporary)
-            # PEFT's template of a card says nothing; `agentcli push` makes a card.
-            (temporary / "README.md").unlink(missing_ok=True)
-            if not is_adapter(str(temporary)):
-                tokenizer.save_pretrained(temporary)
+            yield temporary
             if out.exists():
                 os.replace(out, old)
             os.replace(temporary, out)

@@ -65,6 +65,12 @@ class Job(Generic[AnySettings]):
     """train or sft: the first part of every tracked figure's name."""
     reference: str | None = None
     """Model directory. Each objective says what None means."""
+    critic: str | None = None
+    """Directory of the critic to go on with, or of a model to make one from; for an
+    objective that trains one.
+    """
+    critic_out: Path | None = None
+    """Directory of the critic to write."""
     optimizer_in: Path | None = None
     """Safetensors: the moments to go on with."""
     optimizer_out: Path | None = None
@@ -110,25 +116,30 @@ def adamw(
     job: Job[TrainSettings],
     trainer: PlannedTrainer,
     model: torch.nn.Module,
+    rate_of: Callable[[str], float] | None = None,
 ) -> Trained:
     """Gives the trainer AdamW without decay on norms and biases.
 
-    Its moments are restored from job.optimizer_in. The learning rate is constant after
-    a linear warm-up over the first `warmup_updates` updates of the optimiser's life.
+    `rate_of` gives the learning rate of a parameter by its name; None: all have
+    train.learning_rate. Rates are constant after a linear warm-up over the first
+    `warmup_updates` updates of the optimiser's life. Its moments are restored from
+    job.optimizer_in.
     """
     settings = job.settings
     decaying_names = set(trainer.get_decay_parameter_names(model))
-    decaying: list[torch.nn.Parameter] = []
-    others: list[torch.nn.Parameter] = []
+    groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in trained_parameters(model).items():
-        group = decaying if name in decaying_names else others
-        group.append(parameter)
-    groups = [
-        {"params": decaying, "weight_decay": settings.weight_decay},
-        {"params": others, "weight_decay": 0.0},
-    ]
+        full_rate = rate_of(name) if rate_of else settings.learning_rate
+        for decays in (True, False):
+            decay = settings.weight_decay if decays else 0.0
+            empty = {"params": [], "weight_decay": decay, "lr": full_rate}
+            groups.setdefault((full_rate, decays), empty)
+        groups[full_rate, name in decaying_names]["params"].append(parameter)
     optimizer = torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=settings.adam_betas, fused=True
+        list(groups.values()),
+        lr=settings.learning_rate,
+        betas=settings.adam_betas,
+        fused=True,
     )
     before = 0
     if job.optimizer_in is not None:

@@ -9,10 +9,12 @@ from agentcli.errors import UsageError
 from agentcli.records.training_settings import LoraSettings
 
 
-def add_adapter(model: Any, settings: LoraSettings) -> Any:
+def add_adapter(
+    model: Any, settings: LoraSettings, task: str = "CAUSAL_LM", **more: Any
+) -> Any:
     """The model with a new, untrained adapter, which alone requires a gradient.
 
-    Its outputs are those of the model without it.
+    Its outputs are those of the model without it. `more` goes to PEFT's LoraConfig.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -21,7 +23,8 @@ def add_adapter(model: Any, settings: LoraSettings) -> Any:
         lora_alpha=settings.alpha,
         lora_dropout=settings.dropout,
         target_modules="all-linear",
-        task_type="CAUSAL_LM",
+        task_type=task,
+        **more,
     )
     adapted = get_peft_model(model, config)
     _sort_targets(config)

@@ -72,6 +72,10 @@ class PlannedTrainer(Trainer, ABC):
         batches, items = super().get_batch_samples(*args, **kwargs)
         return batches, 1 if self.normalised else items
 
+    def update_number(self) -> int:
+        """The number, from 1, of the update just made."""
+        return self.recorder.done + int(self.state.global_step)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Records the update that Trainer has just made.
 
@@ -79,7 +83,7 @@ class PlannedTrainer(Trainer, ABC):
         """
         if "grad_norm" not in logs:
             return  # the Trainer's summary at the end
-        update = self.recorder.done + self.state.global_step
+        update = self.update_number()
         loss = float(logs["loss"])
         grad_norm = float(logs["grad_norm"])
         line = self.line(update, grad_norm, float(logs["learning_rate"]), loss)

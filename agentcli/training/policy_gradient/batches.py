@@ -8,9 +8,8 @@ signal.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -113,8 +112,12 @@ def plan_updates(
     settings: TrainSettings,
     seed: int,
     processes: Processes,
+    every_row: bool = False,
 ) -> UpdatePlan:
-    """All updates of all epochs. Raises UsageError where no aggregation is named."""
+    """All updates of all epochs. Raises UsageError where no aggregation is named.
+
+    With `every_row` also those are run that cannot move the policy.
+    """
     if settings.aggregate is None:
         raise UsageError(
             "train.aggregate: names none here, where no method is known; set step, "
@@ -129,7 +132,8 @@ def plan_updates(
         order = shuffled(len(rows), "train rows", seed, epoch)
         for start in range(0, len(order), size):
             members = order[start : start + size]
-            weights = _weights(rows, members, settings.aggregate, settings.beta)
+            moves_all = every_row or settings.beta != 0
+            weights = _weights(rows, members, settings.aggregate, moves_all)
             if not weights:
                 plan.skipped += 1
                 continue
@@ -143,9 +147,12 @@ def _weights(
     rows: Sequence[Row],
     members: list[int],
     aggregate: Aggregate,
-    beta: float,
+    moves_all: bool,
 ) -> dict[int, float]:
-    """The weight per token of each member that can have a gradient."""
+    """The weight per token of each member that can have a gradient.
+
+    Without a KL penalty (`moves_all`) a row of advantage 0 has none.
+    """
     lengths = [len(rows[member].token_ids) for member in members]
     row_weights = [rows[member].weight for member in members]
     shares = [rows[member].share for member in members]
@@ -157,9 +164,7 @@ def _weights(
     )
     weights: dict[int, float] = {}
     for member, weight in zip(members, weights_R.tolist(), strict=True):
-        # Without a KL penalty a row of advantage 0 has no gradient.
-        has_gradient = beta != 0 or rows[member].advantage
-        if weight and has_gradient:
+        if weight and (moves_all or rows[member].advantage):
             weights[member] = weight
     return weights
 
@@ -168,7 +173,9 @@ Part = tuple[Update, list[int]]
 """An update, and the rows of one of its microbatches."""
 
 
-def microbatches(plan: UpdatePlan, pad: int, done: int = 0) -> Microbatches[Part]:
+def microbatches(
+    plan: UpdatePlan, done: int, collate: Callable[[Part], dict[str, Tensor]]
+) -> Microbatches[Part]:
     """This rank's microbatches of all updates but the first `done`.
 
     Every update has the same number.
@@ -179,7 +186,7 @@ def microbatches(plan: UpdatePlan, pad: int, done: int = 0) -> Microbatches[Part
         for update in plan.updates[done:]
         for rows in update.microbatches[of_this_rank]
     ]
-    return Microbatches(parts, partial(collate, plan, pad))
+    return Microbatches(parts, collate)
 
 
 def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:

@@ -3,8 +3,8 @@
 from agentcli.training.loop.metrics import MetricsLine
 
 
-class TrainMetrics(MetricsLine, kw_only=True):
-    """One update of the policy gradient.
+class PolicyFigures(MetricsLine, kw_only=True):
+    """The figures of a policy in one update.
 
     Means are over the tokens that were trained on, unless said otherwise.
     """
@@ -48,6 +48,11 @@ class TrainMetrics(MetricsLine, kw_only=True):
     advantage_std: float
     advantage_min: float
     advantage_max: float
+
+
+class TrainMetrics(PolicyFigures, kw_only=True):
+    """One update of the policy gradient."""
+
     seconds: float
     """Spent training so far, without what a killed training spent after its last
     snapshot.

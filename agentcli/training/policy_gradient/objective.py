@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from agentcli.errors import UsageError
 from agentcli.records.training_settings import TrainSettings
@@ -12,13 +12,14 @@ from agentcli.training.policy_gradient.metrics import TrainMetrics
 
 if TYPE_CHECKING:
     from agentcli.training.loop.job import Job
+    from agentcli.training.loop.metrics import MetricsLine
 
 
 class PolicyGradient(Objective):
     """Learns from credit, which arrives as a number per step."""
 
     name = "policy-gradient"
-    metrics = TrainMetrics
+    metrics: ClassVar[type[MetricsLine]] = TrainMetrics
 
     def train(
         self,

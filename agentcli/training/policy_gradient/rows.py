@@ -21,7 +21,8 @@ anew.
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -56,6 +57,8 @@ class Row:
     """T that the response was sampled at; above 0."""
     logprob_temperature: float = 1.0
     """T of the distribution that `logprobs` are of."""
+    parts: Mapping[str, float] = field(default_factory=dict)
+    """The parts of its credit."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -128,6 +131,7 @@ def read_rows(
                     share=shares[step.id],
                     temperature=step.temperature,
                     logprob_temperature=step.logprob_temperature,
+                    parts=entry.parts,
                 )
             )
     counts.rows = len(rows)
@@ -169,7 +173,7 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
         )
 
 
-def _check_numbers(entry: StepCredit, place: str) -> None:
+def check_numbers(entry: StepCredit, place: str) -> None:
     """Raises DataError for an advantage or weight that cannot be one."""
     if not (math.isfinite(entry.weight) and entry.weight >= 0):
         raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
@@ -192,7 +196,7 @@ def _trained_entries(
         if inherits:
             # An only child takes the advantage of the step before it (003 eq. 16).
             entry = msgspec.structs.replace(entry, advantage=inherited)
-        _check_numbers(entry, f"{place}: steps[{position}]")
+        check_numbers(entry, f"{place}: steps[{position}]")
         if entry.advantage is None:
             counts.unassigned += 1
         elif not tree.steps[entry.step].token_ids:

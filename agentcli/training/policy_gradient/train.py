@@ -6,6 +6,7 @@ the loss is a pure function (`losses.py`), and the loop is transformers.Trainer'
 (`trainer.py`). The checkpoint and the optimiser state are written last.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -24,7 +25,7 @@ from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.metrics import PolicyFigures, TrainMetrics
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
 
@@ -46,13 +47,13 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     """
     settings = job.settings
     processes = start(job)
-    rows, counts = _rows(trees, credit, settings)
+    rows, counts = credited_rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
     vocabulary = model.get_input_embeddings().num_embeddings
     tokens = tokenise_rows(rows, StepTokeniser(tokenizer, vocabulary, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
-    facts = _facts(plan, settings, model)
+    facts = plan_facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
     arguments = _arguments(job, plan, processes)
     gap = prepare_logprobs(
@@ -67,13 +68,13 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
         )
     save(job, tokenizer, trained, processes)
     return {
-        **_statistics(plan, counts, lines),
+        **plan_statistics(plan, counts, lines),
         "updates_before": trained.updates_before,
         "logprob_gap": gap,
     }
 
 
-def _rows(
+def credited_rows(
     trees: Path,
     credit: Path,
     settings: TrainSettings,
@@ -105,7 +106,9 @@ def _arguments(
     )
 
 
-def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
+def plan_facts(
+    plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module
+) -> Facts:
     """The plan in figures and hashes, which a snapshot must share to be resumed."""
     tokens = plan.tokens
     numbers = [
@@ -123,10 +126,10 @@ def _facts(plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module) ->
     }
 
 
-def _statistics(
+def plan_statistics(
     plan: UpdatePlan,
     counts: RowCounts,
-    lines: list[TrainMetrics],
+    lines: Sequence[PolicyFigures],
 ) -> dict[str, Any]:
     """The statistics of the manifest, without those of the optimiser."""
     averaged = (

@@ -1,7 +1,7 @@
 """transformers.Trainer with the policy-gradient loss."""
 
 from statistics import fmean, pstdev
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -9,10 +9,16 @@ from transformers import TrainingArguments
 
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
-from agentcli.training.policy_gradient.batches import Part, UpdatePlan, microbatches
+from agentcli.training.policy_gradient.batches import (
+    Part,
+    UpdatePlan,
+    collate,
+    microbatches,
+)
 from agentcli.training.policy_gradient.losses import (
     TokenLosses,
     k3,
@@ -28,13 +34,13 @@ class PolicyTrainer(PlannedTrainer):
     Its weights already hold every normalisation, so nothing here divides by a count.
     """
 
-    recorder: Recorder[TrainMetrics]
+    recorder: Recorder[Any]
     remedy = (
         "lower train.learning_rate, or set train.recompute_logprobs=true if the "
         "sampler's are wrong"
     )
-    finite = ("loss", "ratio_max")
-    shown = ("loss", "entropy", "clip_fraction")
+    finite: ClassVar[tuple[str, ...]] = ("loss", "ratio_max")
+    shown: ClassVar[tuple[str, ...]] = ("loss", "entropy", "clip_fraction")
 
     def __init__(
         self,
@@ -44,16 +50,20 @@ class PolicyTrainer(PlannedTrainer):
         pad: int,
         settings: TrainSettings,
     ) -> None:
-        super().__init__(model=model, args=args, train_dataset=microbatches(plan, pad))
         self._plan = plan
         self._pad = pad
+        super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
         self._settings = settings
         self._sums = RunningFigures(args.device)
         self._maxima = RunningFigures(args.device, maximum=True)
 
     def microbatches(self, done: int) -> Microbatches[Part]:
         """The planned microbatches of this rank that are not done."""
-        return microbatches(self._plan, self._pad, done)
+        return microbatches(self._plan, done, self.collate)
+
+    def collate(self, part: Part) -> dict[str, Tensor]:
+        """The tensors of one microbatch."""
+        return collate(self._plan, self._pad, part)
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Not counted."""
@@ -130,36 +140,42 @@ class PolicyTrainer(PlannedTrainer):
         grad_norm: float,
         learning_rate: float,
         loss: float,
-    ) -> TrainMetrics:
+    ) -> MetricsLine:
         """The metrics line of every update."""
+        figures = self.figures(update, grad_norm, learning_rate)
+        return TrainMetrics(**figures, seconds=self.recorder.seconds())
+
+    def figures(
+        self, update: int, grad_norm: float, learning_rate: float
+    ) -> dict[str, Any]:
+        """The figures of the policy in the update just made, by their names."""
         planned = self._plan.updates[update - 1]
         sums = self._sums.take(self._plan.processes)
         maxima = self._maxima.take(self._plan.processes)
         tokens = sums["tokens"]
         skipped = len(planned.rows) - len(planned.weights)
         advantages = [self._plan.rows[row].advantage for row in planned.rows]
-        return TrainMetrics(
-            update=update,
-            epoch=planned.epoch,
-            loss=sums["loss"],
-            surrogate=sums["surrogate"],
-            kl=sums["kl"],
-            entropy=sums["entropy"] / tokens,
-            clip_fraction=sums["clipped"] / tokens,
-            ratio_mean=sums["ratio"] / tokens,
-            ratio_max=maxima["ratio"],
-            gap_mean=sums["gap"] / tokens,
-            gap_max=maxima["gap"],
-            gap_k3=sums["gap_k3"] / tokens,
-            grad_norm=grad_norm,
-            learning_rate=learning_rate,
-            rows=int(sums["rows"]),
-            rows_skipped=skipped,
-            skipped_share=skipped / len(planned.rows),
-            tokens=int(tokens),
-            advantage_mean=fmean(advantages),
-            advantage_std=pstdev(advantages),
-            advantage_min=min(advantages),
-            advantage_max=max(advantages),
-            seconds=self.recorder.seconds(),
-        )
+        return {
+            "update": update,
+            "epoch": planned.epoch,
+            "loss": sums["loss"],
+            "surrogate": sums["surrogate"],
+            "kl": sums["kl"],
+            "entropy": sums["entropy"] / tokens,
+            "clip_fraction": sums["clipped"] / tokens,
+            "ratio_mean": sums["ratio"] / tokens,
+            "ratio_max": maxima["ratio"],
+            "gap_mean": sums["gap"] / tokens,
+            "gap_max": maxima["gap"],
+            "gap_k3": sums["gap_k3"] / tokens,
+            "grad_norm": grad_norm,
+            "learning_rate": learning_rate,
+            "rows": int(sums["rows"]),
+            "rows_skipped": skipped,
+            "skipped_share": skipped / len(planned.rows),
+            "tokens": int(tokens),
+            "advantage_mean": fmean(advantages),
+            "advantage_std": pstdev(advantages),
+            "advantage_min": min(advantages),
+            "advantage_max": max(advantages),
+        }

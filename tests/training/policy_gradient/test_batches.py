@@ -1,12 +1,13 @@
 """The plan: every row once an epoch, weights that are whole, and ranks that share the work without overlap."""
 
 import random
+from functools import partial
 
 import pytest
 import torch
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.policy_gradient.batches import Tokens, microbatches, plan_updates
+from agentcli.training.policy_gradient.batches import Tokens, collate, microbatches, plan_updates
 from agentcli.training.policy_gradient.rows import Row
 
 
@@ -72,7 +73,7 @@ def test_ranks_and_microbatches_cover_an_update_exactly(size, microbatch):
     rows_run = 0
     for rank in range(size):
         made = plan(rows, world=Processes(rank, size), **settings)
-        batches = microbatches(made, pad=0)
+        batches = microbatches(made, 0, partial(collate, made, 0))
         assert len(batches) == len(made.updates) * made.microbatches_per_update
         for item in (batches[index] for index in range(len(batches))):
             assert len(item["ids_BT"]) <= microbatch
@@ -92,7 +93,7 @@ def test_ranks_and_microbatches_cover_an_update_exactly(size, microbatch):
 def test_an_item_lines_up_with_its_tokens():
     rows = rows_of(6)
     made = plan(rows, rows_per_update=6)
-    item = microbatches(made, pad=99)[0]
+    item = microbatches(made, 0, partial(collate, made, 99))[0]
     assert item["ids_BT"][item["response_BT"]].tolist() == [
         token for row in made.updates[0].microbatches[0] for token in rows[row].token_ids
     ]

@@ -1,0 +1,41 @@
+"""What a loop carries from iteration to iteration: the policy, and its critic."""
+
+from typing import NamedTuple
+
+from agentcli.credit.registry import known
+from agentcli.records.settings import Settings
+from agentcli.stages.plan import with_changes
+from agentcli.stages.train import critic_of
+
+
+class StartingModels(NamedTuple):
+    """What an iteration starts from."""
+
+    model: str
+    critic: str | None
+    """None for an objective without one."""
+
+
+def first_critic(settings: Settings, model: str) -> str | None:
+    """The critic of the first iteration; None for an objective without one.
+
+    It is rollout.critic, or what a training of `model` takes.
+    """
+    critic = critic_of(settings, model)
+    if critic is not None and settings.rollout.critic is not None:
+        return settings.rollout.critic
+    return critic
+
+
+def with_critic(settings: Settings, critic: str | None) -> Settings:
+    """Settings whose training goes on with this critic.
+
+    Their rollouts ask it, too, where the credit needs its values.
+    """
+    if critic is None:
+        return settings
+    options = {**settings.train.options, "critic": critic}
+    settings = with_changes(settings, train={"options": options})
+    if not known(settings.credit["method"]).needs_values:
+        return settings
+    return with_changes(settings, rollout={"critic": critic})

@@ -1,0 +1,207 @@
+"""The critic as a network and as a directory.
+
+V(s) is read at the last token of the prompt: a transformers model for token
+classification with one label. Its head is `linear`, or the `mlp` of 001 section 3.3,
+and says 0 when it is new. The directory of a critic has one file beyond the model's,
+critic.json. With a linear head it loads with AutoModelForTokenClassification; with an
+mlp the backbone loads with AutoModel, and the head is head.safetensors. A LoRA adapter
+keeps its head among its own weights. A directory without critic.json is a model: a
+critic with a new head is made from it.
+
+Shape suffixes: B prompts, T padded length.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from agentcli.errors import AgentCliError, DataError
+from agentcli.policies.load import (
+    adapter_base,
+    attach_adapter,
+    load_network,
+    resolve_device,
+    resolve_dtype,
+)
+from agentcli.records.files import read_json, write_json
+from agentcli.records.training_settings import LoraSettings
+from agentcli.records.types import SCHEMA_VERSION, Record
+from agentcli.training.critic.options import Head
+from agentcli.training.loop.checkpoints import replacing, write_model
+from agentcli.training.loop.lora import add_adapter, continue_adapter
+from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
+
+FILE = "critic.json"
+HEAD = "head.safetensors"
+SCORE = "score"
+"""The name of the head in transformers' models for token classification."""
+
+Loader = Callable[..., Any]
+"""`load_network`, or what takes its arguments and quantises."""
+
+
+class CriticCard(Record, kw_only=True):
+    """critic.json."""
+
+    schema_version: int = SCHEMA_VERSION
+    head: Head
+
+
+def is_critic(directory: str) -> bool:
+    """Whether this directory holds a critic, and not a model to make one from."""
+    return (Path(directory) / FILE).is_file()
+
+
+def load_critic(
+    source: str,
+    head: Head = "linear",
+    device: str = "auto",
+    dtype: str = "float32",
+    setting: str = "rollout.critic",
+) -> Any:
+    """The critic of a directory, or one with a new `head` made from a model.
+
+    Of an adapter that is no critic's, the base model is taken. `setting` is named in
+    messages. Raises UsageError for an impossible device, MissingError when there is
+    nothing to load, DataError for a directory that holds no whole critic.
+    """
+    place = resolve_device(device)
+    torch_dtype = getattr(torch, resolve_dtype(dtype, place))
+    return _open(source, head, torch_dtype, setting).to(place).eval()
+
+
+def load_trainable_critic(
+    source: str, head: Head, lora: LoraSettings, setting: str
+) -> Any:
+    """A critic whose weights, or those of its adapter, are trained, in float32.
+
+    The head always is. It is on the CPU, with lora.bits 4 on this process's GPU. Raises
+    what `load_critic` and `check_bits` raise, and UsageError for an adapter of another
+    shape than `lora`.
+    """
+    if Path(source).is_dir():
+        # A new adapter remembers this as its base, wherever it is loaded from.
+        source = str(Path(source).resolve())
+    check_bits(lora)
+    load: Loader = load_network
+    if lora.bits == 4:
+        load = partial(load_quantised, own_gpu())
+    critic = _open(source, head, torch.float32, setting, load).eval()
+    if hasattr(critic, "peft_config"):
+        return continue_adapter(critic, source, lora)
+    if lora.rank == 0:
+        return critic.requires_grad_(True)
+    return add_adapter(
+        critic,
+        lora,
+        "TOKEN_CLS",
+        modules_to_save=[SCORE],
+        exclude_modules=rf"{SCORE}(\..*)?",
+    )
+
+
+def state_values(critic: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
+    """V (B,) in float32, read at position `last_B` of right-padded prompts.
+
+    There is no attention mask: nothing before a position sees what comes after it.
+    """
+    scores_BT = critic(input_ids=ids_BT, use_cache=False).logits[..., 0]
+    values_B: Tensor = scores_BT.gather(1, last_B[:, None])[:, 0].float()
+    return values_B
+
+
+def save_critic(critic: Any, tokenizer: Any, out: Path) -> None:
+    """Replaces `out` by the critic's directory. Raises WriteError."""
+    is_adapter = hasattr(critic, "peft_config")
+    score = critic.score.modules_to_save["default"] if is_adapter else critic.score
+    is_linear = isinstance(score, nn.Linear)
+    with replacing(out) as folder:
+        if is_linear or is_adapter:
+            write_model(critic, tokenizer, folder)
+        else:
+            weights = critic.state_dict()
+            backbone = {
+                name: weights[name]
+                for name in weights
+                if not name.startswith(f"{SCORE}.")
+            }
+            write_model(critic, tokenizer, folder, state_dict=backbone)
+            save_file(score.state_dict(), folder / HEAD)
+        write_json(folder / FILE, CriticCard(head="linear" if is_linear else "mlp"))
+
+
+def _open(
+    source: str, head: Head, dtype: Any, setting: str, load: Loader = load_network
+) -> Any:
+    """The network of a critic's directory or of a model."""
+    card = None
+    if is_critic(source):
+        card = read_json(Path(source) / FILE, CriticCard)
+        head = card.head
+    base = adapter_base(source)
+    if base is not None:
+        # The base of a critic's adapter may be a critic itself.
+        network = _open(base, head, dtype, setting, load)
+        return network if card is None else attach_adapter(network, source, setting)
+    return _network(source, head, dtype, setting, load, is_new=card is None)
+
+
+def _network(
+    source: str, head: Head, dtype: Any, setting: str, load: Loader, is_new: bool
+) -> Any:
+    """The network of a directory that is no adapter."""
+    from transformers import AutoModelForTokenClassification
+
+    replaces_head = is_new or head == "mlp"
+    network = load(
+        AutoModelForTokenClassification,
+        source,
+        dtype,
+        setting,
+        "critic",
+        head=SCORE if replaces_head else None,
+        num_labels=1,
+    )
+    if not isinstance(getattr(network, SCORE, None), nn.Linear):
+        raise DataError(
+            f"{setting} {source}: a {type(network).__name__} has no head {SCORE!r} to "
+            "read a value from; take a decoder such as Qwen2 or Llama"
+        )
+    # transformers drops a tenth of the features where the configuration names no rate.
+    network.config.classifier_dropout = 0.0
+    network.dropout.p = 0.0
+    if replaces_head:
+        place = network.score.weight.device
+        network.score = _new_head(head, network.score.in_features).to(place, dtype)
+    if not is_new and head == "mlp":
+        _fill_head(network.score, Path(source) / HEAD)
+    return network
+
+
+def _new_head(head: Head, width: int) -> nn.Module:
+    """A head whose last layer is 0, so that every value is 0."""
+    last = nn.Linear(width, 1)
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    if head == "linear":
+        return last
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), last)
+
+
+def _fill_head(score: nn.Module, path: Path) -> None:
+    """Puts the weights of a file into the head. Raises DataError for other ones."""
+    try:
+        score.load_state_dict(load_file(path))
+    except AgentCliError:
+        raise
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise DataError(
+            f"{path}: no value head can be read there ({reason}); train the critic "
+            "again, or leave it out"
+        ) from error

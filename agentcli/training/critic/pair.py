@@ -1,0 +1,147 @@
+"""Actor and critic as one module, so that one trainer runs and one snapshot holds both.
+
+They share no weight: the gradient of a sum of their losses is that of each by itself,
+and each is clipped by its own norm.
+
+Shape suffixes: B rows, T padded length, K columns whose logits are kept.
+"""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import TrainerCallback
+
+from agentcli.errors import UsageError
+from agentcli.records.training_settings import TrainSettings
+from agentcli.training.critic.model import load_trainable_critic, save_critic
+from agentcli.training.critic.options import CriticOptions
+from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
+from agentcli.training.loop.distributed import Processes, wait_for_all
+from agentcli.training.loop.job import Job
+from agentcli.training.loop.optimizer_state import save_optimizer
+from agentcli.training.loop.snapshots import Trained
+
+CRITIC = "critic"
+
+
+class ActorCritic(nn.Module):
+    """The policy and its critic."""
+
+    def __init__(self, actor: Any, critic: Any) -> None:
+        super().__init__()
+        self.actor = actor
+        self.critic = critic
+
+    @property
+    def config(self) -> Any:
+        """The actor's."""
+        return self.actor.config
+
+    def activation_checkpointing_enable(self, **options: Any) -> None:
+        """Recomputes activations of both, when transformers.Trainer asks for it."""
+        for part in (self.actor, self.critic):
+            part.activation_checkpointing_enable(**options)
+
+    def gradient_checkpointing_enable(self, **options: Any) -> None:
+        """The same by the name that it had before transformers 5.23."""
+        for part in (self.actor, self.critic):
+            part.gradient_checkpointing_enable(**options)
+
+    def forward(
+        self, input_ids: Tensor, logits_to_keep: Tensor, last_B: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Logits (B, K, V) of the actor, and V (B,) at position `last_B`, in float32."""
+        output = self.actor(
+            input_ids=input_ids, logits_to_keep=logits_to_keep, use_cache=False
+        )
+        scores_BT = self.critic(input_ids=input_ids, use_cache=False).logits[..., 0]
+        values_B = scores_BT.gather(1, last_B[:, None])[:, 0].float()
+        return output.logits, values_B
+
+
+class Appraising:
+    """An actor with critic that is called as a language model is.
+
+    `values_B` are those of the rows that it was called on last; `last_B` is the position
+    of the last token of their prompts.
+    """
+
+    def __init__(self, pair: Any, last_B: Tensor) -> None:
+        self._pair = pair
+        self._last_B = last_B
+        self.values_B = torch.zeros(0)
+
+    def __call__(
+        self, input_ids: Tensor, logits_to_keep: Tensor, use_cache: bool
+    ) -> SimpleNamespace:
+        logits_BKV, self.values_B = self._pair(
+            input_ids=input_ids, logits_to_keep=logits_to_keep, last_B=self._last_B
+        )
+        return SimpleNamespace(logits=logits_BKV)
+
+
+class ClippedApart(TrainerCallback):
+    """Clips the gradients of actor and critic, each by its own norm, before a step.
+
+    The Trainer itself clips nothing (max_grad_norm 0).
+    """
+
+    def __init__(self, pair: ActorCritic, max_grad_norm: float) -> None:
+        self.norms: dict[str, float] = {}
+        """Before clipping, of the last update."""
+        self._pair = pair
+        self._max_grad_norm = max_grad_norm
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Clips."""
+        for name, part in self._pair.named_children():
+            norm = nn.utils.clip_grad_norm_(part.parameters(), self._max_grad_norm)
+            self.norms[name] = float(norm)
+
+
+def load_pair(job: Job[TrainSettings], options: CriticOptions) -> ActorCritic:
+    """Actor and critic as the job starts them, in float32 on the CPU.
+
+    Both are trained in full, or through adapters of the shape of train.lora. Raises
+    what `load_trainable` and `load_trainable_critic` raise.
+    """
+    lora = job.settings.lora
+    source = job.critic or job.model
+    actor = load_trainable(job.model, lora, "cpu")
+    critic = load_trainable_critic(source, options.head, lora, "train.options.critic")
+    known = actor.get_input_embeddings().num_embeddings
+    tokens = critic.get_input_embeddings().num_embeddings
+    if known != tokens:
+        raise UsageError(
+            f"train.options.critic {source}: knows {tokens} tokens, the policy {known}; "
+            "take a critic of the same model family"
+        )
+    return ActorCritic(actor, critic)
+
+
+def rate_of(settings: TrainSettings, options: CriticOptions) -> Callable[[str], float]:
+    """The learning rate of a parameter of the pair, by its name."""
+    critic_rate = options.critic_learning_rate or settings.learning_rate
+
+    def rate(name: str) -> float:
+        is_critic = name.startswith(f"{CRITIC}.")
+        return critic_rate if is_critic else settings.learning_rate
+
+    return rate
+
+
+def save_pair(
+    job: Job[TrainSettings], tokenizer: Any, trained: Trained, processes: Processes
+) -> None:
+    """Writes checkpoint, critic and optimiser state; returns when all ranks are here."""
+    if processes.main:
+        pair: Any = trained.model
+        save_checkpoint(pair.actor, tokenizer, job.out)
+        if job.critic_out is not None:
+            save_critic(pair.critic, tokenizer, job.critic_out)
+        if job.optimizer_out is not None:
+            save_optimizer(trained.optimizer, pair, job.optimizer_out)
+    wait_for_all(processes)

@@ -1,0 +1,78 @@
+"""A base model in 4 bits, under an adapter that alone is trained (QLoRA).
+
+Weights are NF4 with quantised scales (Dettmers et al. 2023, section 3), computed in
+bfloat16 on CUDA; bitsandbytes does it. The value head and the language-model head stay
+whole. A checkpoint is the adapter, which loads on the whole base model, too.
+"""
+
+import os
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from agentcli.errors import MissingError, UsageError
+from agentcli.policies.load import load_network
+from agentcli.records.training_settings import LoraSettings
+
+WHOLE = ("lm_head", "score")
+"""The layers that are not quantised."""
+
+
+def check_bits(lora: LoraSettings) -> None:
+    """Refuses 4 bits where they cannot be trained on.
+
+    Raises UsageError without an adapter or a GPU, MissingError without bitsandbytes.
+    """
+    if lora.bits == 32:
+        return
+    if lora.rank == 0:
+        raise UsageError(
+            "lora.bits: 4, but weights in 4 bits cannot be trained; set lora.rank above "
+            "0 for an adapter"
+        )
+    if not torch.cuda.is_available():
+        raise UsageError("lora.bits: 4, but torch sees no GPU; set lora.bits=32")
+    try:
+        metadata.version("bitsandbytes")
+    except metadata.PackageNotFoundError as error:
+        raise MissingError(
+            "lora.bits: 4 needs bitsandbytes, which is not installed; get it with: pip "
+            "install 'agentcli[quantised]'"
+        ) from error
+
+
+def load_quantised(
+    device: str, kind: Any, model: str, dtype: Any, *words: str, **options: Any
+) -> Any:
+    """The network of `load_network` in 4 bits on a device, ready for an adapter.
+
+    `dtype` is that of the layers which stay whole. Raises what `load_network` raises.
+    """
+    from peft import prepare_model_for_kbit_training
+    from transformers import BitsAndBytesConfig
+
+    is_gpu = device.startswith("cuda")
+    configuration = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16 if is_gpu else torch.float32,
+        llm_int8_skip_modules=list(WHOLE),
+    )
+    network = load_network(
+        kind,
+        model,
+        dtype,
+        *words,
+        quantization_config=configuration,
+        device_map={"": device},
+        **options,
+    )
+    prepare: Any = prepare_model_for_kbit_training
+    return prepare(network, use_gradient_checkpointing=False)
+
+
+def own_gpu() -> str:
+    """The GPU of this process among those that the launcher started."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"

@@ -1,0 +1,52 @@
+"""The objective `offline-ppo`: PPO on recorded steps, with a critic (001)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from agentcli.errors import UsageError
+from agentcli.records.section import NotNegative, Positive
+from agentcli.records.training_settings import TrainSettings
+from agentcli.training.critic.options import CriticOptions, Head
+from agentcli.training.objectives import Objective
+from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
+
+if TYPE_CHECKING:
+    from agentcli.training.loop.job import Job
+
+
+class OfflinePpoOptions(CriticOptions, kw_only=True):
+    """The penalty of 001, and the critic. train.clip is the clip of the surrogate."""
+
+    head: Head = "mlp"
+    """The value head of a critic that is made anew: linear or mlp. At first it says 0."""
+    beta: NotNegative = 0.1
+    """Weight of the squared log-ratio (001 eq. 1); train.beta is the policy gradient's."""
+    stop_at: Positive = 0.2
+    """An update whose mean squared log-ratio exceeds this is the last of its epoch."""
+
+
+class OfflinePpo(Objective):
+    """Learns from the part `return` of the credit, less the critic's value."""
+
+    name = "offline-ppo"
+    options = OfflinePpoOptions
+    metrics = OfflinePpoMetrics
+    unread = ("update", "beta", "reference", "aggregate", "recompute_logprobs")
+
+    def train(
+        self,
+        job: Job[TrainSettings],
+        trees: Path,
+        credit: Path | None,
+    ) -> dict[str, Any]:
+        """Train actor and critic on the credited rows."""
+        from agentcli.training.offline_ppo.train import train_offline_ppo
+
+        if credit is None:
+            raise UsageError(
+                "train.objective offline-ppo: reads credit; write some with: agentcli "
+                "assign-credit --method rare-tool"
+            )
+        return train_offline_ppo(job, trees, credit)

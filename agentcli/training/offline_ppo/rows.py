@@ -1,0 +1,108 @@
+"""From trees and credit to the rows of offline PPO: an action, its state, its reward.
+
+The reward R_t is the part `return` of a step's credit; a step that credit masked is left
+out. The action is the text in the note `trained` of the step, where the exploration
+method wrote one (the action that was executed, not the one that was proposed), as the
+chat template writes it. Else it is the sampled response. No log-probability of the
+rollout is read: the old ones are those of the policy that training starts from.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import DataError
+from agentcli.records.trees import read_with_credit
+from agentcli.records.types import Step
+from agentcli.training.critic.options import RETURN
+from agentcli.training.imitation.demonstrations import sample_of
+from agentcli.training.policy_gradient.rows import Row, check_numbers
+
+TRAINED = "trained"
+"""The note that holds the text of the action to learn."""
+
+
+class OfflineCounts(msgspec.Struct, kw_only=True):
+    """Numbers of the credit's entries, by what became of them."""
+
+    trees: int = 0
+    rows: int = 0
+    rows_of_notes: int = 0
+    """Rows whose action is the text of a note."""
+    rows_unassigned: int = 0
+    """Left out: masked by the credit."""
+    rows_without_tokens: int = 0
+    """Left out: neither a note nor a sampled response."""
+
+
+def read_offline_rows(
+    trees: Path, credit: Path, tokenizer: Any
+) -> tuple[list[Row], OfflineCounts]:
+    """The rows in file order, with advantage 0 and their parts, and counts.
+
+    Raises DataError with file and line when the two files do not belong together, for
+    credit without returns, for numbers that are not finite, for a greedy response, and
+    where there is no row.
+    """
+    rows: list[Row] = []
+    counts = OfflineCounts()
+    for (line, tree), (credit_line, tree_credit) in read_with_credit(trees, credit):
+        place = f"{credit}:{credit_line}"
+        counts.trees += 1
+        for position, entry in enumerate(tree_credit.steps):
+            where = f"{place}: steps[{position}]"
+            check_numbers(entry, where)
+            if entry.advantage is None:
+                counts.rows_unassigned += 1
+                continue
+            if RETURN not in entry.parts:
+                raise DataError(
+                    f"{where}.parts: there is no {RETURN!r}, which offline-ppo learns; "
+                    "assign credit with --method rare-tool or ppo"
+                )
+            step = tree.steps[entry.step]
+            token_ids = _action(step, tokenizer)
+            if not token_ids:
+                counts.rows_without_tokens += 1
+                continue
+            counts.rows_of_notes += TRAINED in step.notes
+            step_place = f"{trees}:{line}: steps[{step.id}]"
+            row = Row(
+                place=step_place,
+                prompt=step.prompt,
+                token_ids=token_ids,
+                logprobs=[0.0] * len(token_ids),
+                advantage=0.0,
+                weight=entry.weight,
+                share=1.0,
+                temperature=_temperature(step, step_place),
+                parts={RETURN: entry.parts[RETURN]},
+            )
+            rows.append(row)
+    counts.rows = len(rows)
+    if not rows:
+        raise DataError(
+            f"{credit}: no step has both a return and an action "
+            f"({counts.rows_unassigned} unassigned, {counts.rows_without_tokens} "
+            "without an action); roll out more tasks, or filter less"
+        )
+    return rows, counts
+
+
+def _action(step: Step, tokenizer: Any) -> list[int]:
+    """Token ids of the action; empty where there is none."""
+    text = step.notes.get(TRAINED)
+    if isinstance(text, str) and text:
+        return sample_of(tokenizer, step.prompt, text).response
+    return step.token_ids
+
+
+def _temperature(step: Step, place: str) -> float:
+    """The temperature of the policy whose action it is."""
+    if step.temperature == 0:
+        raise DataError(
+            f"{place}.temperature: 0: a greedy response has no distribution to take a "
+            "ratio in; sample with --temperature above 0"
+        )
+    return step.temperature

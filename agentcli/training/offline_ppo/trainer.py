@@ -1,0 +1,197 @@
+"""transformers.Trainer with the losses of offline PPO, and its early stop.
+
+A stopped epoch leaves out whole updates of the plan. Updates keep the numbers that they
+have in the plan, so that a training which resumes finds its place.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import TrainingArguments
+
+from agentcli.records.training_settings import TrainSettings
+from agentcli.training.critic.batches import critic_tensors
+from agentcli.training.critic.losses import (
+    explained_variance,
+    value_losses,
+    value_sums,
+)
+from agentcli.training.critic.pair import ActorCritic, Appraising, ClippedApart
+from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.microbatches import Microbatches
+from agentcli.training.loop.recorder import Recorder
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.offline_ppo.losses import (
+    ActionLosses,
+    action_logprobs,
+    action_losses,
+)
+from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
+from agentcli.training.offline_ppo.objective import OfflinePpoOptions
+from agentcli.training.policy_gradient.batches import (
+    Part,
+    UpdatePlan,
+    collate,
+    microbatches,
+)
+from agentcli.training.policy_gradient.losses import token_entropies
+
+STOPPED = "stopped epochs"
+"""The counter that a kill does not lose: epochs up to the last that was ended early."""
+
+
+class OfflinePpoTrainer(PlannedTrainer):
+    """Runs a plan whose rows have old log-probabilities, old values and advantages."""
+
+    recorder: Recorder[OfflinePpoMetrics]
+    remedy = "lower train.learning_rate or train.options.critic_learning_rate"
+    finite = ("loss", "squared_log_ratio", "value_loss")
+    shown = ("loss", "squared_log_ratio", "value_loss")
+
+    def __init__(
+        self,
+        pair: ActorCritic,
+        args: TrainingArguments,
+        plan: UpdatePlan,
+        pad: int,
+        settings: TrainSettings,
+        options: OfflinePpoOptions,
+    ) -> None:
+        self._plan = plan
+        self._pad = pad
+        self._clip = settings.clip
+        self._options = options
+        self._fetched: int | None = None
+        """Number of the update whose microbatches were fetched last."""
+        self._sums = RunningFigures(args.device)
+        super().__init__(model=pair, args=args, train_dataset=self.microbatches(0))
+        self._clipped = ClippedApart(pair, settings.max_grad_norm)
+        self.add_callback(self._clipped)
+
+    def microbatches(self, done: int) -> Microbatches[Part]:
+        """The planned microbatches of this rank that are not done."""
+        return microbatches(self._plan, done, self._collate)
+
+    def _collate(self, part: Part) -> dict[str, Tensor]:
+        """The tensors of one microbatch; lengths_B are tokens of the responses."""
+        update, rows = part
+        members = rows or [next(iter(update.weights))]
+        lengths = [len(self._plan.tokens.responses[row]) for row in members]
+        advantages = [self._plan.rows[row].advantage for row in members]
+        return {
+            **collate(self._plan, self._pad, part),
+            **critic_tensors(self._plan, part),
+            "lengths_B": torch.tensor(lengths),
+            "advantages_B": torch.tensor(advantages, dtype=torch.float32),
+        }
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted."""
+        return 0
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+        """The microbatches of the next update whose epoch was not ended early."""
+        while True:
+            batches, items = super().get_batch_samples(*args, **kwargs)
+            if not batches:
+                return batches, items
+            before = self.recorder.done if self._fetched is None else self._fetched
+            self._fetched = before + 1
+            epoch = self._plan.updates[before].epoch
+            if epoch >= self.recorder.counters.get(STOPPED, 0):
+                return batches, items
+
+    def update_number(self) -> int:
+        """The number in the plan of the update just made."""
+        assert self._fetched is not None
+        return self._fetched
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
+    ) -> Tensor:
+        """This microbatch's part of the losses of actor and critic."""
+        appraising = Appraising(model, inputs["last_B"])
+        ids_BT = inputs["ids_BT"]
+        response_BT = inputs["response_BT"]
+        temperatures_N = inputs.get("temperature_N")
+        logits_NV = target_logits(appraising, ids_BT, response_BT)
+        logprobs_N = token_logprobs(logits_NV, ids_BT[response_BT], temperatures_N)
+        lengths_B = inputs["lengths_B"]
+        losses = action_losses(
+            logprobs_B=action_logprobs(logprobs_N, lengths_B),
+            old_B=action_logprobs(inputs["old_N"], lengths_B),
+            advantages_B=inputs["advantages_B"],
+            clip=self._clip,
+            beta=self._options.beta,
+        )
+        values_B = appraising.values_B
+        value_losses_B = value_losses(
+            values_B, inputs["returns_B"], inputs["old_values_B"]
+        )
+        weights_B = inputs["value_weights_B"]
+        entropies_N = token_entropies(logits_NV.detach(), temperatures_N)
+        self._record(losses, value_losses_B, values_B.detach(), entropies_N, inputs)
+        loss = (weights_B * (losses.loss_B + value_losses_B)).sum()
+        return loss * self._plan.processes.size  # DDP averages gradients
+
+    @torch.no_grad()
+    def _record(
+        self,
+        losses: ActionLosses,
+        value_losses_B: Tensor,
+        values_B: Tensor,
+        entropies_N: Tensor,
+        inputs: dict[str, Tensor],
+    ) -> None:
+        """Adds a microbatch to the figures."""
+        weights_B = inputs["value_weights_B"].double()
+        counted_N = inputs["counted_N"].double()
+        self._sums.add(
+            loss=(weights_B * losses.loss_B).sum(),
+            surrogate=(weights_B * losses.surrogate_B).sum(),
+            squared=(weights_B * losses.squared_B).sum(),
+            clipped=(weights_B * losses.clipped_B).sum(),
+            ratio=(weights_B * losses.ratio_B).sum(),
+            advantage=(weights_B * inputs["advantages_B"]).sum(),
+            value_loss=(weights_B * value_losses_B).sum(),
+            entropy=(counted_N * entropies_N).sum(),
+            tokens=counted_N.sum(),
+            rows=inputs["rows_1"].sum().double(),
+            **value_sums(values_B, inputs["returns_B"], inputs["present_B"]),
+        )
+
+    def line(
+        self,
+        update: int,
+        grad_norm: float,
+        learning_rate: float,
+        loss: float,
+    ) -> OfflinePpoMetrics:
+        """The metrics line of every update; ends the epoch where it went too far."""
+        epoch = self._plan.updates[update - 1].epoch
+        sums = self._sums.take(self._plan.processes)
+        stopped = sums["squared"] > self._options.stop_at
+        if stopped:
+            self.recorder.counters[STOPPED] = epoch + 1
+        return OfflinePpoMetrics(
+            update=update,
+            epoch=epoch,
+            loss=sums["loss"],
+            surrogate=sums["surrogate"],
+            squared_log_ratio=sums["squared"],
+            entropy=sums["entropy"] / sums["tokens"],
+            clip_fraction=sums["clipped"],
+            ratio_mean=sums["ratio"],
+            value_loss=sums["value_loss"],
+            explained_variance=explained_variance(sums),
+            return_mean=sums["returns"] / sums["values"],
+            advantage_mean=sums["advantage"],
+            stopped=stopped,
+            grad_norm=self._clipped.norms["actor"],
+            critic_grad_norm=self._clipped.norms["critic"],
+            learning_rate=learning_rate,
+            rows=int(sums["rows"]),
+            tokens=int(sums["tokens"]),
+            seconds=self.recorder.seconds(),
+        )
