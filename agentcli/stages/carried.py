@@ -27,11 +27,12 @@ def first_critic(settings: Settings, model: str) -> str | None:
     return critic
 
 
-def with_critic(settings: Settings, critic: str | None) -> Settings:
-    """Settings whose training goes on with this critic.
+def with_critic(settings: Settings, critic: str | None, iteration: int) -> Settings:
+    """Settings of an iteration whose training goes on with this critic.
 
     Their rollouts ask it, too, where the credit needs its values.
     """
+    settings = with_changes(settings, rollout={"iteration": iteration})
     if critic is None:
         return settings
     options = {**settings.train.options, "critic": critic}

@@ -315,8 +315,7 @@ async def _rollout(
 ) -> None:
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
-    settings = with_critic(plan.settings, start.critic)
-    settings = with_changes(settings, rollout={"iteration": iteration})
+    settings = with_critic(plan.settings, start.critic, iteration)
     invocation = Invocation(
         session.invocation.command,
         resume=True,
@@ -342,8 +341,7 @@ def _learn(
     """
     out = plan.run.path
     folder = iteration_folder(out, iteration)
-    settings = with_critic(plan.settings, start.critic)
-    settings = with_changes(settings, rollout={"iteration": iteration})
+    settings = with_critic(plan.settings, start.critic, iteration)
     method = credit_of(settings)
     name = credit_name(method) if method else None
     stage = f"credit/{name}"
