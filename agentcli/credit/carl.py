@@ -112,7 +112,8 @@ class CarlSettings(Switches, kw_only=True):
     sibling, as of any other (eq. 13). forked: those whose state was forked later; the
     N0 first actions are siblings from the start and do not count as forked. none: no
     action of theirs (App. C.1). The |D_upd| of 003 Table 2 fits `forked` for the 4B
-    model (32.0 = 2N) and neither for 3B. Needs trees that say N0 (Tree.roots).
+    model (32.0 = 2N), and none of the three those for 3B and 7B. Needs trees that say
+    N0 (Tree.roots).
     """
 
 

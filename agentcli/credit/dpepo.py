@@ -41,6 +41,7 @@ from agentcli.credit.repeats import (
     power_sum,
     step_weights,
 )
+from agentcli.credit.similarity import require_states
 from agentcli.credit.states import StateForm, standing_states
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range, require
@@ -143,12 +144,13 @@ class DpepoSettings(GroupSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: DpepoSettings) -> Credit:
-    """One StepCredit per row.
+    """One StepCredit per row. Raises DataError for a tree without state keys.
 
     parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or W),
     penalty.
     """
     survey = survey_of(tree, settings)
+    require_states(tree, survey, "dpepo")
     scale = outcome_scale(survey, settings, settings.normalise)
     weights = step_rewards(tree, survey, settings)
     shares_by_step = None

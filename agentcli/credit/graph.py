@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from agentcli.credit.states import States, states_of
 from agentcli.credit.survey import ROOT, Survey, survey_of
 from agentcli.credit.switches import Switches
+from agentcli.records.siblings import named_action
 from agentcli.records.types import GraphSize, Outcome, StopReason, Tree
 
 SUCCESS, FAILURE, STATE = "success", "failure", "state"
@@ -229,7 +230,7 @@ def _walk(
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
-            edge = (source, target, step.action or "")
+            edge = (source, target, named_action(step))
             graph.counts[edge] = graph.counts.get(edge, 0) + 1
         sources.append(source)
         targets.append(target)

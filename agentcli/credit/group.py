@@ -135,8 +135,8 @@ def outcome_scale(
 ) -> Scale:
     """Mean and std of the group of leaves, with the penalty inside the baseline.
 
-    With R_i the outcome reward, T_i the steps and k_i the invalid steps of trajectory
-    i, G trajectories, penalty p, the row of step t of trajectory i scores x_it = R_i -
+    With R_i the outcome reward and T_i the steps of trajectory i, G trajectories and
+    penalty p, the row of step t of trajectory i scores x_it = R_i -
     p [step t invalid] and weighs w_i:
 
         over = trajectories:  w_i = 1 / T_i    (W = G: every trajectory counts once)
@@ -146,7 +146,7 @@ def outcome_scale(
         mean = sum w_i x_it / W      std^2 = sum w_i (x_it - mean)^2 / (W - 1)
         A_it = (x_it - mean) / (std + 1e-6)
 
-    So the weighted sum of all advantages is 0 even without a success. Without
+    So the weighted sum of all A_it is 0 even without a success. Without
     invalid steps over = trajectories is GRPO (002 eq. 8) to the letter. A merged step
     has the mean of its leaves' A_it. One trajectory alone: 0. With `penalty: outside` p
     is 0 here, and Survey.credit takes it from the advantage.
@@ -171,7 +171,7 @@ def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
     entries = []
     if form.over == "steps" and form.prefix == "merge":
         for step, penalty in enumerate(penalties):
-            if survey.live[step]:
+            if survey.live[step] and survey.asked[step]:
                 entries.append((step, rewards[step] - penalty, 1.0))
         return entries
     counts = path_counts(survey)
@@ -179,7 +179,12 @@ def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
     for end in survey.live_ends():
         length = counts.length[end]
         wrong = counts.invalid[end]
-        unit = 1.0 / length if form.over == "trajectories" else 1.0
+        if form.over == "trajectories":
+            # A trajectory counts once, even one that was never asked.
+            length = length or 1
+            unit = 1.0 / length
+        else:
+            unit = 1.0
         entries.append((end, rewards[end], unit * (length - wrong)))
         if wrong:
             entries.append((end, rewards[end] - penalty, unit * wrong))
@@ -193,7 +198,9 @@ def mean_penalty(survey: Survey) -> float:
     if not penalty or not trajectories:
         return 0.0
     counts = path_counts(survey)
-    shares = [counts.invalid[end] / counts.length[end] for end in survey.live_ends()]
+    shares = []
+    for end in survey.live_ends():
+        shares.append(counts.invalid[end] / (counts.length[end] or 1))
     return penalty * math.fsum(shares) / trajectories
 
 
@@ -203,6 +210,7 @@ class PathCounts(NamedTuple):
     first: list[int]
     """Its first step."""
     length: list[int]
+    """Its number of steps, without one that was never asked."""
     invalid: list[int]
     """Its number of invalid steps."""
 
@@ -212,7 +220,7 @@ def path_counts(survey: Survey) -> PathCounts:
     size = len(survey.parents)
     counts = PathCounts(
         list(range(size)),
-        [1] * size,
+        list(survey.asked),
         list(map(int, survey.invalid)),
     )
     first, length, invalid = counts

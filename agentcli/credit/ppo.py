@@ -3,7 +3,8 @@
 Schulman et al. 2016, eq. 11-16; 2017:
 
     delta_t = r_t + gamma V(s_t+1) - V(s_t)
-    A_t = delta_t + gamma lambda A_t+1 - p [invalid]
+    estimate_t = delta_t + gamma lambda estimate_t+1
+    A_t = estimate_t - p [invalid]
 
 V(s_t) is Step.value; a tree without values is refused. Nothing is bootstrapped after a
 leaf: a truncated episode is worth what it got within its horizon, as its outcome is.

@@ -145,14 +145,25 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
     return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
 
 
-@lru_cache(maxsize=1)
-def _load(model: str) -> tuple[Any, Any, int]:
-    """Tokenizer, model in float32 on the CPU, and its longest input in tokens."""
+def check_embedding_model(switches: object) -> None:
+    """Raises MissingError where the switches name a model that is no directory of one."""
+    model = getattr(switches, "embedding_model", None)
+    if model is not None:
+        _require_directory(model)
+
+
+def _require_directory(model: str) -> None:
     if not (Path(model) / "config.json").is_file():
         raise MissingError(
             f"credit.embedding_model: {model} is not a model directory (no config.json "
             "there)"
         )
+
+
+@lru_cache(maxsize=1)
+def _load(model: str) -> tuple[Any, Any, int]:
+    """Tokenizer, model in float32 on the CPU, and its longest input in tokens."""
+    _require_directory(model)
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging
 

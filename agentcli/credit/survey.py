@@ -20,6 +20,7 @@ from agentcli.records.types import (
     GraphSize,
     Outcome,
     StepCredit,
+    StopReason,
     Tree,
     Validity,
 )
@@ -61,6 +62,10 @@ class Survey:
     masked: list[str | None]
     """Why the step cannot have an advantage: it leads only to errored leaves, or must
     not be imitated (Step.mask).
+    """
+    asked: list[int]
+    """1, or 0 for a step whose prompt was too long to be asked: it ends its trajectory,
+    and is no step of the policy's (rollout.overlong).
     """
     charges: list[float] | None = None
     """The step's penalty outside the normalisation (`penalty: outside`)."""
@@ -205,6 +210,7 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
         invalid=invalid,
         penalties=penalties,
         masked=masked,
+        asked=[int(step.stop is not StopReason.OVERLONG) for step in steps],
     )
     if isinstance(switches, PenaltySwitches) and switches.penalty == "outside":
         survey.charges = penalties

@@ -39,13 +39,14 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     """
     tags = find_tags(_TAGS, response)
     names = [tag.name for tag in tags]
-    if names[:2] != ["think", "/think"]:
-        return Answer(problem="expected one closed <think> first")
     # A tag inside the reasoning is not an attempt to act there.
-    for name in names[2:]:
+    thought = names.index("/think") if "/think" in names else -1
+    for name in names[thought + 1 :]:
         if _is_above(name, count):
             problem = f"no <{name}> to act in; there are {count} copies"
             return Answer(problem=problem, beyond=True)
+    if names[:2] != ["think", "/think"]:
+        return Answer(problem="expected one closed <think> first")
     acting = tags[2:]
     if names[2:3] == ["parallel"] and names[-1] == "/parallel":
         acting = tags[3:-1]

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from agentcli.credit.registry import Assign, make
+from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
 from agentcli.errors import DataError
 from agentcli.records.files import read_numbered, read_records
@@ -47,6 +48,7 @@ def plan(settings: Settings, run: Path, *, graph: bool = False) -> CreditPlan:
     directory = RunDirectory(run)
     trees = directory.existing_trees()
     method, assign, switches = make(settings.credit)
+    check_embedding_model(switches)
     # The manifest names every switch, those left at their defaults too.
     credit = {"method": method, **msgspec.to_builtins(switches)}
     outputs = [directory.credit(method)]

@@ -16,6 +16,7 @@ from typing import Any
 
 from agentcli.credit.registry import known
 from agentcli.credit.registry import make as make_credit
+from agentcli.credit.similarity import check_embedding_model
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
@@ -208,6 +209,7 @@ def credit_of(settings: Settings) -> str | None:
     name, _, switches = make_credit(settings.credit)
     if not make_objective(settings.train.objective).reads_credit:
         return None
+    check_embedding_model(switches)
     has_critic = isinstance(options_of(settings.train), CriticOptions)
     if known(name).needs_values and not (has_critic or settings.rollout.critic):
         raise UsageError(

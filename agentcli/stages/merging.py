@@ -43,6 +43,8 @@ class Merger:
     def __init__(self, defaults: Values) -> None:
         self.values = defaults
         self.notes: list[str] = []
+        self._credit_named = False
+        """Whether a layer has named a credit method: else there is no former one."""
         self._places: dict[str, str] = {}
         """The place of each setting of a method that the user wrote, by path."""
 
@@ -93,7 +95,10 @@ class Merger:
         above = layer.get("credit", {})
         former = self.values["credit"].get("method")
         method = above.get("method")
-        if method == former or not isinstance(method, str):
+        if not isinstance(method, str):
+            return
+        named, self._credit_named = self._credit_named, True
+        if method == former:
             return
         self._forget_aggregate(method, former)
         switches = dict(self.values["credit"])
@@ -109,6 +114,8 @@ class Merger:
             effects.append(f"keeps {', '.join(values)}")
         if lost:
             effects.append(f"leaves out {former}'s {', '.join(lost)}")
+        if named:
+            effects += self._changed_defaults(above, kept)
         if effects:
             self._note("credit.method", method, former, "; ".join(effects))
         self._keep_only("credit", kept)
@@ -127,6 +134,26 @@ class Merger:
             if f"credit.{name}" in self._places:
                 common.add(name)
         return common & switches.keys() & set(switches_of(method))
+
+    def _changed_defaults(self, above: Values, kept: Collection[str]) -> list[str]:
+        """The shared switches that nobody wrote, where the new default differs."""
+        from agentcli.credit.registry import make, shared_switches
+
+        stays = {name: self.values["credit"][name] for name in kept}
+        try:
+            former = make(self.values["credit"])[2]
+            new = make({**stays, **above})[2]
+        except UsageError:
+            # What is wrong is said where all layers are decoded.
+            return []
+        changes = []
+        for name in sorted(shared_switches() - set(kept) - above.keys()):
+            if not (hasattr(former, name) and hasattr(new, name)):
+                continue
+            before, now = getattr(former, name), getattr(new, name)
+            if before != now:
+                changes.append(f"{name} becomes {shown(now)} (was {shown(before)})")
+        return changes
 
     def _forget_aggregate(self, method: str, former: str | None) -> None:
         """Forgets how the former credit method's loss averages."""

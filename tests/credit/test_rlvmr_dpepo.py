@@ -7,6 +7,7 @@ import pytest
 from agentcli.credit import dpepo, grpo, rlvmr
 from agentcli.credit.dpepo import DpepoSettings
 from agentcli.credit.rlvmr import RlvmrSettings
+from agentcli.errors import DataError
 from agentcli.records.types import Credit, Move, Outcome, Tree, Validity
 from credit_trees import ERRORED, FAILURE, SUCCESS, advantages, chains, move, step, tree
 
@@ -188,3 +189,9 @@ def test_a_shared_step_takes_the_mean_over_its_leaves() -> None:
     credit = dpepo.assign(tree(*steps), DpepoSettings(normalise="mean"))
     assert advantages(credit) == pytest.approx([0.5, 1.875 / 2, 0.0], abs=1e-12)
     assert credit.steps[0].parts["trajectory"] == 0.0
+
+
+def test_dpepo_refuses_a_tree_without_state_keys() -> None:
+    grown = chains([[{"state": ""}, {"state": "", "outcome": SUCCESS}]])
+    with pytest.raises(DataError, match=r"steps\[0\]\.state: is empty"):
+        dpepo.assign(grown, DpepoSettings())

@@ -117,6 +117,22 @@ def test_training_leaves_the_step_out_and_counts_the_failure(method: str) -> Non
         assert rows[4].advantage > 0, "the failure is what it is compared with"
 
 
+@pytest.mark.parametrize("switches", [{}, {"form": "release", "over": "steps"}, {"over": "steps"}], ids=str)
+def test_the_group_is_as_without_the_step(switches: dict[str, Any]) -> None:
+    """It ends its trajectory and is no step of the policy's: T is 3, and an invalid step among them weighs a third."""
+    tree = two_trajectories("failure")
+    tree.steps[1].validity = Validity.INADMISSIBLE
+    shorter = msgspec.structs.replace(tree, steps=[])
+    for step in (*tree.steps[:3], tree.steps[4]):
+        parent = step.parent
+        shorter.steps.append(msgspec.structs.replace(step, id=len(shorter.steps), parent=parent))
+    shorter.steps[2].outcome = Outcome.FAILURE
+    _, assign, own = make_credit({"method": "grpo", **switches})
+    whole = {row.step: row.advantage for row in assign(tree, own).steps}
+    cut = {row.step: row.advantage for row in assign(shorter, own).steps}
+    assert [whole[0], whole[1], whole[2], whole[4]] == pytest.approx([cut[0], cut[1], cut[2], cut[3]])
+
+
 def test_pairs_leave_the_step_out(tmp_path: Path) -> None:
     path, tree = tmp_path / "trees.jsonl", two_trajectories("failure")
     tree.steps[4].token_ids = [2, 2, 2]

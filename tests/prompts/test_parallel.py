@@ -84,6 +84,7 @@ def test_a_copy_above_the_last_is_told_from_what_else_is_wrong(tags: str, beyond
     """Two copies, of which the second has ended."""
     parsed = read_parallel(f"<think>t</think><parallel>{tags}</parallel>", [1], 2)
     assert (parsed.beyond, parsed.problem is not None, parsed.actions) == (beyond, True, {})
+    assert read_parallel(f"<parallel>{tags}</parallel>", [1], 2).beyond == beyond, "without a thought before it"
     assert not read_parallel(f"<think>t {tags}</think><env_1>a</env_1>", [1], 2).beyond, "what it only thinks of"
 
 

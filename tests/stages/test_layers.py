@@ -152,7 +152,7 @@ def test_another_credit_method_keeps_what_both_have_and_says_what_it_leaves_out(
     ]
 
 
-def test_what_was_never_set_is_not_carried_and_nothing_is_said(tmp_path: Path) -> None:
+def test_what_was_never_set_is_not_carried_and_a_default_that_changes_is_said(tmp_path: Path) -> None:
     """A method's default is not a setting: dpepo has no penalty unless one is asked for, grpo 0.1."""
     told: list[str] = []
     for method in ("dpepo", "grpo", "carl"):
@@ -163,7 +163,8 @@ def test_what_was_never_set_is_not_carried_and_nothing_is_said(tmp_path: Path) -
     assert found.credit == {"method": "rewardflow", "gamma": 0.7}
     both = only(["credit.success_reward=10"], flags={"credit.method": "spark"}, note=told.append)
     assert both.credit == {"method": "spark", "success_reward": 10}
-    assert told == []
+    changes = "invalid_penalty becomes 0.0 (was 0.1)"
+    assert told == [f"credit.method dpepo, not {method}: {changes}" for method in ("grpo", "carl")]
 
 
 @pytest.mark.parametrize("own", ["file", "variable"])

@@ -8,8 +8,10 @@ A row's `share` is what aggregation `step` (RewardFlow, eq. 11: mean over trajec
 of mean over steps of mean over tokens) needs. A trajectory is a leaf that is not
 errored; T of it is the number of steps on its path that are trained. Each trained step
 gets 1/T from every trajectory it lies on, so a shared prefix belongs to all its
-trajectories, and a step that lies only on errored ones has share 0. A step that occurs
-k times in the credit (prefix: duplicate) splits its share in k equal parts. Shares sum
+trajectories, and a step that lies only on errored ones has share 0. A step with
+one entry for each of its trajectories (prefix: duplicate) gives each that trajectory's
+1/T, so that eq. 11 holds to the letter; a merged one has the sum for the mean of their
+advantages, which is the same where its trajectories are equally long. Shares sum
 to the number of trajectories; dividing by their sum (`losses.token_weights`) gives the
 mean.
 
@@ -116,7 +118,7 @@ def read_rows(
         shares = _shares(trajectories, entries)
         counts.trees += 1
         counts.trajectories += len(trajectories)
-        for entry in entries:
+        for entry, share in zip(entries, shares, strict=True):
             step = tree.steps[entry.step]
             step_place = f"{place}: steps[{step.id}]"
             _check_distribution(step, step_place, recompute)
@@ -128,7 +130,7 @@ def read_rows(
                     logprobs=step.logprobs,
                     advantage=float(entry.advantage or 0.0),
                     weight=entry.weight,
-                    share=shares[step.id],
+                    share=share,
                     temperature=step.temperature,
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
@@ -214,14 +216,22 @@ def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
     return {step for step, parent in parents.items() if children[parent] > 1}
 
 
-def _shares(
-    trajectories: list[list[Step]], entries: list[StepCredit]
-) -> dict[int, float]:
-    """The share of each entry of a step, by the step's id (002 eq. 11)."""
+def _shares(trajectories: list[list[Step]], entries: list[StepCredit]) -> list[float]:
+    """The share of every entry (002 eq. 11)."""
     repeats = Counter(entry.step for entry in entries)
-    shares = dict.fromkeys(repeats, 0.0)
+    portions: dict[int, list[float]] = {step: [] for step in repeats}
     for steps in trajectories:
         trained = [step.id for step in steps if step.id in repeats]
         for step in trained:
-            shares[step] += 1 / len(trained)
-    return {step: share / repeats[step] for step, share in shares.items()}
+            portions[step].append(1 / len(trained))
+    taken = Counter[int]()
+    shares = []
+    for entry in entries:
+        of_step = portions[entry.step]
+        if repeats[entry.step] == len(of_step):
+            # One entry for each trajectory, in the trajectories' order.
+            shares.append(of_step[taken[entry.step]])
+            taken[entry.step] += 1
+        else:
+            shares.append(sum(of_step) / repeats[entry.step])
+    return shares

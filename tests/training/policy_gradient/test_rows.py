@@ -3,7 +3,7 @@
 import copy
 
 import pytest
-from agentcli.credit import carl
+from agentcli.credit import carl, grpo
 from agentcli.errors import DataError
 from agentcli.records.types import Outcome, StepCredit, Validity
 from agentcli.training.policy_gradient.rows import read_rows
@@ -45,6 +45,18 @@ def test_duplicates_of_a_step_split_its_share(tree, tmp_path):
     credit = credit_of(tree, [1.0] * 5)
     credit.steps.insert(1, StepCredit(step=0, advantage=-1.0))
     assert shares(tmp_path, tree, credit) == pytest.approx([1 / 3] * 6)
+
+
+def test_duplicates_take_the_length_of_their_own_trajectory(tree, tmp_path):
+    """002 eq. 11 to the letter where leaves differ in length: grpo's weighted advantages sum to 0."""
+    # Leaves 2 (two steps) and 3 (three), which share step 0.
+    del tree.steps[4]
+    tree.steps[2].outcome, tree.steps[3].outcome = Outcome.SUCCESS, Outcome.FAILURE
+    credit = grpo.assign(tree, grpo.GrpoSettings(prefix="duplicate"))
+    assert [entry.step for entry in credit.steps] == [0, 2, 0, 1, 3]
+    rows, _ = read(tmp_path, [tree], [credit])
+    assert [row.share for row in rows] == pytest.approx([1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3])
+    assert sum(row.share * row.advantage for row in rows) == pytest.approx(0, abs=1e-12)
 
 
 def test_critical_rows_have_a_sibling_whatever_gave_the_credit(tree, tmp_path):
@@ -104,7 +116,7 @@ def test_refuses_files_that_do_not_belong_together(rollout, tmp_path):
     assert "c.jsonl: ends after 1 records" in refusal(tmp_path, [one, two], good[:1])
     assert "t.jsonl: ends after 1 records" in refusal(tmp_path, [one], good)
     good[1].steps[5].step = 99
-    assert "c.jsonl:2: steps[5].step: 99 is no step" in refusal(tmp_path, [one, two], good)
+    assert "c.jsonl:2: steps[5].step: 99 is not a step" in refusal(tmp_path, [one, two], good)
 
 
 @pytest.mark.parametrize("text", ['"advantage":1e999', '"advantage":NaN', '"weight":-1.0,"advantage":1.0'])
