@@ -62,6 +62,12 @@ KIND = view_option(
     "--kind", None, "List only trees of this kind of task.", metavar="NAME"
 )
 ALL = view_option("--all", None, "Leave nothing out.", bool)
+CALLS = view_option(
+    "--calls",
+    None,
+    "How often each tool is called at each step; with TREE its calls one by one.",
+    bool,
+)
 
 VIEWS = {
     "all runs": (),
@@ -71,6 +77,7 @@ VIEWS = {
         *("credit", "trajectory", "beside", "all"),
     ),
     "one step (--step)": ("run", "step", "evaluation", "credit"),
+    "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
 }
 """Every view with what may be typed for it; --json is for all of them."""
 APART = (
@@ -100,6 +107,8 @@ def _view(typed: set[str]) -> str:
         return "all runs"
     if "step" in typed:
         return "one step (--step)"
+    if "calls" in typed:
+        return "calls of tools (--calls)"
     return "a tree (TREE)" if "tree" in typed else "a run"
 
 
@@ -189,6 +198,30 @@ def _find(call: Call, run: Path, tree: str) -> "ShownTree":
     return shown
 
 
+def _show_calls(call: Call) -> None:
+    from agentcli.evaluation.calls import call_shares
+    from agentcli.records.files import read_records
+    from agentcli.records.types import Tree
+    from agentcli.reports.output import console, print_json
+    from agentcli.reports.show.calls import shares_table, steps_table
+
+    if call.values["tree"] is not None:
+        shown = _find(call, call.run, call.values["tree"])
+        if call.values["json"]:
+            for step in shown.tree.steps:
+                print_json({"action": step.action, "notes": step.notes})
+            return
+        console().print(steps_table(shown))
+        return
+    file = _trees_file(call, call.run)
+    shares = call_shares(read_records(file, Tree))
+    if call.values["json"]:
+        for one in shares:
+            print_json(one)
+        return
+    console().print(shares_table(str(file), shares))
+
+
 def _show_tree(call: Call) -> None:
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.drawing import side_by_side, tree_drawing
@@ -258,6 +291,7 @@ SHOWS = {
     "a run": _show_run,
     "a tree (TREE)": _show_tree,
     "one step (--step)": _show_step,
+    "calls of tools (--calls)": _show_calls,
 }
 
 COMMAND = Command(
@@ -274,6 +308,7 @@ COMMAND = Command(
         FAILED,
         KIND,
         ALL,
+        CALLS,
         JSON,
     ),
     example="agentcli show runs/x 4 --credit rewardflow",

@@ -61,11 +61,12 @@ METHODS = {
     "rlvmr": Method(),
     "dpepo": Method(),
     "ppo": Method(needs_values=True),
+    "rare-tool": Method(),
 }
 
 REGISTRY = Registry(
     "agentcli.credit",
-    {name: f"agentcli.credit.{name}" for name in METHODS},
+    {name: f"agentcli.credit.{name.replace('-', '_')}" for name in METHODS},
     key="credit.method",
     kind="credit method",
     in_full=True,

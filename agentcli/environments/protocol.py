@@ -349,6 +349,23 @@ def attributes_of(task: Task) -> dict[str, str]:
     return {"kind": task.kind, "split": task.split, **task.attributes}
 
 
+def toolbox_of(
+    world: World,
+    key: str,
+    value: str,
+) -> Toolbox:
+    """The world as a toolbox, which the setting `key` asks for.
+
+    Raises UsageError where it is none.
+    """
+    if isinstance(world, Toolbox):
+        return world
+    raise UsageError(
+        f"{key}: {value} needs a world with tools, and {world.card.name} has none; "
+        f"choose another {key}"
+    )
+
+
 def select(
     world: World,
     tasks: Sequence[Task],

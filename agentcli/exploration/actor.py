@@ -78,11 +78,12 @@ class Actor:
         self._engines = engines
         self._policy = policy
         self._models = models or {}
-        self._world = world
-        self._dialect: Dialect
+        self.world = world
+        self.dialect: Dialect
+        """How the policy is asked and read, from `start` on."""
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
-        self._unanswered: dict[tuple[Lineage, str, int], str] = {}
+        self.unanswered: dict[tuple[Lineage, str, int], str] = {}
         """Why a further model gave no reply, by what it was asked about, its name and
         the number of the question.
         """
@@ -99,7 +100,7 @@ class Actor:
         """
         numbered = copies is not None
         count = copies or 1
-        self._dialect = make_dialect(self.settings.prompt, self._world, numbered)
+        self.dialect = make_dialect(self.settings.prompt, self.world, numbered)
         states: tuple[Handle, ...] = ()
         context = self._nowhere()
         try:
@@ -159,7 +160,7 @@ class Actor:
             return Response(prompt, NO_REPLY, error=str(error))
         # A sibling, and a further draw, ask with a prompt that was paid for.
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
-        return Response(prompt, reply, self._dialect.read(reply.text, node.moment))
+        return Response(prompt, reply, self.dialect.read(reply.text, node.moment))
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
         """Acts on a sampled response and keeps the step.
@@ -216,7 +217,7 @@ class Actor:
             with self._waiting("policy"):
                 reply = await self._models[name].respond(request)
         except (EngineError, PolicyError) as error:
-            self._unanswered[node.lineage, name, index] = f"rollout.{name}: {error}"
+            self.unanswered[node.lineage, name, index] = f"rollout.{name}: {error}"
             return NO_REPLY
         self._charge(reply, same_prompt=False)
         return reply
@@ -252,7 +253,7 @@ class Actor:
         # Charged before it is errored: what was executed stays charged.
         self._steps.charge(self.ledger)
         # Sorted: which question failed first may depend on timing.
-        for (lineage, _, _), why in sorted(self._unanswered.items()):
+        for (lineage, _, _), why in sorted(self.unanswered.items()):
             self._steps.fail_below(lineage, why)
         return Tree(
             task=self.task,
@@ -301,11 +302,11 @@ class Actor:
         Raises UsageError where the dialect leaves out a picture: the policy would act
         blindly.
         """
-        message = self._dialect.ask(node.moment)
+        message = self.dialect.ask(node.moment)
         if not set(node.moment.pictures) <= set(message.pictures):
             raise UsageError(
                 f"prompt.style: {self.settings.prompt.style} shows no pictures, and "
-                f"the world {self._world.card.name} has some; choose a style that "
+                f"the world {self.world.card.name} has some; choose a style that "
                 "shows them"
             )
         lineage = (*node.lineage, index)
@@ -333,7 +334,7 @@ class Actor:
             message=message,
             moment=node.moment,
             states=node.states,
-            form=self._dialect,
+            form=self.dialect,
             seed=seed,
             episode_seed=episode_seed,
             temperature=policy.temperature,

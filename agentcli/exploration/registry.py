@@ -26,6 +26,7 @@ METHODS = {
     # The same growth; only the credit differs (003 App. C.5).
     "treerpo": "agentcli.exploration.treerl",
     "dpepo": "agentcli.exploration.dpepo",
+    "rare-tool": "agentcli.exploration.rare_tool",
     "test-time-branch": "agentcli.exploration.test_time_branch",
 }
 

@@ -15,6 +15,7 @@ DIALECTS = {
     "full": "agentcli.prompts.full:Full",
     "rlvmr": "agentcli.prompts.rlvmr:Rlvmr",
     "react": "agentcli.prompts.react:React",
+    "tools": "agentcli.prompts.tools:Tools",
     "compact": "agentcli.prompts.compact:Compact",
     "parallel-full": "agentcli.prompts.parallel_full:ParallelFull",
     "parallel-compact": "agentcli.prompts.parallel_compact:ParallelCompact",

@@ -159,6 +159,8 @@ class RolloutSettings(Section, kw_only=True):
     """Whether responses name the copies of the environment that they act in."""
     redraws: ClassVar[bool] = True
     """Whether the method takes part in `distinct`."""
+    capability: ClassVar[type | None] = None
+    """What the method needs a world to be (environments/protocol.py)."""
 
     method: str = "chain"
     """How trees grow: the name of an exploration method."""

@@ -12,6 +12,8 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.errors import AgentCliError, UsageError
+from agentcli.exploration.judge import JudgeSettings
+from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.records.settings import Settings
@@ -77,10 +79,13 @@ async def open_further_models(
         for name, chosen in settings.rollout.further_models.items():
             as_policy = msgspec.structs.replace(settings, policy=chosen)
             try:
-                models[name] = start_policy(as_policy, world, pool, chosen.model)
+                model = start_policy(as_policy, world, pool, chosen.model)
             except AgentCliError as error:
                 raise type(error)(f"rollout.{name}: {error}") from error
-            stack.push_async_callback(models[name].close)
+            stack.push_async_callback(model.close)
+            if isinstance(chosen, JudgeSettings) and chosen.cache is not None:
+                model = KeptReplies(model, chosen, Path(chosen.cache))
+            models[name] = model
         yield models
 
 

@@ -64,11 +64,22 @@ def check_sampling(
     """
     check(settings)
     world = world or make_world(settings.environment)
+    check_capability(settings, world)
     make_dialect(settings.prompt, world, settings.rollout.numbered)
     check_policy(settings, settings.policy.kind, world)
     check_model(model)
     check_further_models(settings)
     return world
+
+
+def check_capability(settings: Settings, world: World) -> None:
+    """Raises UsageError for a world that cannot serve the exploration method."""
+    needed = settings.rollout.capability
+    if needed is not None and not isinstance(world, needed):
+        raise UsageError(
+            f"rollout.method: {settings.rollout.method} needs a world that is a "
+            f"{needed.__name__}, and {world.card.name} is none; choose another --env"
+        )
 
 
 def check_policy(settings: Settings, kind: str, world: World) -> None:

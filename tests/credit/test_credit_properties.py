@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.credit.graph import build
-from agentcli.credit.registry import METHODS, make
+from agentcli.credit.registry import make
 from agentcli.records.trees import leaves, paths, validate_tree
 from agentcli.records.types import Credit, Outcome, Tree, Validity
-from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, random_trees, step, tree
+from credit_trees import ERRORED, FAILURE, OF_OUTCOMES, SUCCESS, TRUNCATED, advantages, chains, random_trees, step, tree
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,7 +31,7 @@ WITH_TRAJECTORY_TERM = ("rewardflow", "gigpo", "rlvmr", "dpepo")
 
 
 @st.composite
-def every(draw: st.DrawFn, methods: Sequence[str] = tuple(METHODS), **fixed: Any) -> dict[str, Any]:
+def every(draw: st.DrawFn, methods: Sequence[str] = tuple(OF_OUTCOMES), **fixed: Any) -> dict[str, Any]:
     """A method with the switches it has, at random but for `fixed`."""
     name = draw(st.sampled_from(sorted(methods)))
     typed_switches = {field.name for field in msgspec.structs.fields(type(make({"method": name})[2]))}
@@ -304,7 +304,7 @@ def test_an_errored_trajectory_beside_the_others_changes_nothing(grown: Tree, sw
     assert credit_of(more, switches).steps[: len(credit_of(grown, switches).steps)] == credit_of(grown, switches).steps
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(OF_OUTCOMES))
 @pytest.mark.parametrize("form", ["paper", "release"])
 def test_ten_thousand_steps_deep(method: str, form: str) -> None:
     """One chain of 10,000 steps with a fork in the middle and an invalid step at every tenth."""
@@ -335,7 +335,7 @@ def test_ten_thousand_steps_deep(method: str, form: str) -> None:
     assert (last[deep] or 0.0) > (last[deep // 2 + 1] or 0.0) or form == "release"
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(OF_OUTCOMES))
 def test_twenty_thousand_siblings(method: str) -> None:
     """All from the initial state, every third of them invalid; what looks at all siblings of every step would take minutes."""
     wide = 20_000
@@ -349,7 +349,7 @@ def test_twenty_thousand_siblings(method: str) -> None:
     assert computed[2] != computed[1]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", sorted(OF_OUTCOMES))
 def test_a_step_that_was_not_chosen_is_never_trained(method: str) -> None:
     """Step.mask: its action was put in the policy's way. The others keep their advantages where only outcomes count."""
     ends = {"outcome": SUCCESS}, {"outcome": FAILURE}

@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import pytest
-from agentcli.credit.registry import METHODS, make
+from agentcli.credit.registry import make
 from agentcli.credit.rewardflow import RewardFlowSettings
 from agentcli.errors import UsageError
-from credit_trees import FAILURE, SUCCESS, outcomes
+from credit_trees import FAILURE, OF_OUTCOMES, SUCCESS, outcomes
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(OF_OUTCOMES))
 def test_defaults_are_complete_and_stable(name: str) -> None:
     found, assign, own = make({"method": name})
     assert found == name
@@ -45,7 +45,7 @@ VOCABULARY = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(OF_OUTCOMES))
 def test_a_method_has_the_switches_that_matter_for_it_and_no_other(name: str) -> None:
     own = {field.name for field in msgspec.structs.fields(type(make({"method": name})[2]))}
     assert own == {"success_reward", "outcome", "invalid_penalty", *VOCABULARY[name].split()}
@@ -64,10 +64,10 @@ def test_a_switch_that_cannot_matter_is_refused_with_the_reason_and_what_there_i
 
 
 def test_papers_values() -> None:
-    rewards = {name: make({"method": name})[2].success_reward for name in METHODS}  # type: ignore[attr-defined]
-    assert rewards == dict.fromkeys(METHODS, 1.0) | {"spark": 10.0}
-    penalties = {name: make({"method": name})[2].invalid_penalty for name in METHODS}  # type: ignore[attr-defined]
-    assert penalties == dict.fromkeys(METHODS, 0.1) | {"dpepo": 0.0}
+    rewards = {name: make({"method": name})[2].success_reward for name in OF_OUTCOMES}  # type: ignore[attr-defined]
+    assert rewards == dict.fromkeys(OF_OUTCOMES, 1.0) | {"spark": 10.0}
+    penalties = {name: make({"method": name})[2].invalid_penalty for name in OF_OUTCOMES}  # type: ignore[attr-defined]
+    assert penalties == dict.fromkeys(OF_OUTCOMES, 0.1) | {"dpepo": 0.0}
     omegas = [make({"method": "dpepo", "form": form})[2].omega for form in ("paper", "release")]  # type: ignore[attr-defined]
     assert omegas == [0.95, 0.8]
 
@@ -167,7 +167,7 @@ def test_refusals_are_one_line_that_names_the_field(switches: dict[str, Any], pa
 def literal_switches() -> list[tuple[str, str, tuple[str, ...]]]:
     """(method, switch, choices) of every switch that is one of a few words."""
     found = []
-    for method in METHODS:
+    for method in OF_OUTCOMES:
         for field in msgspec.structs.fields(type(make({"method": method})[2])):
             words = next(
                 (get_args(one) for one in (field.type, *get_args(field.type)) if get_origin(one) is Literal), ()

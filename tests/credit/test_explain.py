@@ -10,10 +10,10 @@ import msgspec
 import pytest
 from agentcli.credit.equations import Equation, Evidence, Line, ScoreGroup, evaluate
 from agentcli.credit.explain import Explanation, explain
-from agentcli.credit.registry import METHODS, Explainer, explainer, make
+from agentcli.credit.registry import Explainer, explainer, make
 from agentcli.errors import AgentCliError
 from agentcli.records.types import Tree
-from credit_trees import ERRORED, FAILURE, SUCCESS, chains, outcomes, random_trees, step, tree, walk
+from credit_trees import ERRORED, FAILURE, OF_OUTCOMES, SUCCESS, chains, outcomes, random_trees, step, tree, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_credit_properties import credit_of, every
@@ -92,7 +92,7 @@ def recompute(account: list[Line | ScoreGroup]) -> float:
 
 
 @settings(max_examples=150, deadline=None)
-@given(random_trees(), st.sampled_from(sorted(METHODS)).flatmap(lambda name: every((name,))), st.data())
+@given(random_trees(), st.sampled_from(sorted(OF_OUTCOMES)).flatmap(lambda name: every((name,))), st.data())
 def test_the_arithmetic_of_every_account_gives_the_advantage(
     grown: Tree, switches: dict[str, Any], data: st.DataObject
 ) -> None:
@@ -182,7 +182,7 @@ def test_zeros_and_masks_have_a_reason() -> None:
     assert lines_of(inherits)["advantage"].meaning == "an only child takes the gain of step 0"
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(OF_OUTCOMES))
 def test_every_account_names_equations_and_every_group_its_own_entry(name: str) -> None:
     grown = chains([walk("abc", SUCCESS), walk("abd", FAILURE, {1}), walk("acd", FAILURE)])
     for each in grown.steps:
@@ -195,7 +195,7 @@ def test_every_account_names_equations_and_every_group_its_own_entry(name: str) 
             assert any(member.explained for member in entry.members), entry.name
 
 
-@pytest.mark.parametrize("name", sorted(METHODS))
+@pytest.mark.parametrize("name", sorted(OF_OUTCOMES))
 def test_a_deep_tree_is_explained(name: str) -> None:
     """10,000 steps in a row, beside a short trajectory."""
     deep = [{"state": f"s{n}", "next_state": f"s{n + 1}", "value": 0.5} for n in range(10_000)]

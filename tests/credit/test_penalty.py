@@ -56,4 +56,4 @@ def test_outside_a_penalty_costs_itself_and_nobody_else(grown: Tree, switches: d
 
 
 def test_every_other_method_divides_by_nothing_and_has_no_such_switch() -> None:
-    assert set(METHODS) - set(NORMALISING) == {"carl", "treerl", "ppo"}
+    assert set(METHODS) - set(NORMALISING) == {"carl", "treerl", "ppo", "rare-tool"}

@@ -4,13 +4,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.credit.registry import METHODS
 from agentcli.credit.statistics import CreditStatistics
 from agentcli.errors import DataError
 from agentcli.records.types import Tree
 from credit_trees import (
     ERRORED,
     FAILURE,
+    OF_OUTCOMES,
     SUCCESS,
     TRUNCATED,
     advantages,
@@ -112,7 +112,7 @@ def test_rlvmr_plans_for_success_and_compares_scores() -> None:
 
 
 @settings(max_examples=200, deadline=None)
-@given(random_trees(), every(tuple(METHODS), outcome="success", rewards="outcome"))
+@given(random_trees(), every(tuple(OF_OUTCOMES), outcome="success", rewards="outcome"))
 def test_scores_of_one_and_zero_are_successes(grown: Tree, switches: dict[str, Any]) -> None:
     plain = tree(
         *(msgspec.structs.replace(each, reward=1.0 if each.outcome is SUCCESS else 0.0) for each in grown.steps)

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.credit.registry import METHODS
 from agentcli.credit.registry import make as make_credit
 from agentcli.errors import PromptTooLongError
 from agentcli.evaluation.episodes import episodes
@@ -18,6 +17,7 @@ from agentcli.records.types import Outcome, StopReason, Tree, Validity
 from agentcli.stages.rollout import is_complete
 from agentcli.stages.tally import Tally
 from agentcli.training.preference.pairs import read_pairs
+from credit_trees import OF_OUTCOMES
 from growths import GROWTHS, VOTES, check_ledger, check_tree, growths
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -105,7 +105,7 @@ def test_several_copies() -> None:
     assert tree.ledger.steps == sum(len(step.moves) for step in tree.steps) > 0
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS} - {"ppo"}))
+@pytest.mark.parametrize("method", sorted({*OF_OUTCOMES} - {"ppo"}))
 def test_training_leaves_the_step_out_and_counts_the_failure(method: str) -> None:
     """The group is one success and one failure; the step that was never asked has no advantage."""
     tree = two_trajectories("failure")

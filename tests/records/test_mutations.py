@@ -20,6 +20,7 @@ from agentcli.evaluation.summary import summarise
 from agentcli.records.files import RecordWriter, read_numbered, read_records
 from agentcli.records.trees import children, leaves, paths, validate_credit, validate_tree
 from agentcli.records.types import Credit, Episode, Tree
+from credit_trees import OF_OUTCOMES
 from sample_records import every_record, tree
 
 MUTANTS = 10_000
@@ -317,7 +318,7 @@ def test_an_absurd_value_is_refused_with_its_path(kind: str, at: tuple[Any, ...]
     assert str(caught.value).endswith(f" - at `${field}`")
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_OUTCOMES)
 def test_the_largest_rewards_leave_credit_finite(method: str) -> None:
     largest = tree()
     for number, step in enumerate(largest.steps):

@@ -5,6 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from agentcli.credit.registry import METHODS
 from agentcli.records.types import Credit, Ledger, Move, Outcome, Step, Task, Tree, Validity
 from hypothesis import strategies as st
 
@@ -125,3 +126,7 @@ def parallel_moves(draw: st.DrawFn, invalid: bool) -> list[Move]:
         )
         for copy in copies
     ]
+
+
+OF_OUTCOMES = {name: method for name, method in METHODS.items() if name != "rare-tool"}
+"""The methods that give credit for outcomes. rare-tool reads what a judge noted, which only its own trees hold."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Closable, Observation, Start, Verdict
-from agentcli.environments.tool_qa.calls import ANSWER, THINK, ToolCall, read_call
 from agentcli.environments.tool_qa.judge import is_known, judge, known_values
 from agentcli.environments.tool_qa.questions.draw import Question
 from agentcli.environments.tool_qa.questions.path import Need, next_calls
@@ -12,6 +11,7 @@ from agentcli.environments.tool_qa.rows import LETTERS
 from agentcli.environments.tool_qa.source import QuestionSource
 from agentcli.environments.tool_qa.tools.protocol import AgentTool
 from agentcli.environments.tool_qa.tools.registry import ERROR, answer
+from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
 from agentcli.records.types import Task
 
 THOUGHT = "You think on."
@@ -63,12 +63,12 @@ class ToolQaEngine:
             self._refuse("This is not a call; write NAME[argument].")
         elif call.name == ANSWER:
             self._end(call.argument)
-        elif call.name == THINK:
+        elif call.name == COT:
             self._reached = Reached(self._reached.results, THOUGHT, looked=True)
         elif call.name in self._tools:
             self._call(call)
         else:
-            names = ", ".join((*self._tools, THINK, ANSWER))
+            names = ", ".join((*self._tools, COT, ANSWER))
             self._refuse(f"There is no tool {call.name[:40]!r}; there are {names}.")
         return self._observe()
 
@@ -106,6 +106,8 @@ class ToolQaEngine:
     ) -> tuple[ToolCall, str] | None:
         """The first call whose result states what is needed, and the result."""
         for name, argument in choices:
+            if name not in self._tools:
+                continue
             text = answer(self._tools[name], argument)
             if is_known(need, [text]):
                 return ToolCall(name, argument), text

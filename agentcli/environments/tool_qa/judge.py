@@ -19,11 +19,11 @@ The step makes sense (`process_ok`) if any of them is worth 6 or more.
 from collections.abc import Mapping, Sequence
 
 from agentcli.environments.protocol import Verdict
-from agentcli.environments.tool_qa.calls import THINK
 from agentcli.environments.tool_qa.evidence import stated, states
 from agentcli.environments.tool_qa.questions.path import Need, slotted
 from agentcli.environments.tool_qa.tools.protocol import AgentTool
 from agentcli.environments.tool_qa.tools.registry import ERROR, answer
+from agentcli.records.calls import COT
 
 VIABLE = 6.0
 """The least score of what helps (001 section 4.1: the threshold)."""
@@ -60,7 +60,7 @@ def judge(
     for name, tool in tools.items():
         text = answer(tool, argument)
         scores[name] = _score(tool, text, needs, missing)
-    scores[THINK] = _score_of_a_thought(needs, missing)
+    scores[COT] = _score_of_a_thought(needs, missing)
     return Verdict(scores=scores, process_ok=max(scores.values()) >= VIABLE)
 
 

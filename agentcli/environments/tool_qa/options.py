@@ -44,6 +44,8 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     templates: tuple[str, ...] | None = None
     """Only these sorts of generated questions; None: all (questions/templates.py)."""
+    tools: tuple[str, ...] | None = None
+    """Only these tools; None: all. []: a closed book."""
     choices: Annotated[int, msgspec.Meta(ge=2, le=10)] = 10
     """Options of a generated question."""
     seed: Seed = 0

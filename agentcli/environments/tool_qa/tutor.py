@@ -11,7 +11,6 @@ from typing import NamedTuple
 import msgspec
 
 from agentcli.environments.protocol import Advice, Context
-from agentcli.environments.tool_qa.calls import ANSWER, read_call
 from agentcli.environments.tool_qa.evidence import letters_of, stated
 from agentcli.environments.tool_qa.kinds import FACTORS
 from agentcli.environments.tool_qa.knowledge import PLACES, knowledge
@@ -24,6 +23,7 @@ from agentcli.environments.tool_qa.questions.path import (
 )
 from agentcli.environments.tool_qa.rows import LETTERS
 from agentcli.environments.tool_qa.tools.registry import ERROR, TOOLS
+from agentcli.records.calls import ANSWER, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 

@@ -17,8 +17,10 @@ from agentcli.environments.tool_qa.questions.draw import templates_of
 from agentcli.environments.tool_qa.source import QuestionSource
 from agentcli.environments.tool_qa.tools.protocol import AgentTool
 from agentcli.environments.tool_qa.tools.registry import tool_class, tool_names
+from agentcli.errors import UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from agentcli.registry import nearest
 
 
 class ToolQaWorld:
@@ -36,12 +38,13 @@ class ToolQaWorld:
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = read_options(settings.options, ToolQaOptions)
         templates_of(self.options)
+        self._names = _chosen_tools(self.options)
         self._source = QuestionSource(self.options, settings.data)
 
     @property
     def tools(self) -> Mapping[str, str]:
         """Name -> what the tool answers, and how it is asked."""
-        return {name: tool_class(name).description for name in tool_names()}
+        return {name: tool_class(name).description for name in self._names}
 
     def tasks(self, split: str) -> list[Task]:
         """The questions of a split; kind is the category."""
@@ -58,7 +61,7 @@ class ToolQaWorld:
 
     @cached_property
     def _tools(self) -> dict[str, AgentTool]:
-        return {name: tool_class(name)() for name in tool_names()}
+        return {name: tool_class(name)() for name in self._names}
 
     def compact(self, context: Context) -> str:
         """What was asked and learned, in short (see tutor.py)."""
@@ -95,3 +98,16 @@ class ToolQaWorld:
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> None:
         """Nothing is kept on disk."""
+
+
+def _chosen_tools(options: ToolQaOptions) -> list[str]:
+    """The names of the tools there are. Raises UsageError for one that does not exist."""
+    names = tool_names()
+    if options.tools is None:
+        return names
+    for name in options.tools:
+        if name not in names:
+            raise UsageError(
+                f"environment.options.tools: no tool {name!r}; {nearest(name, names)}"
+            )
+    return list(options.tools)

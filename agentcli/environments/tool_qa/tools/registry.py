@@ -6,7 +6,7 @@ class says another name than its entry point is refused.
 """
 
 from agentcli.environments.tool_qa.tools.protocol import AgentTool, ToolError
-from agentcli.errors import EngineError, UsageError
+from agentcli.errors import UsageError
 from agentcli.registry import Registry
 
 TOOLS = {
@@ -46,17 +46,12 @@ def tool_names() -> list[str]:
 def answer(tool: AgentTool, argument: str) -> str:
     """What the agent reads: one text of bounded length, whatever the tool does.
 
-    A tool that fails answers `error: ...`, and so does one with a fault of its own.
-    Raises EngineError when its process broke.
+    A tool that fails answers `error: ...`. Raises EngineError when its process broke.
     """
     try:
         text = tool.run(argument)
-    except EngineError:
-        raise
     except ToolError as error:
         text = f"{ERROR}{error}"
-    except Exception as error:
-        text = f"{ERROR}{tool.name} broke: {type(error).__name__}: {error}"
     text = text.strip() or f"{ERROR}no answer"
     if len(text) > LONGEST_ANSWER:
         text = f"{text[: LONGEST_ANSWER - 4]} ..."

@@ -1,9 +1,12 @@
-"""Actions as text: `NAME[argument]`."""
+"""Tool calls as actions: `search[mass of Titan]`, `answer[B]`."""
 
 import re
 from typing import NamedTuple
 
-THINK, ANSWER = "cot", "answer"
+COT = "cot"
+"""The action that runs no tool: the agent only thinks on (001, chain of thought)."""
+ANSWER = "answer"
+"""The action that ends the episode with a letter."""
 LONGEST_CALL = 4000
 """Characters."""
 _FORM = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.DOTALL)
@@ -13,6 +16,7 @@ class ToolCall(NamedTuple):
     """A tool, `cot` or `answer`, with its argument."""
 
     name: str
+    """Lower case."""
     argument: str
 
     def __str__(self) -> str:

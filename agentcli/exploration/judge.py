@@ -1,0 +1,153 @@
+"""A judge: a model that scores the actions an agent could take (001 section 4.1).
+
+It is shown the question, what was done so far, the thought and the query, and answers
+with one JSON object: a score from 0 to 10 for every tool and for chain of thought, and
+whether the step was reasonable. Any other answer is refused and asked again. What stays
+unreadable is an error of the step, never a zero.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from agentcli.environments.protocol import Context, Verdict
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.nodes import Node
+from agentcli.prompts.protocol import Message
+from agentcli.records.calls import COT
+from agentcli.records.faults import UNREADABLE, fault_in, shown
+from agentcli.records.section import Count, NotNegative
+from agentcli.records.settings import PolicySettings
+
+LEAST, MOST = 0.0, 10.0
+"""The range of a score."""
+
+MESSAGE = """\
+You judge one step of an agent that answers a question with tools.
+
+{instruction}
+
+Steps so far:
+{past}
+
+The agent thinks: {thought}
+It wants to ask: {query}
+
+Actions it could take now:
+{actions}
+
+Score each action from 0 (useless here) to 10 (best here). Say whether the step is \
+reasonable, given all that is known. Answer with one JSON object and nothing else:
+{{"scores": {{{example}}}, "process_ok": true or false}}
+
+Query: {quoted}"""
+
+
+class JudgeSettings(PolicySettings, kw_only=True):
+    """A model that judges."""
+
+    temperature: NotNegative = 0.0
+    """0 is greedy."""
+    attempts: Count = 3
+    """How often it is asked before an unreadable answer is an error."""
+    cache: str | None = None
+    """Folder of its replies, each kept under a hash of what was asked; None: every
+    reply is asked for.
+    """
+
+
+class _Reply(msgspec.Struct, forbid_unknown_fields=True):
+    """The one form of a judge's reply."""
+
+    scores: dict[str, Annotated[float, Meta(ge=LEAST, le=MOST)]]
+    process_ok: bool
+
+
+async def ask_judge(
+    actor: Actor,
+    node: Node,
+    index: int,
+    settings: JudgeSettings,
+    tools: Mapping[str, str],
+    thought: str,
+    query: str,
+) -> Verdict | str:
+    """The verdict on a response at `node`, or why there is none.
+
+    `index` is the response's number at the node.
+    """
+    message = judge_message(node.moment.copies[0], tools, thought, query)
+    problem = ""
+    for attempt in range(settings.attempts):
+        number = index * settings.attempts + attempt
+        reply = await actor.ask("judge", node, message, number)
+        fault = actor.unanswered.get((node.lineage, "judge", number))
+        if fault is not None:
+            return fault
+        verdict = read_verdict(reply.text, [*tools, COT])
+        if isinstance(verdict, Verdict):
+            return verdict
+        problem = verdict
+    return f"rollout.judge: {problem} ({settings.attempts} attempts)"
+
+
+def judge_message(
+    context: Context,
+    tools: Mapping[str, str],
+    thought: str,
+    query: str,
+) -> Message:
+    """The message that asks for a verdict.
+
+    Its last line holds the query as JSON, so that no query can pretend to be more.
+    """
+    past = []
+    for number, action in enumerate(context.actions, 1):
+        past.append(f"{number}. {action or '(unreadable)'}")
+        past.append(f"   Result: {context.observations[number]}")
+    actions = [f"- {name}: {purpose}" for name, purpose in tools.items()]
+    actions.append(f"- {COT}: thinks on, without a tool")
+    example = ", ".join(f'"{name}": 0' for name in [*tools, COT])
+    text = MESSAGE.format(
+        instruction=context.instruction,
+        past="\n".join(past) or "none",
+        thought=thought,
+        query=query,
+        actions="\n".join(actions),
+        example=example,
+        quoted=json.dumps(query),
+    )
+    return Message((text,))
+
+
+def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
+    """The verdict that a reply holds, or what is wrong with it.
+
+    All of `names` must be scored, and nothing else; a fence of code around the JSON is
+    taken off.
+    """
+    data = _unfenced(text).encode()
+    try:
+        reply = msgspec.json.decode(data, type=_Reply)
+    except UNREADABLE as error:
+        return fault_in(error, data) if data else "an empty reply"
+    wanted = list(names)
+    missing = [name for name in wanted if name not in reply.scores]
+    if missing:
+        return f"no score of {', '.join(missing)}"
+    unknown = [name for name in reply.scores if name not in wanted]
+    if unknown:
+        return f"a score of {shown(unknown[0])}, which is no action"
+    scores = {name: reply.scores[name] for name in wanted}
+    return Verdict(scores=scores, process_ok=reply.process_ok)
+
+
+def _unfenced(text: str) -> str:
+    """The text without the fence of a code block around it."""
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        body = body.removeprefix("```").removesuffix("```").removeprefix("json")
+    return body.strip()

@@ -1,0 +1,161 @@
+"""rare-tool: the rarest of the tools that a judge finds viable (001 section 4.1).
+
+At each of K steps a generator thinks and gives a query for a tool. A judge scores nine
+actions, eight tools and chain of thought, from 0 to 10. The rule chooses one of them,
+whatever tool the generator named, and it is run on the query. A response that answers
+gives no query: it is chain of thought, and nothing is chosen.
+
+Step.notes keep what offline PPO learns from: the tool, the query, the scores of all
+nine, the chosen and the best one, process_ok, and the executed action written as a
+response (`trained`).
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from agentcli.environments.protocol import Toolbox, Verdict, toolbox_of
+from agentcli.errors import UsageError
+from agentcli.exploration.actor import Actor
+from agentcli.exploration.judge import LEAST, MOST, JudgeSettings, ask_judge
+from agentcli.exploration.nodes import Node, Response, spelled
+from agentcli.records.calls import ANSWER, COT, ToolCall, read_call
+from agentcli.records.files import derive_seed
+from agentcli.records.settings import RolloutSettings
+from agentcli.records.types import Tree
+
+Rule = Literal["rarity", "greedy", "random"]
+
+
+class RareToolRollout(RolloutSettings, kw_only=True):
+    """Settings of rare-tool."""
+
+    capability: ClassVar[type] = Toolbox
+
+    judge: JudgeSettings | None = None
+    """The model that scores the actions: a policy, or tool-judge, which runs every tool
+    and knows the answer.
+    """
+    select: Rule = "rarity"
+    """Which action is run. rarity: the lowest score among the viable tools (001). greedy:
+    the highest score (001's PPO without diversity). random: any viable tool.
+    """
+    threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = 6.0
+    """The score from which a tool is viable."""
+
+    def check(self) -> None:
+        """Raises UsageError where no judge is set."""
+        if self.judge is None:
+            raise UsageError(
+                "rollout.judge: rare-tool asks a judge; name one with --set "
+                "rollout.judge.kind=tool-judge, or openai with a model and a base_url"
+            )
+
+
+async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
+    """Grows `leaves` trajectories from the root, a judge choosing every tool.
+
+    Raises UsageError for a world without tools, and where no judge is set.
+    """
+    settings.check()
+    tools = toolbox_of(actor.world, "rollout.method", "rare-tool").tools
+    root = await actor.start()
+    numbers = range(settings.leaves)
+    await asyncio.gather(
+        *(_follow(actor, settings, tools, root, number) for number in numbers)
+    )
+    return actor.tree("rare-tool")
+
+
+async def _follow(
+    actor: Actor,
+    settings: RareToolRollout,
+    tools: Mapping[str, str],
+    node: Node,
+    index: int,
+) -> None:
+    """Acts from `node` to the end of one trajectory."""
+    while not node.finished:
+        node = await _step(actor, settings, tools, node, index)
+        # Only at the initial state there are several responses.
+        index = 0
+
+
+async def _step(
+    actor: Actor,
+    settings: RareToolRollout,
+    tools: Mapping[str, str],
+    node: Node,
+    index: int,
+) -> Node:
+    """One response, its judgement, and the action that was chosen."""
+    response = await actor.sample(node, index)
+    call = _call(response)
+    if call is None:
+        return await actor.execute(node, index, response)
+    assert settings.judge is not None
+    thought = response.answer.reasoning or ""
+    query = str(call) if call.name == ANSWER else call.argument
+    verdict = await ask_judge(actor, node, index, settings.judge, tools, thought, query)
+    if not isinstance(verdict, Verdict):
+        return await actor.execute(node, index, replace(response, error=verdict))
+    chosen = COT
+    if call.name != ANSWER:
+        seed = derive_seed(actor.seed, actor.task.id, spelled(node.lineage), index)
+        rng = random.Random(seed)
+        chosen = select(verdict.scores, settings.select, settings.threshold, rng)
+        call = ToolCall(chosen, call.argument)
+    actions = {1: str(call)}
+    answer = msgspec.structs.replace(response.answer, actions=actions)
+    after = await actor.execute(node, index, replace(response, answer=answer))
+    scores = {f"score_{name}": score for name, score in verdict.scores.items()}
+    actor.note(
+        after,
+        tool=chosen,
+        query=query,
+        chosen=verdict.scores[chosen],
+        best=max(verdict.scores.values()),
+        process_ok=float(verdict.process_ok),
+        trained=actor.dialect.write(answer),
+        **scores,
+    )
+    return after
+
+
+def select(
+    scores: Mapping[str, float],
+    rule: Rule,
+    threshold: float,
+    rng: random.Random,
+) -> str:
+    """The action to run, by the scores of all tools and of chain of thought.
+
+    Chain of thought runs where it scores higher than every tool, and under rarity and
+    random also where no tool reaches the threshold. Of equal scores the first in the
+    order of `scores` is taken.
+    """
+    tools = [name for name in scores if name != COT]
+    highest = max(tools, key=scores.__getitem__)
+    if scores[COT] > scores[highest]:
+        return COT
+    if rule == "greedy":
+        return highest
+    viable = [name for name in tools if scores[name] >= threshold]
+    if not viable:
+        return COT
+    if rule == "random":
+        return rng.choice(viable)
+    return min(viable, key=scores.__getitem__)
+
+
+def _call(response: Response) -> ToolCall | None:
+    """The call of a response; None where it holds none."""
+    if response.error is not None or not response.answer.actions:
+        return None
+    (action,) = response.answer.actions.values()
+    return read_call(action)

@@ -1,0 +1,60 @@
+"""A policy whose replies are kept on disk, so that no question is paid for twice.
+
+A reply lies under the hash of all that it depends on: the model, the message, its
+pictures and how it is sampled. A greedy reply depends on no seed.
+"""
+
+import hashlib
+from pathlib import Path
+
+import msgspec
+
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.records.files import read_json, write_atomic
+from agentcli.records.settings import PolicySettings
+
+
+class KeptReplies:
+    """The policy `inner` with a folder of its replies."""
+
+    def __init__(self, inner: Policy, settings: PolicySettings, folder: Path) -> None:
+        self.seconds = 0.0
+        self._inner = inner
+        self._folder = folder
+        model = [
+            settings.kind,
+            settings.model,
+            settings.adapter,
+            settings.endpoint.base_url,
+            settings.endpoint.logprobs,
+        ]
+        self._model = msgspec.json.encode(model)
+
+    async def respond(self, request: Request) -> Reply:
+        """The reply that is kept, else a new one.
+
+        Raises what the policy raises, DataError for a kept reply that cannot be read,
+        and WriteError.
+        """
+        path = self._path(request)
+        if path.is_file():
+            return read_json(path, Reply)
+        reply = await self._inner.respond(request)
+        write_atomic(path, msgspec.json.encode(reply))
+        self.seconds = self._inner.seconds
+        return reply
+
+    async def close(self) -> None:
+        """Closes the policy."""
+        await self._inner.close()
+
+    def _path(self, request: Request) -> Path:
+        """Where the reply to a request lies."""
+        seed = request.seed if request.temperature else None
+        sampling = [request.temperature, request.max_tokens, seed]
+        digest = hashlib.sha256(self._model)
+        digest.update(msgspec.json.encode([request.message.text, sampling]))
+        for picture in request.message.pictures:
+            digest.update(hashlib.sha256(picture.png).digest())
+        name = digest.hexdigest()
+        return self._folder / name[:2] / f"{name}.json"

@@ -1,0 +1,90 @@
+"""The reward of 001 section 3.3, by hand."""
+
+import pytest
+from agentcli.credit.rare_tool import RareToolSettings, assign
+from agentcli.errors import DataError
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def tree(*steps: Step, outcome: Outcome = Outcome.SUCCESS) -> Tree:
+    steps[-1].outcome = outcome
+    task = Task(id="t", world="quiz", split="train", kind="A")
+    return Tree(task=task, instruction="?", method="rare-tool", seed=0, steps=list(steps), ledger=Ledger())
+
+
+def step(number: int, **notes: float) -> Step:
+    parent = number - 1 if number else None
+    return Step(
+        id=number,
+        parent=parent,
+        prompt="",
+        response="",
+        observation="",
+        state="s",
+        next_state="s",
+        next_observation="",
+        notes=dict(notes),
+    )
+
+
+def judged(number: int, chosen: float, best: float, process_ok: float = 1.0) -> Step:
+    return step(number, chosen=chosen, best=best, process_ok=process_ok)
+
+
+def rewards(grown: Tree, **settings: object) -> list[float | None]:
+    return [entry.advantage for entry in assign(grown, RareToolSettings(**settings)).steps]  # type: ignore[arg-type]
+
+
+def table_one() -> Tree:
+    return tree(judged(0, 6.2, 7.5), judged(1, 6.0, 6.0), judged(2, 8.1, 8.1))
+
+
+def test_the_rows_of_table_1() -> None:
+    assert rewards(table_one()) == pytest.approx([0.5 * 0.13 + 0.5, 0.5, 0.5])
+    assert rewards(table_one(), rho=1.0) == pytest.approx([0.13, 0.0, 0.0])
+    assert rewards(table_one(), rho=0.0) == [1.0, 1.0, 1.0]
+
+
+def test_the_printed_sign_punishes_what_is_reasonable() -> None:
+    grown = tree(judged(0, 6.2, 7.5), judged(1, 6.0, 6.0, process_ok=0.0))
+    assert rewards(grown, form="paper") == pytest.approx([0.5 * 0.13 - 0.5, 0.0])
+    assert rewards(grown) == pytest.approx([0.5 * 0.13 + 0.5, 0.0])
+
+
+@given(st.floats(0, 10), st.floats(0, 10), st.booleans(), st.floats(0, 1))
+def test_the_reward_lies_between_0_and_1(one: float, other: float, ok: bool, rho: float) -> None:
+    chosen, best = sorted((one, other))
+    (reward,) = rewards(tree(judged(0, chosen, best, float(ok))), rho=rho)
+    assert reward is not None
+    assert 0 <= reward <= 1
+
+
+def test_filters() -> None:
+    unsound = tree(judged(0, 6, 7), judged(1, 6, 7, process_ok=0.0))
+    assert [reward is None for reward in rewards(unsound, drop_unsound=True)] == [False, True]
+    wrong = tree(judged(0, 6, 7), judged(1, 6, 7), outcome=Outcome.FAILURE)
+    assert rewards(wrong, drop_wrong=True) == [None, None]
+    assert None not in rewards(wrong)
+
+
+def test_a_malformed_step_and_an_errored_trajectory_have_no_reward() -> None:
+    unreadable = step(0)
+    unreadable.validity = Validity.MALFORMED
+    assert rewards(tree(unreadable, judged(1, 6, 7)))[0] is None
+    assert rewards(tree(judged(0, 6, 7), outcome=Outcome.ERRORED)) == [None]
+
+
+@pytest.mark.parametrize("missing", ["chosen", "best", "process_ok"])
+def test_trees_that_no_judge_saw(missing: str) -> None:
+    grown = tree(judged(0, 6, 7))
+    del grown.steps[0].notes[missing]
+    with pytest.raises(DataError, match=rf"steps\[0\]\.notes\.{missing}"):
+        assign(grown, RareToolSettings())
+
+
+def test_return_is_what_a_critic_learns() -> None:
+    (entry,) = assign(tree(judged(0, 6.2, 7.5)), RareToolSettings()).steps
+    assert entry.parts["return"] == entry.advantage
+    assert (entry.parts["best"], entry.parts["chosen"]) == (0.75, 0.62)

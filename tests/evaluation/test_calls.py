@@ -1,0 +1,54 @@
+"""Shares of tools by step, and their entropy, by hand."""
+
+import math
+
+import pytest
+from agentcli.evaluation.calls import call_shares
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+
+
+def trajectory(*actions: str | None, outcome: Outcome = Outcome.SUCCESS) -> Tree:
+    steps = []
+    for number, action in enumerate(actions):
+        parent = number - 1 if number else None
+        steps.append(
+            Step(
+                id=number,
+                parent=parent,
+                prompt="",
+                response="",
+                observation="",
+                action=action,
+                state="s",
+                next_state="s",
+                next_observation="",
+            )
+        )
+    steps[-1].outcome = outcome
+    task = Task(id="t", world="quiz", split="train", kind="A")
+    return Tree(task=task, instruction="?", method="chain", seed=0, steps=steps, ledger=Ledger())
+
+
+def test_by_step_and_together() -> None:
+    together, first, second = call_shares(
+        [
+            trajectory("search[a]", "answer[B]"),
+            trajectory("search[a]", "python[1]"),
+            trajectory("units[3 m]", None),
+            trajectory("facts[g]"),
+            trajectory("cot[hm]", outcome=Outcome.ERRORED),
+        ]
+    )
+    assert (together.step, first.step, second.step) == (None, 1, 2)
+    assert (together.trajectories, first.trajectories, second.trajectories) == (4, 4, 3)
+    assert first.calls == {"search": 2, "facts": 1, "units": 1}
+    assert second.calls == {"answer": 1, "none": 1, "python": 1}
+    assert first.entropy == pytest.approx(1.5 * math.log(2))
+    assert second.entropy == pytest.approx(math.log(3))
+    assert next(iter(together.calls)) == "search"
+
+
+def test_one_tool_has_no_entropy_and_no_trees_no_steps() -> None:
+    assert call_shares([trajectory("search[a]")])[0].entropy == 0
+    (together,) = call_shares([])
+    assert (together.calls, together.entropy, together.trajectories) == ({}, 0, 0)

@@ -1,0 +1,52 @@
+"""`agentcli show RUN --calls`: how often each tool is called, and one tree's calls with their scores."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from command_line import agentcli
+from refusal import refused
+
+PRESET = """
+environment: {name: "quiz_world:QuizWorld", max_steps: 5}
+policy: {kind: expert}
+rollout: {method: rare-tool, leaves: 2, judge: {kind: tool-judge}}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _run(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
+    with contextlib.chdir(tmp_path):
+        done = agentcli("rollout", "--preset", "./quiz.yaml", "-q", "-o", "x")
+        assert done.code == 0, done
+        yield
+
+
+def test_shares_by_step() -> None:
+    done = agentcli("show", "x", "--calls", "--json")
+    together, first, second = [json.loads(line) for line in done.stdout.splitlines()]
+    assert together["calls"] == {"answer": 12, "weigh": 12}
+    assert (first["step"], first["calls"], first["entropy"]) == (1, {"weigh": 12}, 0.0)
+    assert second["calls"] == {"answer": 12}
+    table = agentcli("show", "x", "--calls")
+    assert table.code == 0
+    assert "weigh" in table.stderr + table.stdout
+
+
+def test_the_calls_of_one_tree() -> None:
+    done = agentcli("show", "x", "1", "--calls", "--json")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["action"] for row in rows[:2]] == ["weigh[the boxes]", "answer[A]"]
+    assert (rows[0]["notes"]["chosen"], rows[0]["notes"]["best"]) == (7.0, 9.0)
+    table = agentcli("show", "x", "1", "--calls")
+    text = table.stderr + table.stdout
+    assert "next step of the plan" in text
+    assert "7.0" in text
+
+
+def test_other_views_are_refused() -> None:
+    refused(agentcli("show", "x", "--calls", "--failed"), 2, "--calls", "failed")
+    refused(agentcli("show", "--calls"), 2, "agentcli show RUN")
