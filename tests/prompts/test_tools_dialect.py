@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from quiz_world import QuizWorld
 from small_world import SmallWorld
 
-CONTEXT = Context(task=Task(id="t", world="quiz", split="train", kind="A"), instruction="Which box?", observations=("nothing",))
+CONTEXT = Context(
+    task=Task(id="t", world="quiz", split="train", kind="A"), instruction="Which box?", observations=("nothing",)
+)
 MOMENT = Moment(copies=(CONTEXT,))
 CALL = "<think> hm </think><tool> peek </tool><intended_query_for_tool> the boxes </intended_query_for_tool>"
 
@@ -31,7 +33,9 @@ def test_the_prompt_lists_the_tools_and_the_form(tools: Tools) -> None:
         assert part in text
 
 
-words = st.text(st.characters(blacklist_characters="<>[]", blacklist_categories=("Cs",)), min_size=1).map(lambda text: " ".join(text.split()))
+words = st.text(st.characters(blacklist_characters="<>[]", blacklist_categories=("Cs",)), min_size=1).map(
+    lambda text: " ".join(text.split())
+)
 
 
 @given(words.filter(bool), st.sampled_from(["peek", "weigh", "cot", "answer", "other"]), words.filter(bool))
