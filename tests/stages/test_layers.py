@@ -248,7 +248,7 @@ def test_unknown_keys_name_the_place_and_the_nearest_name(key: str, nearest: str
 
 
 def test_an_unlike_name_lists_what_there_is() -> None:
-    with pytest.raises(UsageError, match=r"there are run\.iterations$"):
+    with pytest.raises(UsageError, match=r"there are run\.iterations, "):
         only(["run.zzzzqqq=1"])
 
 
