@@ -9,10 +9,12 @@ from typing import Any
 
 import msgspec
 
-from agentcli.credit.registry import Assign, make
+from agentcli.credit.registry import Assign, known, make
 from agentcli.credit.similarity import check_embedding_model
 from agentcli.credit.statistics import CreditStatistics, graph_sizes
-from agentcli.errors import DataError
+from agentcli.errors import DataError, UsageError
+from agentcli.exploration.roots import RootedRollout
+from agentcli.exploration.settings import methods_with
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
@@ -20,6 +22,8 @@ from agentcli.records.types import Credit, StageRecord, Tree
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.training.critic.options import CriticOptions
+from agentcli.training.objectives import make_objective, options_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,3 +127,30 @@ def _export(
         write_graph(graph, folder / stem_of(line, tree.task.id), given)
         sizes.append(graph.size)
     return graph_sizes(sizes)
+
+
+def credit_of(settings: Settings) -> str | None:
+    """The credit method of a loop's iterations; None where the objective reads no credit.
+
+    Raises UsageError for an unknown method or switch, and for a method that needs what
+    no rollout writes.
+    """
+    name, _, switches = make(settings.credit)
+    if not make_objective(settings.train.objective).reads_credit:
+        return None
+    check_embedding_model(switches)
+    has_critic = isinstance(options_of(settings.train), CriticOptions)
+    if known(name).needs_values and not (has_critic or settings.rollout.critic):
+        raise UsageError(
+            f"credit.method {name}: needs a critic's value of every step, and "
+            f"train.objective {settings.train.objective} trains none; take --set "
+            "train.objective=ppo, or name a critic with --set rollout.critic=DIR"
+        )
+    has_phases = isinstance(settings.rollout, RootedRollout)
+    if getattr(switches, "first_phase", "all") != "all" and not has_phases:
+        raise UsageError(
+            f"credit.first_phase: trees of rollout.method {settings.rollout.method} "
+            f"have no first phase; sample with {', '.join(methods_with('roots'))}, or "
+            "take --set credit.first_phase=all"
+        )
+    return name

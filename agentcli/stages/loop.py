@@ -14,20 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcli.credit.registry import known
-from agentcli.credit.registry import make as make_credit
-from agentcli.credit.similarity import check_embedding_model
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
-from agentcli.exploration.roots import RootedRollout
-from agentcli.exploration.settings import methods_with
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
+from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
 from agentcli.stages.estimate import Expected, expected_of_loop
@@ -68,8 +64,7 @@ from agentcli.stages.train import (
     refuse_greedy,
     with_aggregate,
 )
-from agentcli.training.critic.options import CriticOptions
-from agentcli.training.objectives import make_objective, options_of
+from agentcli.training.objectives import make_objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,33 +193,6 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
     if every is None or ((iteration + 1) % every and iteration != last):
         return False
     return run.checkpoint.exists() and evaluation_of(run, plan.label) is None
-
-
-def credit_of(settings: Settings) -> str | None:
-    """The credit method of every iteration; None where the objective reads no credit.
-
-    Raises UsageError for an unknown method or switch, and for a method that needs what
-    no rollout writes.
-    """
-    name, _, switches = make_credit(settings.credit)
-    if not make_objective(settings.train.objective).reads_credit:
-        return None
-    check_embedding_model(switches)
-    has_critic = isinstance(options_of(settings.train), CriticOptions)
-    if known(name).needs_values and not (has_critic or settings.rollout.critic):
-        raise UsageError(
-            f"credit.method {name}: needs a critic's value of every step, and "
-            f"train.objective {settings.train.objective} trains none; take --set "
-            "train.objective=ppo, or name a critic with --set rollout.critic=DIR"
-        )
-    has_phases = isinstance(settings.rollout, RootedRollout)
-    if getattr(switches, "first_phase", "all") != "all" and not has_phases:
-        raise UsageError(
-            f"credit.first_phase: trees of rollout.method {settings.rollout.method} "
-            f"have no first phase; sample with {', '.join(methods_with('roots'))}, or "
-            "take --set credit.first_phase=all"
-        )
-    return name
 
 
 async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:

@@ -31,6 +31,7 @@ class ToolQaWorld:
         role="You answer questions, and you have tools to find out what you need.",
         splits=tuple(SPLITS),
         evaluation_split="test",
+        dialect="tools",
         extra="tools",
     )
     habits = tutor.ToolQaHabits
