@@ -275,7 +275,7 @@ def default_words(field: msgspec.structs.FieldInfo) -> str:
         default = field.default_factory()
     return (
         ""
-        if default is NODEFAULT
+        if default in (NODEFAULT, msgspec.UNSET)
         else literal(json.dumps(msgspec.to_builtins(default)))
     )
 

@@ -38,7 +38,7 @@ from refusal import refused
 __all__ = ["folder"]
 
 ABSURD = {int: ("nan", "1e30", "-1", "0", str(2**70)), float: ("nan", "inf", "1e400", "1e30", "-1", "0")}
-ZERO_IS_ONE_OF_THEM = {"--distinct", "--seed", "--history", "--iteration", "--temperature", "--top"}
+ZERO_IS_ONE_OF_THEM = {"--distinct", "--seed", "--history", "--iteration", "--lora", "--temperature", "--top"}
 COMMANDS = all_commands()
 NUMERIC = {
     path: [option for option in command.options if option.kind in (int, float)] for path, command in COMMANDS.items()
@@ -81,6 +81,8 @@ def test_in_every_option_of_every_command(path: tuple[str, ...]) -> None:
     run = ("runs/x",) if any(argument.name == "run" for argument in COMMANDS[path].arguments) else ()
     if path == ("credit", "compare"):
         run = ("runs/x", "grpo", "rloo")
+    if path == ("export",):
+        run = ("runs/x", "--to", "preferences")
     for option in NUMERIC[path]:
         for value in ABSURD[option.kind]:
             if (value == "0" and option.names[0] in ZERO_IS_ONE_OF_THEM) or (

@@ -212,7 +212,7 @@ NAMES: list[Case] = [
     ("preset file", None, ("run", "./none.yaml"), 2, ("none.yaml: cannot be read",)),
     ("preset to show", None, ("preset", "show", "quikstart"), 2, ("did you mean quickstart?",)),
     ("preset to copy", None, ("preset", "copy", "quikstart"), 2, ("did you mean quickstart?",)),
-    ("split", None, (*ROLLOUT, "--split", "trian"), 2, ("--split trian: toy has train, test",)),
+    ("split", None, (*ROLLOUT, "--split", "trian"), 2, ("--split trian: ", "did you mean train?")),
     *((f"{name} split", None, (name, "runs/x", "--split", "no"), 2, ("--split no",)) for name in ("eval", "pass-at-k")),
     ("vote's split", None, ("test-time-branch", "runs/x", "--split", "no"), 2, ("--split no",)),
     ("env split", None, ("env", "panel", "-c", "toy.yaml", "--split", "no"), 2, ("--split no",)),

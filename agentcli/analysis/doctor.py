@@ -19,6 +19,7 @@ import msgspec
 
 from agentcli.environments.protocol import Inspected
 from agentcli.environments.registry import REGISTRY
+from agentcli.errors import UsageError
 from agentcli.requirements import CORE, PACKAGE, requirements
 from agentcli.stages.layers import list_presets, presets_folder
 
@@ -239,7 +240,7 @@ def _worlds(environ: Mapping[str, str]) -> tuple[list[Finding], list[Path]]:
     for name in REGISTRY.names():
         try:
             world = REGISTRY.load(name)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, UsageError) as error:
             detail = f"{REGISTRY.place(name)}: {_first_line(str(error))}"
             get = f"install what the world {name} imports"
             findings.append(_lacking(f"world {name}", detail, get))

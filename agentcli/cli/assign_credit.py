@@ -88,7 +88,7 @@ COMMAND = Command(
         METHOD.to(
             "credit.method",
             "How credit is given: grpo, rloo, gigpo, rewardflow, spark, carl, treerl, "
-            "treerpo, arpo, rlvmr, dpepo or ppo.",
+            "treerpo, arpo, rlvmr, dpepo, ppo or rare-tool.",
             completion.credit_methods,
         ),
         FORM,

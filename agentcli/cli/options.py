@@ -102,7 +102,7 @@ HISTORY = policy_option(
 METHOD = method_option(
     "--method",
     "rollout.method",
-    "How trees grow: chain, spark, carl, arpo, treerl, treerpo or dpepo.",
+    "How trees grow: chain, spark, carl, arpo, treerl, treerpo, dpepo or rare-tool.",
     metavar="NAME",
     values=completion.exploration_methods,
 )

@@ -42,7 +42,11 @@ def describe(
     """Writes the docstrings of fields into the definitions of a JSON Schema."""
     for kind in kinds:
         for one in classes_in(kind):
-            properties = definitions[one.__name__]["properties"]
+            # Of two classes with one name each has a longer one in the schema.
+            definition = definitions.get(one.__name__)
+            if definition is None:
+                continue
+            properties = definition["properties"]
             docs = field_docs(one)
             for name in docs.keys() & properties.keys():
                 properties[name]["description"] = docs[name]

@@ -50,7 +50,7 @@ def check(place: str, layer: Values, method: str) -> None:
         expected = message[:1].lower() + message[1:]
         choices = _choices(kind, path)
         if choices:
-            expected = f"expected one of {', '.join(choices)}"
+            expected = f"expected one of {', '.join(map(str, choices))}"
         raise UsageError(f"{place}: {path}: {expected}") from error
 
 

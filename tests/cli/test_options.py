@@ -71,7 +71,7 @@ def two_values(option: Option) -> tuple[Any, Any, list[str]]:
     if option.path == "train.update":
         return "critical", "all", ["all"]
     if option.metavar and "|" in option.metavar and option.metavar.islower():
-        second, first = option.metavar.split("|")
+        second, first = option.metavar.split("|")[:2]
         return first, second, [second]
     if option.path == "rollout.method":
         return "spark", "carl", ["carl"]
@@ -188,4 +188,4 @@ def test_help_of_a_setting_without_a_default_says_none() -> None:
 def test_help_names_every_method(command: str) -> None:
     option = option_of(command, "method")
     names = growth_names() if command == "rollout" else credit_names()
-    assert set(names) - {VOTING} <= set(re.findall(r"[a-z]+", option.help))
+    assert set(names) - {VOTING} <= set(re.findall(r"[a-z-]+", option.help))

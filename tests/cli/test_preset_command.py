@@ -54,7 +54,7 @@ def test_what_ends_in_a_slash_is_a_folder() -> None:
     Path("file").write_bytes(b"")
     answer = agentcli("preset", "copy", "quickstart", "file/")
     assert answer.code == 1
-    assert answer.stderr == "error: file/quickstart.yaml: cannot be written (File exists); name another FILE\n"
+    assert answer.stderr == "error: file/quickstart.yaml: cannot be written (Not a directory); name another FILE\n"
     assert agentcli("preset", "copy", "quickstart", "quickstart.yaml").stdout == "quickstart.yaml\n"
 
 
@@ -72,7 +72,7 @@ def test_a_place_that_cannot_be_written_to_asks_for_another_file() -> None:
     Path("a-file").write_bytes(b"")
     Path("nowhere.yaml").symlink_to("none/none")
     for file, code, fault in (
-        ("a-file/mine.yaml", 1, "a-file/mine.yaml: cannot be written (File exists)"),
+        ("a-file/mine.yaml", 1, "a-file/mine.yaml: cannot be written (Not a directory)"),
         ("nowhere.yaml", 2, "nowhere.yaml is a link that leads nowhere"),
     ):
         answer = agentcli("preset", "copy", "quickstart", file)

@@ -17,7 +17,7 @@ from refusal import refused
 PRESET = """
 environment: {name: "quiz_world:QuizWorld", max_steps: 5}
 policy: {kind: expert}
-rollout: {method: rare-tool, leaves: 1, judge: {kind: tool-judge}}
+rollout: {method: rare-tool, leaves: 1, most_errored: 1, judge: {kind: tool-judge}}
 credit: {method: rare-tool}
 """
 ROLLOUT = ("rollout", "--preset", "./quiz.yaml", "-q")

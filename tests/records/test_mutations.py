@@ -198,7 +198,7 @@ def give_credit(method: str, sound: Tree) -> Credit | None:
     assign, settings = credit_method(method)
     given, problem = refusal(lambda: assign(sound, settings))
     if problem is not None:
-        assert re.search(r"steps\[\d+\]\.\w+: ", problem), (method, problem)
+        assert re.search(r"steps\[\d+\]\.[\w.]+: ", problem), (method, problem)
         return None
     validate_credit(given, sound)
     assert msgspec.json.decode(msgspec.json.encode(given), type=Credit) == given

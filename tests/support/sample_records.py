@@ -122,7 +122,11 @@ def metrics(kind: type[Any]) -> Any:
     if kind is LoopMetrics:
         return LoopMetrics(iteration=0, updates=4, figures={"rollout/success": 1.0})
     names = [field.name for field in msgspec.structs.fields(kind) if field.name != "schema_version"]
-    return kind(**dict.fromkeys(names, 1))
+    line = kind(**dict.fromkeys(names, 1))
+    for name in names:
+        if kind.__annotations__.get(name) in (bool, "bool"):
+            setattr(line, name, True)
+    return line
 
 
 def every_record() -> dict[str, Any]:

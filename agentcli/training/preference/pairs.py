@@ -131,8 +131,10 @@ def _shared(one: list[Step], other: list[Step]) -> int:
     """Steps that both trajectories begin with: same prompt, same response."""
     shared = 0
     for first, second in zip(one, other, strict=False):
-        same_texts = (first.prompt, first.response) == (second.prompt, second.response)
-        if not (same_texts and first.token_ids == second.token_ids):
+        same_response = first.token_ids == second.token_ids
+        if not first.token_ids:
+            same_response = same_response and first.response == second.response
+        if first.prompt != second.prompt or not same_response:
             break
         shared += 1
     return shared

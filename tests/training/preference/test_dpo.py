@@ -233,7 +233,7 @@ def test_lora_starts_at_no_margin_and_goes_on_with_its_adapter(train, tmp_path):
     assert lines[0].margin == 0.0
     assert lines[-1].margin > 0.1
     names = sorted(path.name for path in (tmp_path / "adapter").iterdir())
-    assert names == ["README.md", "adapter_config.json", "adapter_model.safetensors"]
+    assert names == ["adapter_config.json", "adapter_model.safetensors"]
     first = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     _, _, more = train("further", model=tmp_path / "adapter", lora=lora, learning_rate=1e-2)
     assert more[0].margin == 0.0  # the reference is the model that training starts from
