@@ -20,6 +20,13 @@ from typed_pages import ROOT, Block, blocks, commands, pages
 PAGES = pages()
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 NOT_TYPED = {
+    "agentcli push RUN USER/NAME": "needs an account on the hub",
+    "agentcli show RUN [TREE]": "the brackets say that TREE may be left out",
+    "agentcli rollout --method rare-tool": "needs a world with tools and a judge",
+    "agentcli assign-credit --method rare-tool": "needs trees that a judge saw",
+    "agentcli assign-credit --method ppo": "needs trees with a critic's values",
+    "agentcli train --set train.objective=ppo": "needs ppo's credit",
+    "agentcli train {run}": "needs credit; the message before it says how to make it",
     "agentcli merge": "needs runs of shards, which overnight.md types",
     "agentcli rollout --shard": "writes one shard of several, which overnight.md types",
     "agentcli compare runs/x/evaluation/L2.json": "names files that a quickstart does not have",
