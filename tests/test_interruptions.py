@@ -67,7 +67,8 @@ def struck_at_gate(task: str, *words: str, strike: int, times: int = 1, engines:
             else:
                 for victim in workers if engines else [process.pid]:
                     os.kill(int(victim), strike)
-        os.write(on, b".")
+        # One that is dying may still take the first; the call that is made anew waits for the second.
+        os.write(on, b"..")
         stdout, stderr = process.communicate(timeout=SECONDS)
     finally:
         os.close(reached)
@@ -108,6 +109,17 @@ def test_a_rollout_goes_on_to_the_same_bytes(strike: signal.Signals) -> None:
     assert after == Path("whole/trees.jsonl").read_bytes()
     ledgers = [read_json(Path(run, "manifest.json"), Manifest).stages["rollout"].ledger for run in ("whole", "parts")]
     assert ledgers[0] == ledgers[1]
+
+
+def test_a_rollout_whose_engine_process_is_killed_makes_the_call_anew() -> None:
+    GATED()
+    words = (*ROLLOUT, "-o")
+    go_on([*words, "whole"])
+    answer = struck_at_gate("train/2", *words, "parts", strike=signal.SIGKILL, engines=True)
+    assert (answer.code, answer.stderr) == (0, "")
+    counts = read_json(Path("parts/manifest.json"), Manifest).stages["rollout"].counts
+    assert (counts["errored"], counts["trees"]) == (0, 4)
+    assert Path("parts/trees.jsonl").read_bytes() == Path("whole/trees.jsonl").read_bytes()
 
 
 def test_an_interruption_before_the_first_tree_leaves_nothing() -> None:
