@@ -1,18 +1,24 @@
-"""ARPO: trajectories branch where entropy rises after a step (003 App. C.5).
+"""ARPO: a state whose response is a surprise gets more of them (003 App. C.5).
 
 This is ARPO as 003 describes and compares it. `roots` trajectories start from the
-initial state. After a step with P = alpha + beta * dH > tau (eq. 28) its state gets
-Z = B - 1 continuations more, as long as the budget of N leaves lasts. That is spark's
-growth with another trigger. What is left of the budget when all have ended is spent on
-new trajectories from the initial state.
+initial state. H_t is the entropy of the response to the result of tool call t. Where
+P = alpha + beta * (H_t - H_initial) > tau (eq. 28), the state that it was sampled in
+gets Z = B - 1 responses more, as long as the budget of N leaves lasts. Only the first
+response of a state decides, and the initial state is never branched: no call was made
+before it. What is left of the budget when all have ended is spent on new trajectories
+from the initial state.
 """
+
+import asyncio
 
 import msgspec
 
 from agentcli.exploration.actor import Actor
-from agentcli.exploration.chain import follow_all
-from agentcli.exploration.spark import BranchingRollout, branch_out
+from agentcli.exploration.chain import follow, follow_all
+from agentcli.exploration.nodes import Node
+from agentcli.exploration.spark import BranchingRollout
 from agentcli.exploration.triggers import EntropySettings, rising_entropy
+from agentcli.records.siblings import was_sampled
 from agentcli.records.types import Tree
 
 
@@ -28,8 +34,31 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
     Raises UsageError when roots exceed leaves, and for a policy that gives no
     log-probabilities.
     """
-    triggered = rising_entropy(settings.entropy, "--method spark")
-    root, grown = await branch_out(actor, settings, triggered)
-    left = settings.leaves - grown
+    settings.check()
+    actor.roots = settings.roots
+    rises = rising_entropy(settings.entropy, "--method spark")
+    root = await actor.start()
+    frontier = [(root, index) for index in range(settings.roots)]
+    leaves = settings.roots
+    while frontier and leaves < settings.leaves:
+        acts = [actor.act(state, index) for state, index in frontier]
+        nodes = await asyncio.gather(*acts)
+        following: list[tuple[Node, int]] = []
+        for (state, index), node in zip(frontier, nodes, strict=True):
+            if not node.finished:
+                following.append((node, 0))
+            # A response that the policy failed to give has no entropy.
+            if node.step is None or not was_sampled(node.step):
+                continue
+            # Asked of every response: that to the initial state is H_initial.
+            surprising = rises(node)
+            if surprising and state is not root and index == 0:
+                more = min(settings.branching - 1, settings.leaves - leaves)
+                following += [(state, 1 + number) for number in range(more)]
+                leaves += more
+        frontier = following
+    # The budget is spent: no trajectory needs to wait for the others.
+    await asyncio.gather(*(follow(actor, state, index) for state, index in frontier))
+    left = settings.leaves - leaves
     await follow_all(actor, root, range(settings.roots, settings.roots + left))
     return actor.tree("arpo")

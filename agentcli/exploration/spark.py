@@ -5,8 +5,8 @@ round all of them act. Then, in that order, each decides how many continuations 
 state gets: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else
 one. N_current counts every leaf, finished or not, so the tree never has more than N.
 Once it has N, no trajectory waits for a round any longer. `--branch fixed:P` replaces
-the trigger by a coin (Table 4's ablation), `--branch entropy` by a rise of entropy as
-in ARPO.
+the trigger by a coin (Table 4's ablation), `--branch entropy` by a step that was more
+surprising than the trajectory's first (not in 000).
 """
 
 import asyncio
@@ -41,7 +41,8 @@ class SparkRollout(BranchingRollout, kw_only=True):
 
     branch: str = "explore"
     """Where to branch. explore: where the policy says <explore>. fixed:P: with
-    probability P after any step. entropy: as arpo.
+    probability P after any step. entropy: after a step whose entropy rose (eq. 28 of
+    003); arpo forks the state before it.
     """
     entropy: EntropySettings = msgspec.field(default_factory=EntropySettings)
 

@@ -108,7 +108,7 @@ def coin(probability: float, actor: Actor) -> Trigger:
 
 
 def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
-    """Branches where entropy has risen since the trajectory's first step."""
+    """True of a step whose entropy is above that of the trajectory's first."""
     first_entropies: dict[int, float] = {}
 
     def rises(node: Node) -> bool:

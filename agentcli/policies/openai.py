@@ -250,7 +250,10 @@ class OpenAIPolicy:
         return names[0]
 
     def _without_refused_field(self, failure: RequestFailed) -> bool:
-        """Drops the first optional field that a refusal names; False if it names none."""
+        """Drops the first optional field that a refusal names; False if it names none.
+
+        Raises UsageError for one without which processed log-probabilities mean little.
+        """
         if failure.status not in NAMING:
             return False
         # OpenAI's newer models refuse the old name of the length and name the new one.
@@ -259,10 +262,22 @@ class OpenAIPolicy:
             return True
         for name in self._extras:
             if re.search(rf"\b{name}\b", failure.text):
+                self._check_processed(name)
                 del self._extras[name]
                 self._report_once(f"does not take {name}: {OPTIONAL[name][1]}")
                 return True
         return False
+
+    def _check_processed(self, name: str) -> None:
+        """Refuses log-probabilities of what the server's own `name` may have cut off."""
+        processed = self._settings.endpoint.logprobs == "processed"
+        if processed and OPTIONAL[name][1] == THEIR_DEFAULT:
+            raise UsageError(
+                f"{self._endpoint.url} does not take {name}, so its processed "
+                "log-probabilities need not be those of softmax(logits / temperature); "
+                "use a server that takes it, or policy.endpoint.logprobs=raw with "
+                "--temperature 1"
+            )
 
     def _hint(self, failure: RequestFailed) -> str:
         """The advice for a failure before the first answer."""

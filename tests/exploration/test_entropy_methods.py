@@ -98,7 +98,7 @@ def test_where_nothing_can_be_sampled_nothing_is_forked() -> None:
         assert [step.error for step in tree.steps] == ["no such game"] * 2
 
 
-ARPO: Answers = {
+RISING: Answers = {
     (): [("a", 0.25), ("b", 0.5), ("win", 0.25)],
     ("a",): [("a", 0.5)],
     ("a", "a"): [("a", 0.25), ("b", 0.75)],
@@ -109,34 +109,55 @@ ARPO: Answers = {
 
     a:  .25, then .5 (rise: 2 continuations, 3 leaves), then a .25 (equal) and b .75 (rise: 2 continuations, 4 leaves)
     b:  .5, then .25, then .5: never above
+"""
+
+
+def test_spark_by_entropy_forks_the_state_after_a_surprise() -> None:
+    tree = grow_word("spark", scripted(RISING), leaves=5, roots=2, branch="entropy")
+    assert words(tree) == [["a", "a", "a", "a"], ["a", "a", "b", "a"], ["a", "a", "b", "a"], ["b", "b", "a", "a"]]
+
+
+ARPO: Answers = {
+    (): [("a", 0.25), ("b", 0.5), ("win", 0.25)],
+    ("a",): [("a", 0.5), ("b", 0.75)],
+    ("a", "b"): [("win", 0.75), ("b", 0.25)],
+    ("b",): [("b", 0.25)],
+    ("b", "b"): [("a", 0.5)],
+}
+"""The same numbers; arpo samples again where the surprise was sampled.
+
+    a:  .25, then .5 (rise: one response more in that state, b, whose own .75 decides nothing; 3 leaves), and a (.25) to the end
+    a b:  win .75 (rise, although it ends the trajectory: one response more, b; 4 leaves)
+    b:  .5, then .25, then .5: never above
     and the fifth leaf starts anew
 """
-BRANCHED = [["a", "a", "a", "a"], ["a", "a", "b", "a"], ["a", "a", "b", "a"], ["b", "b", "a", "a"]]
 
 
-def test_arpo_branches_where_entropy_rises_and_spends_the_rest_at_the_root() -> None:
+def test_arpo_samples_again_where_entropy_rose_and_spends_the_rest_at_the_root() -> None:
     tree = grow_word("arpo", scripted(ARPO), leaves=5, roots=2)
-    assert words(tree) == [*BRANCHED, ["win"]]
+    assert words(tree) == [["a", "a", "a", "a"], ["a", "b", "win"], ["a", "b", "b", "a"], ["b", "b", "a", "a"], ["win"]]
     assert (tree.ledger.leaves, tree.ledger.forks) == (5, 2)
     assert tree.method == "arpo"
 
 
-def test_spark_by_entropy_is_arpo_without_the_rest() -> None:
-    assert words(grow_word("spark", scripted(ARPO), leaves=5, roots=2, branch="entropy")) == BRANCHED
-
-
 def test_arpo_stops_branching_when_the_budget_is_spent() -> None:
     tree = grow_word("arpo", scripted(ARPO), leaves=3, roots=2)
-    assert words(tree) == [["a", "a", "a", "a"], ["a", "a", "b", "a"], ["b", "b", "a", "a"]]
+    assert words(tree) == [["a", "a", "a", "a"], ["a", "b", "win"], ["b", "b", "a", "a"]]
 
 
 def test_threshold_and_weights_decide() -> None:
     policy, high = SeededPolicy(("a", "b")), EntropySettings(threshold=9.0)
     never = grow_word("arpo", policy, leaves=5, roots=2, entropy=high)
     assert never.steps == grow_word("chain", policy, leaves=5).steps, "all that is left begins anew"
+    # Every state after the initial one gets a second response, until there are four leaves.
     always = grow_word("arpo", scripted({}), leaves=4, roots=1, entropy=EntropySettings(base=1.0, weight=0.0))
-    explore = ScriptedPolicy(lambda h, t: ("explore", "a"))
-    assert words(always) == words(grow_word("spark", explore, leaves=4, roots=1))
+    assert names(always) >= {(0, 0), (0, 1), (0, 0, 0), (0, 0, 1), (0, 0, 0, 0), (0, 0, 0, 1)}
+    assert len(children(always)[None]) == 1
+
+
+def test_arpo_goes_on_where_the_policy_breaks() -> None:
+    tree = grow_word("arpo", scripted({("a",): [("break", 0.0)]}), leaves=3, roots=2)
+    assert words(tree) == [["a", None]] * 3
 
 
 @pytest.mark.parametrize(

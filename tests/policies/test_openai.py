@@ -110,6 +110,19 @@ def test_fields_that_a_server_does_not_know_are_settled_once(caplog: pytest.LogC
     ]
 
 
+@pytest.mark.parametrize("name", ["top_k", "min_p", "top_p", "repetition_penalty"])
+def test_processed_log_probabilities_need_a_server_that_samples_from_the_plain_softmax(name: str) -> None:
+    """A server's own top_k cuts the distribution that its processed log-probabilities are of."""
+
+    async def work(policy: OpenAIPolicy) -> Reply:
+        return await policy.respond(make_request())
+
+    with ChatServer(picky(name)) as server, pytest.raises(UsageError) as caught:
+        with_policy(server.url, work, logprobs="processed")
+    assert "\n" not in str(caught.value)
+    assert all(word in str(caught.value) for word in (name, "policy.endpoint.logprobs=raw", "--temperature 1"))
+
+
 def test_requests_that_come_together_settle_the_fields_once() -> None:
     async def work(policy: OpenAIPolicy) -> list[Reply]:
         return await asyncio.gather(*(policy.respond(make_request(seed=seed)) for seed in range(20)))
