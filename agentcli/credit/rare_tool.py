@@ -24,7 +24,7 @@ from agentcli.records.types import Credit, Step, StepCredit, Tree, Validity
 
 HIGHEST_SCORE = 10.0
 """Scores are divided by it."""
-UNREADABLE = "the response could not be read, so no judge was asked"
+UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
 EQUATIONS = (
@@ -63,7 +63,7 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
     sign = -1.0 if settings.form == "paper" else 1.0
     credits = []
     for step in tree.steps:
-        reason = survey.masked[step.id] or _reason(step, survey.won, settings)
+        reason = survey.masked[step.id] or _reason(tree, step, survey.won, settings)
         if reason is not None:
             unassigned = StepCredit(step=step.id, advantage=None, masked=reason)
             credits.append(unassigned)
@@ -83,9 +83,12 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
     return Credit(task=tree.task.id, method="rare-tool", steps=credits)
 
 
-def _reason(step: Step, won: list[int], settings: RareToolSettings) -> str | None:
+def _reason(
+    tree: Tree, step: Step, won: list[int], settings: RareToolSettings
+) -> str | None:
     """Why a step is left out; None where it is not."""
-    if step.validity is Validity.MALFORMED:
+    unjudged = tree.method == "rare-tool" and not step.notes
+    if step.validity is Validity.MALFORMED or unjudged:
         return UNREADABLE
     if settings.drop_unsound and step.notes.get("process_ok") == 0:
         return UNSOUND

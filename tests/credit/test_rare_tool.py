@@ -76,6 +76,17 @@ def test_a_malformed_step_and_an_errored_trajectory_have_no_reward() -> None:
     assert rewards(tree(judged(0, 6, 7), outcome=Outcome.ERRORED)) == [None]
 
 
+def test_a_response_whose_action_is_no_call_has_no_reward() -> None:
+    """No judge is asked about `kilowatt_hour]`; the steps after it were judged."""
+    no_call = step(0)
+    no_call.validity = Validity.INADMISSIBLE
+    grown = tree(no_call, judged(1, 6.0, 6.0))
+    assert rewards(grown) == [None, 0.5]
+    grown.method = "chain"
+    with pytest.raises(DataError, match=r"steps\[0\]\.notes\.best"):
+        assign(grown, RareToolSettings())
+
+
 @pytest.mark.parametrize("missing", ["chosen", "best", "process_ok"])
 def test_trees_that_no_judge_saw(missing: str) -> None:
     grown = tree(judged(0, 6, 7))
