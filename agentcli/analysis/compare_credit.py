@@ -20,7 +20,7 @@ from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
-from agentcli.stages.progress import Progress
+from agentcli.reports.count import Progress, Standing
 from agentcli.stages.trees import checked_trees
 
 MOST = 10
@@ -60,7 +60,7 @@ def compare_credit(
     sources = _sources(directory, trees, names)
     takers = [_taker(source) for source in sources]
     comparison = Comparison(names)
-    progress.start("compare", None)
+    progress.start(Standing("compare", None))
     for line, tree in checked_trees(trees):
         place = f"{trees}:{line}"
         comparison.add(line, tree, [take(tree, place) for take in takers])

@@ -1,32 +1,66 @@
-"""How far a piece of work is: the numbers behind a bar, a log line and a phase."""
+"""How far a piece of work is: who shows it, and the numbers that are shown."""
 
 import time
 from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Standing(NamedTuple):
+    """Where a bar begins."""
+
+    title: str
+    total: int | None
+    """None where it is not known."""
+    done: int = 0
+    """Things that were finished before."""
+    success: float | None = None
+    """Share of success among these; None where they were not judged."""
+    together: int = 1
+    """How many are worked on at once: a rate is known once so many are done."""
+
+
+class Progress:
+    """One bar at a time. This one shows nothing."""
+
+    def start(self, standing: Standing) -> None:
+        """Begins a bar."""
+
+    def advance(
+        self,
+        n: int = 1,
+        success: float | None = None,
+        figures: Mapping[str, float] | None = None,
+    ) -> None:
+        """Moves the bar by `n`.
+
+        `success` is the share of success among these; `figures` are the newest values,
+        by name.
+        """
+
+    def wait(self, text: str) -> None:
+        """Shows what is waited for, before there is anything to count."""
+
+    def phase(self, text: str, figures: Mapping[str, float]) -> None:
+        """Shows how far the bar's next thing is, with the newest values."""
+
+    def note(self, text: str) -> None:
+        """Shows a line beside the bar."""
+
+    def stop(self) -> None:
+        """Ends the bar."""
 
 
 class Count:
-    """The things done so far, and how many of those that were judged succeeded.
+    """The things done so far, and how many of those that were judged succeeded."""
 
-    `done` things were finished before; `success` is the share of success among them,
-    None where they were not judged. `total` is None where it is not known.
-    """
-
-    def __init__(
-        self,
-        description: str,
-        total: int | None,
-        done: int = 0,
-        success: float | None = None,
-    ) -> None:
-        self.description = description
-        self.total = total
-        self.done = done
-        self.done_before = done
+    def __init__(self, standing: Standing) -> None:
+        self.standing = standing
+        self.done = standing.done
         self.figures: dict[str, float] = {}
         """The newest values, by name."""
         self.begun = time.monotonic()
-        self._judged = 0 if success is None else done
-        self._successes = self._judged * (success or 0.0)
+        self._judged = 0 if standing.success is None else standing.done
+        self._successes = self._judged * (standing.success or 0.0)
 
     def add(
         self,
@@ -48,8 +82,9 @@ class Count:
 
     @property
     def number(self) -> str:
-        """What is done, of how many: "3/10"."""
-        return str(self.done) if self.total is None else f"{self.done}/{self.total}"
+        """How many are done, of how many: "3/10"."""
+        total = self.standing.total
+        return str(self.done) if total is None else f"{self.done}/{total}"
 
     @property
     def state(self) -> list[str]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentcli.records.faults import printable
-from agentcli.reports.count import Count
+from agentcli.reports.count import Count, Progress, Standing
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -27,8 +27,8 @@ BAR, NARROW_BAR = 40, 20
 WIDE = 100
 
 
-class TerminalProgress:
-    """One bar at a time; implements stages.progress.Progress.
+class TerminalProgress(Progress):
+    """One bar at a time, on stderr.
 
     `quiet`: nothing at all. `json`: a program reads stdout, so no bar is drawn, only
     plain lines.
@@ -48,23 +48,10 @@ class TerminalProgress:
         """None where nothing is counted."""
         self._waiting_since: float | None = None
 
-    def start(
-        self,
-        description: str,
-        total: int | None,
-        done: int = 0,
-        success: float | None = None,
-        together: int = 1,
-    ) -> None:
-        """Begins a bar of `total` things, None where that is not known.
-
-        `done` of them were finished earlier. `success` is the share of success among
-        these, None where they were not judged. `together` are worked on at once: a rate
-        is known once so many are done.
-        """
+    def start(self, standing: Standing) -> None:
+        """Begins a bar."""
         self.stop()
-        count = self._count = Count(description, total, done, success)
-        self._together = together
+        count = self._count = Count(standing)
         self._phase = ""
         self._moved = count.begun
         self._unrated = 0.0
@@ -73,9 +60,11 @@ class TerminalProgress:
         if self._draws:
             self._bar = _bar(self._console, lambda: self._left(count))
             self._bar.start()
-            state = self._state(count)
             self._task = self._bar.add_task(
-                description, total=total, completed=done, state=state
+                standing.title,
+                total=standing.total,
+                completed=standing.done,
+                state=self._state(count),
             )
 
     def advance(
@@ -151,13 +140,13 @@ class TerminalProgress:
         """Takes the wait before the first thing out of the time that rates count."""
         if self._waiting_since is None:
             return
-        if count.done == count.done_before:
+        if count.done == count.standing.done:
             self._unrated += time.monotonic() - self._waiting_since
         self._waiting_since = None
 
     def _line(self, count: Count, last: str) -> str:
         parts = filter(None, [count.number, self._state(count), last])
-        return f"{count.description}: {', '.join(parts)}"
+        return f"{count.standing.title}: {', '.join(parts)}"
 
     def _state(self, count: Count) -> str:
         parts = [self._phase] if self._phase else []
@@ -171,16 +160,18 @@ class TerminalProgress:
     def _rate(self, count: Count) -> float:
         """Things a second up to the last one; 0 where too few are done to say."""
         seconds = self._moved - count.begun - self._unrated
-        done = count.done - count.done_before
-        is_known = seconds > 0 and (done >= self._together or count.done == count.total)
-        return done / seconds if is_known else 0.0
+        standing = count.standing
+        done = count.done - standing.done
+        is_enough = done >= standing.together or count.done == standing.total
+        return done / seconds if seconds > 0 and is_enough else 0.0
 
     def _left(self, count: Count) -> str:
         """The time left at this rate, "" where it is not known."""
         rate = self._rate(count)
-        if count.total is None or rate == 0:
+        total = count.standing.total
+        if total is None or rate == 0:
             return ""
-        seconds = (count.total - count.done) / rate
+        seconds = (total - count.done) / rate
         since = time.monotonic() - self._moved
         return f"{timedelta(seconds=round(max(0.0, seconds - since)))} left"
 

@@ -19,6 +19,7 @@ from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
+from agentcli.reports.count import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.trees import checked_trees, count_trees
@@ -84,7 +85,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     if session.done and all(path.exists() for path in plan.outputs):
         return session.nothing_owed(session.done)
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
-    progress.start(f"credit {plan.method}", None)
+    progress.start(Standing(f"credit {plan.method}", None))
     with rewriting(plan.run.credit(plan.method)) as writer:
         for line, tree in checked_trees(trees):
             try:

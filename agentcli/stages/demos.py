@@ -24,10 +24,10 @@ from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
+from agentcli.reports.count import Standing
 from agentcli.stages.harvest import (
     Grower,
     Seedling,
-    Standing,
     TimedTree,
     grow,
     harvest,

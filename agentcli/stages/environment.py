@@ -13,8 +13,8 @@ from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Panel, Task
+from agentcli.reports.count import Progress, Standing
 from agentcli.stages.panels import panel_for
-from agentcli.stages.progress import Progress
 
 FORKS = 3
 """Times that `check` goes back to one state."""
@@ -85,7 +85,7 @@ async def _check(
     checked = []
     async with EnginePool(environment) as pool:
         total = min(tasks, len(panel_tasks))
-        progress.start(f"check {world.card.name}", total)
+        progress.start(Standing(f"check {world.card.name}", total))
         for task in panel_tasks[::stride][:tasks]:
             row = CheckedTask(task.id, task.kind)
             try:

@@ -25,9 +25,9 @@ from agentcli.records.step_rows import StepRow, step_rows
 from agentcli.records.trees import read_with_credit
 from agentcli.records.types import Credit, Outcome, Tree
 from agentcli.registry import nearest
+from agentcli.reports.count import Progress, Standing
 from agentcli.reports.show.trees import credit_names, trees_file
 from agentcli.stages.model_card import model_card
-from agentcli.stages.progress import Progress
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.imitation.demonstrations import left_out
 from agentcli.training.preference.pairs import PairCounts, read_pairs
@@ -155,7 +155,7 @@ def perform(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     Raises DataError for damaged inputs, and where nothing would be in the file.
     """
     if plan.streams:
-        progress.start(f"export {plan.form}", None)
+        progress.start(Standing(f"export {plan.form}", None))
     counts = FORMS[plan.form].write(plan, progress)
     progress.stop()
     return counts

@@ -29,8 +29,8 @@ from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
+from agentcli.reports.count import Progress, Standing
 from agentcli.stages.further_models import open_further_models
-from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
 from agentcli.stages.tally import share_of_success
 from agentcli.stages.threads import use_threads
@@ -248,18 +248,6 @@ async def grow(
             yield grown
 
 
-class Standing(NamedTuple):
-    """How far a stage is: where its bar begins."""
-
-    title: str
-    total: int
-    done: int = 0
-    success: float | None = None
-    """Share of success among what is done."""
-    together: int = 1
-    """How many are worked on at once."""
-
-
 class Result(Protocol):
     """What `harvest` hands on."""
 
@@ -282,10 +270,10 @@ async def harvest(
     Returns how many are done then. `store` writes a result and says whether it counts;
     the bar moves for those that do.
     """
-    progress.start(*standing)
+    progress.start(standing)
     done = standing.done
     async with aclosing(results):
-        while done < standing.total:
+        while standing.total is None or done < standing.total:
             result = await anext(results, None)
             if result is None:
                 break

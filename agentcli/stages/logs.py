@@ -18,8 +18,7 @@ from typing import IO
 
 from agentcli.records.files import writing
 from agentcli.records.runs import now
-from agentcli.reports.count import Count
-from agentcli.stages.progress import Progress
+from agentcli.reports.count import Count, Progress, Standing
 
 LINE_SECONDS = 30.0
 
@@ -71,7 +70,7 @@ class AttemptLog:
         self._file = None
 
 
-class Logged:
+class Logged(Progress):
     """A Progress that shows everything on another one, and writes it to the log."""
 
     def __init__(self, progress: Progress, log: AttemptLog) -> None:
@@ -80,20 +79,13 @@ class Logged:
         self._count: Count | None = None
         """None where nothing is counted."""
 
-    def start(
-        self,
-        description: str,
-        total: int | None,
-        done: int = 0,
-        success: float | None = None,
-        together: int = 1,
-    ) -> None:
+    def start(self, standing: Standing) -> None:
         """Begins a bar, and writes a line."""
-        self._progress.start(description, total, done, success, together)
-        self._count = Count(description, total, done, success)
+        self._progress.start(standing)
+        self._count = Count(standing)
         self._last_line = self._count.begun
-        before = f", {done} done before" if done else ""
-        self._log.line(f"{description}: start{before}")
+        before = f", {standing.done} done before" if standing.done else ""
+        self._log.line(f"{standing.title}: start{before}")
 
     def advance(
         self,
@@ -134,7 +126,7 @@ class Logged:
 
 def _line(count: Count) -> str:
     parts = [count.number, *count.state, f"{count.seconds:.1f} s"]
-    return f"{count.description}: {', '.join(parts)}"
+    return f"{count.standing.title}: {', '.join(parts)}"
 
 
 class NoteHandler(logging.Handler):

@@ -22,6 +22,7 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
+from agentcli.reports.count import Progress, Standing
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
 from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
@@ -44,7 +45,7 @@ from agentcli.stages.iterations import (
 )
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import plain, with_changes
-from agentcli.stages.progress import Progress, Within
+from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
 from agentcli.stages.sampling import (
@@ -204,7 +205,7 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     critic = first_critic(settings, model)
     lines = list[LoopMetrics]()
     done = _first_owed(plan)
-    progress.start("run", settings.run.iterations, done)
+    progress.start(Standing("run", settings.run.iterations, done))
     async with (
         EnginePool(settings.environment) as pool,
         aclosing(Workshop(pool)) as workshop,

@@ -30,9 +30,9 @@ from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.processes import rank
 from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
+from agentcli.reports.count import Progress
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
 from agentcli.stages.plan import StagePlan, plain
-from agentcli.stages.progress import Progress, Silent
 
 PlanT = TypeVar("PlanT", bound=StagePlan)
 ResultT = TypeVar("ResultT")
@@ -51,7 +51,7 @@ class Invocation:
     command: list[str]
     resume: bool = False
     overwrite: bool = False
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
         if self.resume and self.overwrite:

@@ -28,16 +28,15 @@ from agentcli.records.faults import shown
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Ledger, Panel, StageRecord
+from agentcli.reports.count import Progress, Standing
 from agentcli.stages.harvest import (
     Seedling,
-    Standing,
     TimedTree,
     grow,
     harvest,
     local_grower,
 )
 from agentcli.stages.panels import make_panel, parse_shard
-from agentcli.stages.progress import Progress
 from agentcli.stages.sampling import SamplingPlan, Workshop
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
@@ -179,7 +178,7 @@ async def walk(
             retries = grower.retries
     else:
         # A full bar shows how the stage stands.
-        session.progress.start(*standing)
+        session.progress.start(standing)
         session.progress.stop()
     panel = walked_part(plan.panel, allowance, session.progress)
     if kept:

@@ -10,7 +10,7 @@ from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.types import Tree
-from agentcli.stages.progress import Silent
+from agentcli.reports.count import Progress
 from agentcli.stages.session import Invocation
 from grown_runs import toy
 from refusal import refused
@@ -25,13 +25,13 @@ def assign(run: Path, **switches: Any) -> None:
 
 def compare(run: Path, *names: str, most: int = 10) -> dict[str, Any]:
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    found = compare_credit(run, names, Silent(), most)
+    found = compare_credit(run, names, Progress(), most)
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
     plain: dict[str, Any] = msgspec.to_builtins(found)
     return plain
 
 
-class Heard(Silent):
+class Heard(Progress):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

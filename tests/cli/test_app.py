@@ -23,6 +23,7 @@ from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, StageRecord
+from agentcli.reports.count import Standing
 from agentcli.reports.output import to_yaml
 from agentcli.stages.layers import resolve
 from command_line import all_commands
@@ -120,7 +121,7 @@ def test_an_exception_becomes_one_line_and_a_code(
 
 def test_the_line_after_an_interruption_can_be_typed(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(call: Call) -> None:
-        call.progress.start("growing", 3)
+        call.progress.start(Standing("growing", 3))
         call.new_run()
         raise KeyboardInterrupt
 

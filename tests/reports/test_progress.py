@@ -6,6 +6,7 @@ import re
 import select
 
 import pytest
+from agentcli.reports.count import Standing
 from agentcli.reports.progress import TerminalProgress
 from agentcli.stages.progress import Within
 from rich.console import Console
@@ -16,7 +17,7 @@ def progress_into(text: io.StringIO, terminal: bool, **switches: bool) -> Termin
 
 
 def play(progress: TerminalProgress) -> None:
-    progress.start("rollout", 4, done=1)
+    progress.start(Standing("rollout", 4, done=1))
     progress.note("fresh [optimiser]")
     progress.advance(1, success=1.0)
     progress.advance(2, success=0.25)
@@ -40,7 +41,7 @@ def test_what_was_done_earlier_is_part_of_the_success_and_no_part_of_the_rate(mo
     text = io.StringIO()
     progress = progress_into(text, terminal=False)
     for earlier, shown in ((0.25, "success 0.40"), (None, "success 1.00"), (0.0, "success 0.20")):
-        progress.start("eval", 5, done=4, success=earlier)
+        progress.start(Standing("eval", 5, done=4, success=earlier))
         seconds[0] += 2
         progress.advance(1, success=1.0)
         progress.stop()
@@ -65,7 +66,7 @@ def test_a_terminal_sees_rate_success_and_count() -> None:
 def test_without_judged_results_no_success_is_claimed() -> None:
     text = io.StringIO()
     progress = progress_into(text, terminal=False)
-    progress.start("sft", None)
+    progress.start(Standing("sft", None))
     progress.advance()
     progress.stop()
     assert text.getvalue().startswith("sft: 1, ")
@@ -102,7 +103,7 @@ def on_a_pty(environment: dict[str, str]) -> str:
     with open(theirs, "w", encoding="utf-8") as terminal, open(ours, "rb", buffering=0) as reader:
         console = Console(file=terminal, width=100, soft_wrap=True, _environ=environment)
         progress = TerminalProgress(console=console)
-        progress.start("rollout [x]", 8)
+        progress.start(Standing("rollout [x]", 8))
         for _ in range(3):
             progress.advance(1, success=0.5, figures={"loss": 0.25})
         while text.count(b"3/8") < 2:
@@ -119,7 +120,7 @@ def test_a_long_job_writes_a_line_each_half_minute_with_rate_success_and_time_le
     monkeypatch.setattr("agentcli.reports.progress.time.monotonic", lambda: seconds[0])
     text = io.StringIO()
     progress = progress_into(text, terminal=False)
-    progress.start("run", 100, done=50)
+    progress.start(Standing("run", 100, done=50))
     for step in range(10):
         seconds[0] += 10
         progress.advance(1, success=float(step % 2), figures={"loss": 1 / (1 + step)})
@@ -136,10 +137,10 @@ def test_a_loop_shows_the_phase_and_its_rate_leaves_the_first_wait_out(monkeypat
     text = io.StringIO()
     loop = progress_into(text, terminal=False)
     stage = Within(loop, "success")
-    loop.start("run", 4)
+    loop.start(Standing("run", 4))
     stage.wait("loading model")
     seconds[0] += 100
-    stage.start("rollout", 8)
+    stage.start(Standing("rollout", 8))
     stage.advance(2, success=0.5)
     seconds[0] += 30
     stage.advance(2, success=1.0)
@@ -147,7 +148,7 @@ def test_a_loop_shows_the_phase_and_its_rate_leaves_the_first_wait_out(monkeypat
     loop.advance(1, figures={"success": 0.75})
     stage.wait("loading model")
     seconds[0] += 40
-    stage.start("train", None)
+    stage.start(Standing("train", None))
     assert text.getvalue().splitlines() == [
         "run: 0/4, rollout 0/8",
         "run: 0/4, rollout 4/8, success 0.75",
@@ -161,7 +162,7 @@ def test_no_time_is_promised_before_what_is_in_flight_is_done(monkeypatch: pytes
     monkeypatch.setattr("agentcli.reports.progress.time.monotonic", lambda: seconds[0])
     text = io.StringIO()
     progress = progress_into(text, terminal=False)
-    progress.start("rollout", 240, together=32)
+    progress.start(Standing("rollout", 240, together=32))
     for count in (2, 30, 32):
         seconds[0] += 30
         progress.advance(count)

@@ -25,7 +25,7 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import Episode, Ledger, StageRecord, Tree
-from agentcli.stages.progress import Silent
+from agentcli.reports.count import Progress
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
 from fitting import fitting
@@ -34,7 +34,7 @@ from refusal import refused
 from staged import evaluate, rollout
 
 
-class Notes(Silent):
+class Notes(Progress):
     """Remembers what it was told."""
 
     def __init__(self) -> None:

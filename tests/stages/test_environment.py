@@ -3,14 +3,14 @@
 import re
 
 import pytest
+from agentcli.reports.count import Progress
 from agentcli.stages.environment import check
-from agentcli.stages.progress import Silent
 from grown_runs import toy
 from refusal import refused
 
 
 def test_the_expert_wins_and_replays() -> None:
-    rows = check(toy(tasks=12), 4, Silent())
+    rows = check(toy(tasks=12), 4, Progress())
     assert [row.task for row in rows] == ["train/0", "train/3", "train/6", "train/9"]
     assert all(row.problem is None and row.reward == 1 and row.steps > 0 for row in rows)
 
@@ -25,7 +25,7 @@ def test_the_expert_wins_and_replays() -> None:
 )
 def test_what_goes_wrong_is_told(fault: str, problem: str) -> None:
     options = {"fault": fault, "fault_tasks": ["train/0"], "fault_action": "go east"}
-    rows = check(toy(tasks=2, options=options), 2, Silent())
+    rows = check(toy(tasks=2, options=options), 2, Progress())
     assert rows[1].problem is None
     assert re.search(problem, rows[0].problem)
 
@@ -42,7 +42,7 @@ def test_a_fork_that_goes_astray_is_told(world: str, problem: str) -> None:
     """Their plays replay exactly, and what the first two restore looks right."""
     settings = toy(tasks=4)
     settings.environment.name = f"forgetful_world:{world}"
-    problems = [row.problem for row in check(settings, 4, Silent())]
+    problems = [row.problem for row in check(settings, 4, Progress())]
     assert all(told is not None and problem in told for told in problems)
 
 
@@ -58,4 +58,4 @@ def test_a_world_that_lacks_something_says_what(world: str, split: str, names: t
     settings = toy()
     settings.environment.name = f"forgetful_world:{world}"
     settings.environment.split = split
-    refused(lambda: check(settings, 4, Silent()), names=names)
+    refused(lambda: check(settings, 4, Progress()), names=names)

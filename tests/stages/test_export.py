@@ -13,8 +13,8 @@ from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import RecordWriter, read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings
 from agentcli.records.types import Outcome, Step, Tree, Validity
+from agentcli.reports.count import Progress
 from agentcli.stages.export import perform, plan
-from agentcli.stages.progress import Silent
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from command_line import agentcli
 from datasets import load_dataset
@@ -28,7 +28,7 @@ SMALL = TinySettings(hidden=16, layers=1, heads=2, kv_heads=1, intermediate=24)
 
 def export(run: Path, form: str, **options: object) -> Path:
     export_plan = plan(run, form, None, **options)
-    perform(export_plan, Silent())
+    perform(export_plan, Progress())
     return export_plan.out
 
 

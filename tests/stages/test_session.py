@@ -14,6 +14,7 @@ import pytest
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
+from agentcli.reports.count import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Invocation, Session
 
@@ -187,7 +188,7 @@ def fail(run: Path, *, started: bool) -> None:
         failing.check()
         if started:
             failing.start()
-            failing.progress.start("growing", 3)
+            failing.progress.start(Standing("growing", 3))
             failing.progress.advance(1, success=1.0)
             failing.progress.stop()
         raise AgentCliError("broken")

@@ -13,7 +13,7 @@ from agentcli.records.settings import (
     PromptSettings,
     Settings,
 )
-from agentcli.stages.progress import Silent
+from agentcli.reports.count import Progress
 from agentcli.stages.session import Invocation
 from command_line import agentcli
 from fitting import fitting
@@ -46,7 +46,7 @@ def make_two(folder: Path) -> None:
 
 def compared(*places: Path | str, labels: tuple[str, ...] = ()) -> dict[str, Any]:
     """The comparison as `--json` prints it."""
-    plain: dict[str, Any] = msgspec.to_builtins(compare([Path(place) for place in places], labels, Silent()))
+    plain: dict[str, Any] = msgspec.to_builtins(compare([Path(place) for place in places], labels, Progress()))
     return plain
 
 
