@@ -8,7 +8,10 @@ from torch import Tensor
 
 
 def value_losses(
-    values_B: Tensor, returns_B: Tensor, old_B: Tensor, clip: float | None = None
+    values_B: Tensor,
+    returns_B: Tensor,
+    old_B: Tensor | None = None,
+    clip: float | None = None,
 ) -> Tensor:
     """(V - R)^2 of each row (001 section 3.3).
 
@@ -16,7 +19,7 @@ def value_losses(
     `old_B`, the value before the update: a step beyond has no gradient.
     """
     errors_B = (values_B - returns_B).square()
-    if clip is None:
+    if clip is None or old_B is None:
         return errors_B
     held_B = old_B + (values_B - old_B).clamp(-clip, clip)
     return torch.maximum(errors_B, (held_B - returns_B).square())

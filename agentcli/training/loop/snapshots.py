@@ -7,7 +7,8 @@ leaves the old snapshot or the new one. It takes 12 bytes per trained parameter.
 
 What is planned beforehand (order, weights, old and reference log-probabilities) is not
 kept: it is computed again from the starting model, and `facts` say whether it came out
-the same. The metrics lines so far stay in metrics.jsonl.
+the same. An objective that renews it keeps files of its own in the same folder. The
+metrics lines so far stay in metrics.jsonl.
 """
 
 import hashlib
@@ -168,12 +169,12 @@ class Snapshots(TrainerCallback):
     def _restore(self, path: Path) -> None:
         """Puts what the file holds in place, once its facts are known to be the same."""
         refuse_irregular(path)
-        with _naming_damage(path), safe_open(path, "pt") as file:
+        with naming_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             values = json.loads(metadata.get("snapshot", ""))
             header = msgspec.convert(values, SnapshotHeader)
         self._check(path, header)
-        with _naming_damage(path), safe_open(path, "pt") as file:
+        with naming_damage(path), safe_open(path, "pt") as file:
             self._put(file, header)
         self.resumed = header
 
@@ -225,7 +226,7 @@ class Snapshots(TrainerCallback):
 
 
 @contextmanager
-def _naming_damage(path: Path) -> Iterator[None]:
+def naming_damage(path: Path) -> Iterator[None]:
     """Turns what reading a damaged file raises into one DataError that names it."""
     try:
         yield

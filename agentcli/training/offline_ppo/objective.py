@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from agentcli.errors import UsageError
 from agentcli.records.section import NotNegative, Positive
@@ -23,6 +23,10 @@ class OfflinePpoOptions(CriticOptions, kw_only=True):
     """The value head of a critic that is made anew: linear or mlp. At first it says 0."""
     beta: NotNegative = 0.1
     """Weight of the squared log-ratio (001 eq. 1); train.beta is the policy gradient's."""
+    old: Literal["epoch", "start"] = "epoch"
+    """The models of pi_old and V_old. epoch: those that an epoch starts with. start:
+    those that training starts from; then a critic that is made anew says 0 everywhere.
+    """
     stop_at: Positive = 0.2
     """An update whose mean squared log-ratio exceeds this is the last of its epoch."""
 

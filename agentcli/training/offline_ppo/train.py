@@ -1,24 +1,21 @@
 """`train` with objective offline-ppo: PPO on a rollout that stays as it is (001 3.3).
 
-Before the first update log pi_old(a|s) and V_old(s) are computed once, with the actor and
-the critic that training starts from; A = R - V_old(s). Then each update lowers
+Before an epoch log pi_old(a|s) and V_old(s) are computed, with the actor and the critic
+as they are then; A = R - V_old(s). Each update lowers
 beta * mean (log pi - log pi_old)^2 - L^CLIP for the actor and mean (V - R)^2 for the
 critic. An epoch ends early when the mean squared log-ratio exceeds train.options.stop_at.
+With `old: start` pi_old and V_old are those of the start of training in all epochs.
 """
 
-from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Any
 
 import msgspec
-import torch
 from transformers import TrainingArguments
 
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.batches import VALUE, values_of
-from agentcli.training.critic.options import RETURN
 from agentcli.training.critic.pair import ActorCritic, load_pair, rate_of, save_pair
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import Processes
@@ -26,12 +23,12 @@ from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import options_of
+from agentcli.training.offline_ppo.appraisal import Appraisal
 from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
 from agentcli.training.offline_ppo.rows import read_offline_rows
 from agentcli.training.offline_ppo.trainer import OfflinePpoTrainer
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
-from agentcli.training.policy_gradient.rows import Row
 
 NOT_READ = (
     *("credit", "reference", "carry_optimizer", "objective", "dpo"),
@@ -62,13 +59,17 @@ def train_offline_ppo(
     # An action is one thing: every row counts by its weight, whatever its length.
     by_action = msgspec.structs.replace(settings, aggregate="sequence")
     plan = plan_updates(rows, tokens, by_action, job.seed, processes, every_row=True)
-    facts = _facts(plan, settings, pair)
+    facts = _facts(plan, settings, pair, options.old)
     pad = tokenizer.pad_token_id or 0
     arguments = _arguments(job, plan, processes)
     pair.to(arguments.device)
-    _appraise(pair, plan, settings.rows_per_microbatch, pad, arguments.device)
+    scorer = RowScorer(plan, settings.rows_per_microbatch, pad, arguments.device)
+    appraisal = Appraisal(pair, plan, scorer, job.snapshot, facts)
+    appraisal.compute()
     with keeping_cache(pair.actor), keeping_cache(pair.critic):
-        trainer = OfflinePpoTrainer(pair, arguments, plan, pad, settings, options)
+        trainer = OfflinePpoTrainer(
+            pair, arguments, plan, appraisal, pad, settings, options
+        )
         trained = adamw(job, trainer, pair, rate_of(settings, options))
         facts["updates before"] = trained.updates_before
         lines = run(
@@ -84,30 +85,6 @@ def train_offline_ppo(
     }
 
 
-def _appraise(
-    pair: ActorCritic,
-    plan: UpdatePlan,
-    rows_at_once: int,
-    pad: int,
-    device: torch.device,
-) -> None:
-    """Fills in log pi_old, V_old and A = R - V_old of every row of the plan."""
-    tokens = plan.tokens
-    scorer = RowScorer(plan, rows_at_once, pad, device)
-    every_row = range(len(plan.rows))
-    (tokens.old,) = scorer.score(pair.actor, every_row, [tokens.temperature])
-    values = values_of(pair.critic, plan, rows_at_once, pad, device)
-    plan.rows = [
-        with_value(row, value) for row, value in zip(plan.rows, values, strict=True)
-    ]
-
-
-def with_value(row: Row, value: float) -> Row:
-    """The row with V_old and A_t = R_t - V_old(s_t) (001 section 3.3)."""
-    parts = {**row.parts, VALUE: value}
-    return replace(row, advantage=row.parts[RETURN] - value, parts=parts)
-
-
 def _arguments(
     job: Job[TrainSettings], plan: UpdatePlan, processes: Processes
 ) -> TrainingArguments:
@@ -121,7 +98,9 @@ def _arguments(
     )
 
 
-def _facts(plan: UpdatePlan, settings: TrainSettings, pair: ActorCritic) -> Facts:
+def _facts(
+    plan: UpdatePlan, settings: TrainSettings, pair: ActorCritic, old: str
+) -> Facts:
     """The plan in figures and hashes, which a snapshot must share to be resumed."""
     tokens = plan.tokens
     numbers = [(row.parts, row.weight, row.temperature) for row in plan.rows]
@@ -129,6 +108,7 @@ def _facts(plan: UpdatePlan, settings: TrainSettings, pair: ActorCritic) -> Fact
     return {
         "updates": len(plan.updates),
         "settings": settings_fact(settings, NOT_READ),
+        "old": old,
         "rows": digest(tokens.prompts, tokens.responses, numbers, order),
         "starting model": model_fact(pair),
     }
@@ -138,17 +118,15 @@ def _statistics(plan: UpdatePlan, lines: list[OfflinePpoMetrics]) -> dict[str, A
     """The statistics of the manifest that come from the plan and the metrics lines."""
     averaged = (
         *("loss", "surrogate", "squared_log_ratio", "entropy", "clip_fraction"),
-        *("value_loss", "explained_variance", "grad_norm", "critic_grad_norm"),
+        *("advantage_mean", "value_loss", "explained_variance"),
+        *("grad_norm", "critic_grad_norm"),
     )
-    advantages = [row.advantage for row in plan.rows]
     return {
         "updates": len(lines),
         "updates_left_out": len(plan.updates) - len(lines),
         "epochs_stopped": sum(line.stopped for line in lines),
         "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "advantage_mean": fmean(advantages),
-        "advantage_std": pstdev(advantages),
         "means": {
             name: fmean(getattr(line, name) for line in lines) for name in averaged
         },

@@ -1,7 +1,9 @@
 """transformers.Trainer with the losses of offline PPO, and its early stop.
 
 A stopped epoch leaves out whole updates of the plan. Updates keep the numbers that they
-have in the plan, so that a training which resumes finds its place.
+have in the plan, so that a training which resumes finds its place. Batches name their
+rows, and what is old is looked up when the loss is computed: the data loader fetches a
+batch ahead, and may be in the next epoch already.
 """
 
 from typing import Any
@@ -22,6 +24,7 @@ from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
 from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.offline_ppo.appraisal import Appraisal
 from agentcli.training.offline_ppo.losses import (
     ActionLosses,
     action_logprobs,
@@ -42,7 +45,7 @@ STOPPED = "stopped epochs"
 
 
 class OfflinePpoTrainer(PlannedTrainer):
-    """Runs a plan whose rows have old log-probabilities, old values and advantages."""
+    """Runs a plan whose rows were appraised."""
 
     recorder: Recorder[OfflinePpoMetrics]
     remedy = "lower train.learning_rate or train.options.critic_learning_rate"
@@ -54,11 +57,13 @@ class OfflinePpoTrainer(PlannedTrainer):
         pair: ActorCritic,
         args: TrainingArguments,
         plan: UpdatePlan,
+        appraisal: Appraisal,
         pad: int,
         settings: TrainSettings,
         options: OfflinePpoOptions,
     ) -> None:
         self._plan = plan
+        self._appraisal = appraisal
         self._pad = pad
         self._clip = settings.clip
         self._options = options
@@ -78,12 +83,11 @@ class OfflinePpoTrainer(PlannedTrainer):
         update, rows = part
         members = rows or [next(iter(update.weights))]
         lengths = [len(self._plan.tokens.responses[row]) for row in members]
-        advantages = [self._plan.rows[row].advantage for row in members]
         return {
             **collate(self._plan, self._pad, part),
             **critic_tensors(self._plan, part),
             "lengths_B": torch.tensor(lengths),
-            "advantages_B": torch.tensor(advantages, dtype=torch.float32),
+            "members_B": torch.tensor(members),
         }
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
@@ -100,6 +104,8 @@ class OfflinePpoTrainer(PlannedTrainer):
             self._fetched = before + 1
             epoch = self._plan.updates[before].epoch
             if epoch >= self.recorder.counters.get(STOPPED, 0):
+                if self._options.old == "epoch" and epoch > self._appraisal.epoch:
+                    self._appraisal.begin(epoch)
                 return batches, items
 
     def update_number(self) -> int:
@@ -118,19 +124,21 @@ class OfflinePpoTrainer(PlannedTrainer):
         logits_NV = target_logits(appraising, ids_BT, response_BT)
         logprobs_N = token_logprobs(logits_NV, ids_BT[response_BT], temperatures_N)
         lengths_B = inputs["lengths_B"]
+        members = inputs["members_B"].tolist()
+        old_N = self._appraisal.old_logprobs(members).to(logprobs_N.device)
+        advantages_B = self._appraisal.advantages(members).to(logprobs_N.device)
         losses = action_losses(
             logprobs_B=action_logprobs(logprobs_N, lengths_B),
-            old_B=action_logprobs(inputs["old_N"], lengths_B),
-            advantages_B=inputs["advantages_B"],
+            old_B=action_logprobs(old_N, lengths_B),
+            advantages_B=advantages_B,
             clip=self._clip,
             beta=self._options.beta,
         )
         values_B = appraising.values_B
-        value_losses_B = value_losses(
-            values_B, inputs["returns_B"], inputs["old_values_B"]
-        )
+        value_losses_B = value_losses(values_B, inputs["returns_B"])
         weights_B = inputs["value_weights_B"]
         entropies_N = token_entropies(logits_NV.detach(), temperatures_N)
+        inputs["advantages_B"] = advantages_B
         self._record(losses, value_losses_B, values_B.detach(), entropies_N, inputs)
         loss = (weights_B * (losses.loss_B + value_losses_B)).sum()
         return loss * self._plan.processes.size  # DDP averages gradients

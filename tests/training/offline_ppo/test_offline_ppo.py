@@ -60,13 +60,28 @@ def test_the_critic_finds_the_values_and_the_better_action_grows_likelier(proble
     assert chances[-1][0] > 1.5 * chances[0][0]
 
 
-def test_advantages_are_taken_to_the_critic_before_training(problem):
-    statistics, lines = problem("one", epochs=2)
-    assert statistics["advantage_mean"] == pytest.approx(0.55)
+def test_with_old_start_advantages_are_taken_to_the_critic_before_training(problem):
+    statistics, lines = problem("one", epochs=2, options={"old": "start"})
+    assert statistics["means"]["advantage_mean"] == pytest.approx(0.55)
     assert [line.advantage_mean for line in lines] == pytest.approx([0.55, 0.55])
     assert lines[0].squared_log_ratio == pytest.approx(0, abs=1e-9)
     assert lines[0].value_loss == pytest.approx(sum(one.reward**2 for one in TAKEN) / 8, abs=1e-6)
     assert lines[1].value_loss < lines[0].value_loss
+
+
+def test_every_epoch_takes_its_own_models_for_the_old_ones(problem, tmp_path):
+    """Two epochs are two trainings in a row: old log-probabilities and values are those of the models after the first."""
+    _, lines = problem("both", epochs=2, rows_per_update=3)
+    problem("one", epochs=1, rows_per_update=3)
+    folder = tmp_path / "one"
+    values = {state: value(folder / "critic", state) for state in STATES}
+    second = [line for line in lines if line.epoch == 1]
+    assert second[0].squared_log_ratio == pytest.approx(0, abs=1e-9)
+    assert second[1].squared_log_ratio > 0
+    left = sum(one.reward - values[one.state] for one in TAKEN) / len(TAKEN)
+    weights = [line.rows for line in second]
+    mean = sum(weight * line.advantage_mean for weight, line in zip(weights, second, strict=True)) / len(TAKEN)
+    assert mean == pytest.approx(left, abs=1e-5)
 
 
 def test_an_epoch_ends_when_the_policy_has_moved_too_far(problem):
@@ -84,8 +99,8 @@ def test_an_epoch_ends_when_the_policy_has_moved_too_far(problem):
 
 
 def test_the_penalty_holds_the_policy_back(problem):
-    far, _ = problem("free", options={"beta": 0.0})
-    near, lines = problem("held", options={"beta": 5.0})
+    far, _ = problem("free", rows_per_update=4, options={"beta": 0.0})
+    near, lines = problem("held", rows_per_update=4, options={"beta": 5.0})
     assert 0 < near["means"]["squared_log_ratio"] < far["means"]["squared_log_ratio"]
     last = lines[-1]
     assert last.loss == pytest.approx(5.0 * last.squared_log_ratio - last.surrogate, rel=1e-5)
@@ -104,8 +119,9 @@ def test_microbatches_change_nothing(problem, tmp_path):
     [
         {"lora": LoraSettings(rank=4, alpha=8, dropout=0.3), "options": {"head": "mlp"}},
         {"learning_rate": 2e-2, "options": {"stop_at": 0.05, "beta": 0.0}},
+        {"options": {"old": "start"}},
     ],
-    ids=["lora", "early stop"],
+    ids=["lora", "early stop", "old start"],
 )
 def test_a_stopped_training_ends_with_the_same_bits(problem, tmp_path, given):
     given = {"rows_per_update": 3, "rows_per_microbatch": 2, "save_every_updates": 2, **given}
@@ -148,7 +164,7 @@ def test_old_probabilities_are_the_starting_policys_at_the_temperature_of_the_st
     given = {"trees": write(tmp_path / "cold.jsonl", trees)}
     given["credit"] = write(tmp_path / "cold-credit.jsonl", credit_of(TAKEN[:1]))
     problem("once", epochs=1, **given)
-    _, lines = problem("twice", epochs=2, **given)
+    _, lines = problem("twice", epochs=2, options={"old": "start"}, **given)
     prompt, ids = prompt_ids(rollout.tokenizer, FIRST), trees[0].steps[0].token_ids
     before, after = (
         sum(logprobs_alone(AutoModelForCausalLM.from_pretrained(folder), prompt, ids, 0.5))
