@@ -2,15 +2,17 @@
 # Does rarity help a tiny policy to use tools (001)? From one start per seed: the base model without and with tools, imitation of bare
 # answers, and offline PPO on trajectories whose tools a judge chose greedily, at random, and rarity first. Held-out questions.
 # usage: scripts/reproduce_rare_tool.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
-#   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS: of PPO
+#   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS, LEARNING_RATE: of PPO; JOBS: seeds at a
+#   time. Filters, clip, penalty and early stop are 001's; the rates are those of a policy that is trained in full, without an adapter.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${1:?usage: scripts/reproduce_rare_tool.sh OUT [SEED...]}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1 2 3 4)
-questions=${QUESTIONS:-1000} test=${TEST:-280} preset=quickstart-tools
-closed='environment.options={tools: []}'
+export questions=${QUESTIONS:-1000} test=${TEST:-280} preset=quickstart-tools epochs=${EPOCHS:-4} rate=${LEARNING_RATE:-3e-5} out
+export updates=${SFT_UPDATES:-} jobs=${JOBS:-2}
+export closed='environment.options={tools: []}'
 
 # once FOLDER STAGE WORDS...: an agentcli command that ends as STAGE of FOLDER/manifest.json. One that ended, typed as it is now, is passed
 # over without starting it.
@@ -32,29 +34,33 @@ evaluate() {
     --temperature 0 --seed "$seed" --label "$label" "$@"
 }
 
-for seed in "${seeds[@]}"; do
-  base=$out/$seed
+# variants SEED: every row of the table.
+variants() {
+  local seed=$1 base=$out/$1 rule run sizes shorter=()
   sizes=(--preset "$preset" --seed "$seed")
-  updates=()
-  [[ -z ${SFT_UPDATES:-} ]] || updates=(--set "sft.updates=$SFT_UPDATES")
+  [[ -z $updates ]] || shorter=(--set "sft.updates=$updates")
   once "$base/demos" demos demos "${sizes[@]}"
-  once "$base/start" sft sft "$base/demos" "${sizes[@]}" "${updates[@]}"
+  once "$base/start" sft sft "$base/demos" "${sizes[@]}" "${shorter[@]}"
   evaluate "$base/start" "$seed" tools
   evaluate "$base/start" "$seed" closed --set "$closed"
 
   # SFT: question -> letter, no tools (001 section 3.1).
   once "$base/letters" demos demos "${sizes[@]}" --policy expert --set "$closed"
-  once "$base/sft" sft sft "$base/letters" "${sizes[@]}" --model "$base/start/checkpoint" --set "$closed"
+  once "$base/sft" sft sft "$base/letters" "${sizes[@]}" "${shorter[@]}" --model "$base/start/checkpoint" --set "$closed"
   evaluate "$base/sft" "$seed" closed --set "$closed"
 
   for rule in greedy random rarity; do
     run=$base/$rule
     once "$run" rollout rollout "${sizes[@]}" --method rare-tool --select "$rule" --set rollout.judge.kind=tool-judge \
       --leaves 1 --tasks "$questions" --model "$base/start/checkpoint"
-    agentcli assign-credit "$run" --method rare-tool --overwrite -q >/dev/null
+    agentcli assign-credit "$run" --method rare-tool --set credit.drop_unsound=true --set credit.drop_wrong=true --resume -q >/dev/null
     once "$run" train train "$run" --preset "$preset" --seed "$seed" --model "$base/start/checkpoint" --credit rare-tool \
-      --set train.objective=offline-ppo --set train.rows_per_update=8 --set train.epochs="${EPOCHS:-4}"
+      --set train.objective=offline-ppo --set train.rows_per_update=8 --set train.epochs="$epochs" \
+      --set train.learning_rate="$rate" --set train.options.critic_learning_rate=1e-3
     evaluate "$run" "$seed" tools
   done
-done
+}
+
+export -f once evaluate variants
+printf '%s\n' "${seeds[@]}" | xargs -P "$jobs" -I{} bash -euo pipefail -c 'variants "$1"' variants {}
 python "$root/scripts/report_rare_tool.py" "$out" "${seeds[@]}"
