@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.nav import Navigation, Section
+from mkdocs.structure.pages import Page
 from reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +37,22 @@ def on_files(files: Files, config: Any) -> Files:
     for place, text in reference_pages().items():
         files.append(File.generated(config, place, content=text))
     return files
+
+
+def on_nav(nav: Navigation, config: Any, files: Files) -> Navigation:
+    """Adds llms.txt, the list of all pages for programs that read documentation (llmstxt.org)."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for item in nav.items:
+        if isinstance(item, Section):
+            lines += ["", f"## {item.title}", ""]
+        pages = item.children if isinstance(item, Section) else [item]
+        lines += [
+            f"- [{page.title}]({page.url or './'})"
+            for page in pages
+            if isinstance(page, Page)
+        ]
+    files.append(File.generated(config, "llms.txt", content="\n".join(lines) + "\n"))
+    return nav
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:

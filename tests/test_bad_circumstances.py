@@ -159,7 +159,9 @@ def test_an_endpoint_that_is_down(words: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("url", ["", "ftp://x/v1", "x", "http://x:y@z/v1", "http://x:99999/v1"])
 def test_an_endpoint_that_is_none(url: str) -> None:
     asked = ("--policy", "openai", "--model", "m", *(("--base-url", url) if url else ()))
-    refused(untouched(("rollout", "-c", "toy.yaml", "-o", "new", *asked)), 2, "policy.endpoint.base_url")
+    for more in ((), ("--dry-run",)):
+        words = ("rollout", "-c", "toy.yaml", "-o", "new", *asked, *more)
+        refused(untouched(words), 2, "policy.endpoint.base_url")
 
 
 def bare(body: dict[str, object], before: int) -> Reply:

@@ -19,6 +19,7 @@ from agentcli.records.faults import shown
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
+from agentcli.records.trees import step_range
 from agentcli.records.types import Credit, Tree
 from agentcli.stages.plan import plain
 from agentcli.stages.trees import checked_trees
@@ -130,7 +131,7 @@ def _named(
             return Place(number, line, tree, credit, row)
     reason = "gets no row for that step"
     if step >= len(tree.steps):
-        reason = f"has the steps 0 to {len(tree.steps) - 1}"
+        reason = f"has {step_range(tree)}"
     task_id = shown(tree.task.id)
     raise UsageError(f"--explain {wanted}: task {task_id} {reason}")
 

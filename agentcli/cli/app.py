@@ -102,9 +102,9 @@ def _run(words: list[str]) -> int | None:
         from agentcli.cli.usage import asks_for_help, explain
 
         if asks_for_help(words, command_tree()):
-            print(getattr(error, "message", ""), end="", file=sys.stderr)
-        else:
-            say(explain(error, words, command_tree()))
+            print(getattr(error, "message", ""))
+            return 0
+        say(explain(error, words, command_tree()))
         return UsageError.exit_code
     except (KeyboardInterrupt, typer.Abort):
         say("interrupted before anything was done; type the same command again")

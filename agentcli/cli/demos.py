@@ -94,7 +94,11 @@ COMMAND = Command(
     options=(
         *LAYERS,
         *WORLD,
-        POLICY.to("demos.policy"),
+        POLICY.to(
+            "demos.policy",
+            "Who demonstrates, or with --annotate teaches: search, expert, "
+            "transformers, openai or random.",
+        ),
         *(option for option in SAMPLING if option is not POLICY),
         COUNT,
         ANNOTATE,

@@ -1,9 +1,14 @@
 """The command `agentcli doctor`."""
 
+from typing import TYPE_CHECKING
+
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.options import JSON
 from agentcli.errors import MissingError
+
+if TYPE_CHECKING:
+    from agentcli.analysis.doctor import Finding
 
 
 def doctor(call: Call) -> None:
@@ -17,13 +22,22 @@ def doctor(call: Call) -> None:
     from agentcli.reports.output import print_rows
 
     findings = examine_here()
-    print_rows("doctor", msgspec.to_builtins(findings), json=call.values["json"])
+    styles = [_style(finding) for finding in findings]
+    rows = msgspec.to_builtins(findings)
+    print_rows("doctor", rows, json=call.values["json"], styles=styles)
     remedies = []
     for finding in findings:
         if finding.required and not finding.present:
             remedies.append(f"{finding.name}: {finding.detail}; type: {finding.get}")
     if remedies:
         raise MissingError("; ".join(remedies))
+
+
+def _style(finding: "Finding") -> str | None:
+    """Red for what must be there and is not, yellow for what may be missing."""
+    if finding.present:
+        return None
+    return "red" if finding.required else "yellow"
 
 
 COMMAND = Command(

@@ -61,7 +61,9 @@ def check(call: Call) -> None:
     from agentcli.stages import environment
 
     checked = environment.check(settings, tasks, call.progress)
-    print_rows("check", msgspec.to_builtins(checked), json=call.values["json"])
+    styles = ["red" if row.problem else "green" for row in checked]
+    rows = msgspec.to_builtins(checked)
+    print_rows("check", rows, json=call.values["json"], styles=styles)
     failed = [row for row in checked if row.problem is not None]
     if failed:
         raise AgentCliError(

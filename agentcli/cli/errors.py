@@ -7,7 +7,6 @@ line itself are explained in usage.py (exit code 2).
 
 import errno
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -87,9 +86,13 @@ def say(message: str) -> None:
 
     Of several processes, which may fail in different ways, each says which it is.
     """
+    from rich.console import Console
+    from rich.text import Text
+
     number = rank()
     place = f"process {number}: " if number else ""
-    print(f"error: {place}{one_line(message)}", file=sys.stderr)
+    line = Text.assemble(("error:", "bold red"), f" {place}{one_line(message)}")
+    Console(stderr=True).print(line, soft_wrap=True)
 
 
 def one_line(message: str) -> str:

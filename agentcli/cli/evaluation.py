@@ -37,14 +37,21 @@ COMMON = (
         "Split (`agentcli env list` explains them); without it the one that the world "
         "is evaluated on.",
     ),
-    TASKS.to("evaluation.tasks"),
+    TASKS.to("evaluation.tasks", "Only the first N tasks of what is evaluated."),
     PANEL,
     WHERE,
     SHARD,
     MAX_STEPS,
     *(option for option in SAMPLING if option is not TEMPERATURE),
-    TEMPERATURE.to("evaluation.temperature"),
-    BUDGET.to("evaluation.budget"),
+    TEMPERATURE.to(
+        "evaluation.temperature",
+        "Temperature of the evaluation alone; 0 is greedy. Without it, the policy's.",
+    ),
+    BUDGET.to(
+        "evaluation.budget",
+        "End the evaluation when this is spent: tokens=N (generated), steps=N or "
+        "leaves=N.",
+    ),
     *PACE,
     LABEL,
     *OUTPUT,

@@ -102,7 +102,8 @@ HISTORY = policy_option(
 METHOD = method_option(
     "--method",
     "rollout.method",
-    "How trees grow: chain, spark, carl, arpo, treerl, treerpo, dpepo or rare-tool.",
+    "How trees grow (`assign-credit --method` says how steps are credited): chain, "
+    "spark, carl, arpo, treerl, treerpo, dpepo or rare-tool.",
     metavar="NAME",
     values=completion.exploration_methods,
 )
@@ -149,7 +150,7 @@ ITERATION = method_option(
 CREDIT_METHOD = method_option(
     "--credit",
     "credit.method",
-    "How credit is given: grpo, rewardflow, spark, carl, ...",
+    "How steps are credited: grpo, rewardflow, spark, carl, ...",
     metavar="NAME",
     values=completion.credit_methods,
 )

@@ -13,9 +13,11 @@ from agentcli.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Subject = Literal["training", "evaluations", "pass-at-k"]
+Subject = Literal["training", "kinds", "evaluations", "pass-at-k"]
+OF_LOOPS = ("training", "kinds")
 
 picture_option = partial(Option, panel="Picture")
+USUAL_WINDOW = 5
 
 RUNS_ARGUMENT = Option(
     "runs",
@@ -27,7 +29,8 @@ RUNS_ARGUMENT = Option(
 SUBJECT = picture_option(
     "--of",
     None,
-    "What is drawn. Without it: training for loops, evaluations for other runs.",
+    "What is drawn; kinds: training by kind of task. Without it: training for loops, "
+    "evaluations for other runs.",
     Subject,
     "SUBJECT",
 )
@@ -41,7 +44,7 @@ LABEL = picture_option(
 WINDOW = picture_option(
     "--window",
     None,
-    "Iterations of the trailing mean of a loop's success; 5 without it.",
+    f"Iterations of the trailing mean of a loop's success; {USUAL_WINDOW} without it.",
     int,
     "N",
 )
@@ -55,7 +58,7 @@ PICTURE = file_option(
 
 
 def plot(call: Call) -> None:
-    """Draw success over training, evaluations with intervals, or pass@k.
+    """Draw success over training, whole or by kind, evaluations, or pass@k.
 
     The picture is fit for a paper, and one input gives one file. The band of several
     seeds is one standard error of their mean.
@@ -80,12 +83,14 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
     runs = [find_run(run) for run in runs]
     subject = call.values["of"] or _usual_subject(runs)
     _refuse_without_effect(call, subject)
-    if subject == "training":
+    if subject in OF_LOOPS:
         loops = groups.loops_by_group(runs)
         for line in groups.unequal_lengths(loops):
             call.progress.note(line)
-        window = call.values["window"]
-        return figures.training_figure(loops, window=5 if window is None else window)
+        window = call.values["window"] or USUAL_WINDOW
+        if subject == "training":
+            return figures.training_figure(loops, window=window)
+        return figures.kinds_figure(groups.by_kind(loops), window=window)
     if subject == "evaluations":
         labels = call.values["label"] or []
         return figures.evaluations_figure(groups.rates_by_label(runs, labels))
@@ -99,7 +104,7 @@ def _usual_subject(runs: list[Path]) -> Subject:
 
 def _refuse_without_effect(call: Call, subject: Subject) -> None:
     """Raises UsageError for an option that another subject reads."""
-    if call.values["window"] is not None and subject != "training":
+    if call.values["window"] is not None and subject not in OF_LOOPS:
         raise UsageError(f"--window has no effect on {subject}; add --of training")
     if call.values["label"] and subject != "evaluations":
         raise UsageError(f"--label has no effect on {subject}; add --of evaluations")

@@ -264,6 +264,7 @@ def _show_trajectory(call: Call, shown: "ShownTree") -> None:
 
 
 def _show_step(call: Call) -> None:
+    from agentcli.records.trees import step_range
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.chat import step_details
 
@@ -276,8 +277,7 @@ def _show_step(call: Call) -> None:
     number = int(digits)
     if number >= len(shown.tree.steps):
         raise UsageError(
-            f"--step {wanted}: {shown.file}:{shown.line} has the steps 0 to "
-            f"{len(shown.tree.steps) - 1}"
+            f"--step {wanted}: {shown.file}:{shown.line} has {step_range(shown.tree)}"
         )
     step = shown.tree.steps[number]
     if call.values["json"]:

@@ -167,7 +167,7 @@ def build(
     graph = StateGraph(tree.task.id)
     arrived = _walk(graph, tree, survey, states, clusters, pruning)
     for step in tree.steps:
-        graph.actions.append(step.action or "")
+        graph.actions.append(named_action(step))
         if step.outcome is Outcome.TRUNCATED:
             graph.nodes[graph.targets[step.id]].truncated += 1
     _set_values(graph, gamma, distance)

@@ -102,7 +102,7 @@ class Endpoint:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.url = _checked_url(settings.base_url, key)
+        self.url = checked_url(settings.base_url, key)
         self._settings = settings
         self._key = key
         self._clock = clock
@@ -279,7 +279,7 @@ async def _bounded(response: httpx.Response) -> bytes:
     return b"".join(parts)
 
 
-def _checked_url(url: str | None, key: str | None) -> str:
+def checked_url(url: str | None, key: str | None = None) -> str:
     """The base URL without a slash at its end. Raises UsageError for any other text."""
     if not url:
         raise UsageError(

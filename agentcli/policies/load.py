@@ -35,8 +35,6 @@ def load_tokenizer(model: str) -> Any:
     load, DataError for a model directory without one or with a damaged one, UsageError
     when it has no chat template.
     """
-    from transformers import AutoTokenizer
-
     source = model
     base = adapter_base(model)
     if base and not (Path(model) / TOKENIZER).is_file():
@@ -46,10 +44,12 @@ def load_tokenizer(model: str) -> Any:
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
             f"into its directory, or make a model with: {MAKE_A_MODEL}"
         )
+    # A wrong hub id is refused before transformers is loaded, which takes seconds.
+    source = existing(source)
+    from transformers import AutoTokenizer
+
     with _loading("policy.model", source, "tokenizer"):
-        tokenizer = AutoTokenizer.from_pretrained(
-            _existing(source), padding_side="left"
-        )
+        tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
     if tokenizer.chat_template is None:
         raise UsageError(
             f"policy.model {source}: its tokenizer has no chat template; use an "
@@ -217,7 +217,7 @@ def load_network(
     `part` is its name in messages, `options` are further arguments of from_pretrained.
     Raises DataError unless all its weights are there, but for those of a new `head`.
     """
-    check_weights(_existing(model, setting))
+    check_weights(existing(model, setting))
     with _loading(setting, model, part), _only_errors_logged():
         network, report = kind.from_pretrained(
             model,
@@ -244,7 +244,7 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
     """The network with the adapter of this directory or hub id."""
     from peft import PeftModel
 
-    check_weights(_existing(adapter, setting))
+    check_weights(existing(adapter, setting))
     with _loading(setting, adapter, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Found missing adapter keys")
         return PeftModel.from_pretrained(network, adapter)
@@ -304,10 +304,11 @@ def adapter_base(model: str) -> str | None:
         ) from error
 
 
-def _existing(name: str, setting: str = "policy.model") -> str:
+def existing(name: str, setting: str = "policy.model") -> str:
     """The name itself, where it is a directory or a model of the hub.
 
-    Raises UsageError for a file, and MissingError at once where there is neither.
+    Asks the hub, and loads neither torch nor transformers. Raises UsageError for a
+    file, and MissingError at once where there is neither.
     """
     if Path(name).is_file():
         raise UsageError(f"{setting}: {name} is a file; name its directory")
@@ -344,7 +345,7 @@ def _absence_from_hub(name: str) -> str | None:
 
 def _option(setting: str) -> str:
     section, _, name = setting.rpartition(".")
-    if section in ("policy", "rollout"):
+    if section in ("policy", "rollout", "sft"):
         return f"--{name}"
     return f"--set {setting}=DIR"
 

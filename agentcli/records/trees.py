@@ -35,6 +35,11 @@ def children(tree: Tree) -> dict[int | None, list[Step]]:
     return by_parent
 
 
+def step_range(tree: Tree) -> str:
+    """The steps that can be named: "the steps 0 to 7", "no steps"."""
+    return f"the steps 0 to {len(tree.steps) - 1}" if tree.steps else "no steps"
+
+
 def leaves(tree: Tree) -> list[Step]:
     """Steps without children, in order of creation."""
     parents = {step.parent for step in tree.steps}

@@ -8,7 +8,7 @@ come from files and folders: they are shown as they are, whatever they hold.
 
 import dataclasses
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions
@@ -40,6 +40,8 @@ class Column:
     head: str
     is_text: bool
     cells: list[str] = dataclasses.field(default_factory=list)
+    colours: list[str] = dataclasses.field(default_factory=list)
+    """The colour of each cell, "" for the terminal's own."""
     width: int = 0
 
     @property
@@ -69,11 +71,20 @@ class Blocks:
         self._numbers = [Column(shown(head), is_text=False) for head in numbers]
         self._styles: list[str | None] = []
 
-    def add(self, cells: Iterable[str], style: str | None = None) -> None:
-        """Adds a row, of as many cells as there are headers."""
+    def add(
+        self,
+        cells: Iterable[str],
+        style: str | None = None,
+        colours: Mapping[str, str] | None = None,
+    ) -> None:
+        """Adds a row, of as many cells as there are headers.
+
+        `colours` are those of cells, by their header.
+        """
         columns = [*self._texts, *self._numbers]
         for column, cell in zip(columns, cells, strict=True):
             column.cells.append(shown(cell))
+            column.colours.append((colours or {}).get(column.head, ""))
         self._styles.append(style)
 
     def __rich_console__(
@@ -117,7 +128,11 @@ class Blocks:
                 justify="left" if column.is_text else "right",
             )
         for row, style in enumerate(self._styles):
-            cells = [_folded(column.cells[row], column.width) for column in columns]
+            cells = []
+            for column in columns:
+                cell = _folded(column.cells[row], column.width)
+                cell.style = column.colours[row]
+                cells.append(cell)
             table.add_row(*cells, style=style)
         return table
 

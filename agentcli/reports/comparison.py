@@ -16,8 +16,9 @@ from agentcli.evaluation.training import LoopCost
 from agentcli.records.faults import printable
 from agentcli.records.types import Ledger, Outcome
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.tables import RATIOS, percent, rate
+from agentcli.reports.tables import RATIOS, SUCCESS, percent, rate
 
+GAIN = "gain (95 %)"
 LEVEL = 0.05
 """Of significance."""
 BRIEF = 10
@@ -76,7 +77,7 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     several_samples = any(row.episodes > row.tasks for row in runs.values())
     # A budget may end a run early: gain and p-value are then of fewer tasks.
     unlike_parts = len({row.tasks for row in runs.values()}) > 1
-    heads = ["episodes", "success % (95 %)", "gain (95 %)", "McNemar p"]
+    heads = ["episodes", SUCCESS, GAIN, "McNemar p"]
     if any_errored:
         heads.append("errored")
     if unlike_parts:
@@ -86,13 +87,14 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
     table = Blocks(f"evaluation {label}, against the first", ["run"], heads)
     for name, row in runs.items():
         cells = [name, str(row.episodes), rate(row.success), _gain(row), _p_value(row)]
+        colours = {GAIN: _colour_of_gain(row)}
         if any_errored:
             cells.append(str(_errored_episodes(row)))
         if unlike_parts:
             cells.append(str(row.against.tasks) if row.against else "")
         if several_samples:
             cells.append(rate(row.solved))
-        table.add(cells)
+        table.add(cells, colours=colours)
     return table
 
 
@@ -106,6 +108,16 @@ def _gain(row: ComparedResults) -> str:
     gain = row.against.success
     low, high = _points(gain.low), _points(gain.high)
     return f"{_points(gain.difference)} ({low} to {high})"
+
+
+def _colour_of_gain(row: ComparedResults) -> str:
+    """Green or red where the interval leaves out 0."""
+    if not row.against:
+        return ""
+    gain = row.against.success
+    if gain.low > 0:
+        return "green"
+    return "red" if gain.high < 0 else ""
 
 
 def _points(difference: float) -> str:

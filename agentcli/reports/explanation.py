@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from shlex import join
+from textwrap import fill
 
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +23,10 @@ LONGEST = 160
 """Characters of an observation or action."""
 MEMBERS = 12
 """Rows of a group's table."""
+LABEL = 13
+"""Columns of the word before a fact."""
+INDENT = " " * 8
+_GAP = re.compile(r"(?<=\S) {2,}")
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 
 
@@ -43,6 +48,19 @@ def explanation(explained: ExplainedStep) -> Iterator[str | Table]:
     yield ""
     yield from _result(explained, step)
     yield from _account(step)
+
+
+def folded(line: str, width: int) -> str:
+    """A line of the text in as many as it needs; a meaning stands below its equation."""
+    if len(line) <= width:
+        return line
+    if not line.startswith(" "):
+        return fill(line, width, subsequent_indent=" " * LABEL)
+    equation, *meaning = _GAP.split(line.rstrip())
+    lines = [fill(equation, width, subsequent_indent=INDENT)]
+    for text in meaning:
+        lines.append(fill(text, width, initial_indent=INDENT, subsequent_indent=INDENT))
+    return "\n".join(lines)
 
 
 def _step(explained: ExplainedStep, step: Explanation) -> Iterator[str]:

@@ -19,11 +19,11 @@ from agentcli.reports.tables import (
     equal_outcomes_line,
     evaluation_lines,
     evaluation_table,
+    folded_values,
     ledger_table,
     pass_at_k_table,
     results_table,
     rows_table,
-    values_line,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +84,8 @@ def print_written(
         print(out)
     if not quiet:
         terminal = console(stderr=True)
-        terminal.print(f"counts: {values_line(counts)}", markup=False, soft_wrap=True)
+        text = folded_values("counts", counts, terminal.width)
+        terminal.print(text, markup=False, soft_wrap=True)
 
 
 def _plain(result: StageRecord | EvaluationSummary) -> dict[str, Any]:
@@ -115,9 +116,8 @@ def _show_record(stage: str, record: StageRecord) -> None:
         terminal.print(results_table(stage, msgspec.convert(results, ResultsByKind)))
     for name, values in lines.items():
         if values:
-            terminal.print(
-                f"{name}: {values_line(values)}", markup=False, soft_wrap=True
-            )
+            text = folded_values(name, values, terminal.width)
+            terminal.print(text, markup=False, soft_wrap=True)
     if record.ledger is not None:
         terminal.print(ledger_table(record.ledger))
 
@@ -131,13 +131,22 @@ def _show_summary(summary: EvaluationSummary, out: Path) -> None:
         terminal.print(pass_at_k_table(summary))
 
 
-def print_rows(title: str, rows: Sequence[Mapping[str, Any]], *, json: bool) -> None:
-    """Prints rows that were asked for: JSON lines, or a table, on stdout."""
+def print_rows(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    json: bool,
+    styles: Sequence[str | None] | None = None,
+) -> None:
+    """Prints rows that were asked for: JSON lines, or a table, on stdout.
+
+    `styles` has the look of each row on a terminal.
+    """
     if json:
         for row in rows:
             print_json(row)
         return
-    console().print(rows_table(title, rows))
+    console().print(rows_table(title, rows, styles))
 
 
 def print_explanation(explained: "ExplainedStep", *, json: bool) -> None:
@@ -145,11 +154,16 @@ def print_explanation(explained: "ExplainedStep", *, json: bool) -> None:
     if json:
         print_json(explained)
         return
-    from agentcli.reports.explanation import explanation
+    from agentcli.reports.explanation import explanation, folded
 
     out = console()
     for part in explanation(explained):
-        out.print(part, markup=False, soft_wrap=isinstance(part, str))
+        if isinstance(part, str):
+            # In a file a line stays whole, for whoever searches it.
+            line = folded(part, out.width) if out.is_terminal else part
+            out.print(line, markup=False, soft_wrap=True)
+        else:
+            out.print(part)
 
 
 def print_agreement(agreement: "CreditComparison", *, json: bool) -> None:

@@ -109,7 +109,9 @@ class TerminalProgress(Progress):
     def note(self, text: str) -> None:
         """Prints a line that stays."""
         if not self._quiet:
-            self._console.print(printable(text), markup=False)
+            line = Text(printable(text))
+            line.highlight_regex("^warning:", "bold yellow")
+            self._console.print(line)
 
     def stop(self) -> None:
         """Ends the bar; a plain line says what was done and how long it took."""

@@ -6,6 +6,7 @@ Functions return tables or text and print nothing; output.py prints them.
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from agentcli.evaluation.record import EvaluationSummary, Rate, Results, ResultsByKind
@@ -14,6 +15,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Ledger
 from agentcli.reports.blocks import Blocks
 
+SUCCESS = "success % (95 %)"
 RATIOS = ("repetitive", "explore", "malformed", "inadmissible")
 """Fields of Results that are shares."""
 
@@ -54,13 +56,18 @@ def evaluation_table(summary: EvaluationSummary) -> Blocks:
 def results_table(title: str, whole: ResultsByKind) -> Blocks:
     """Results: a row per task kind and one for all, shares in percent."""
     ratios = [f"{name} %" for name in RATIOS]
-    table = Blocks(
-        title, ["kind"], ["episodes", "success % (95 %)", "steps", "tokens", *ratios]
-    )
+    heads = ["episodes", SUCCESS, "steps", "tokens", *ratios]
+    table = Blocks(title, ["kind"], heads)
     for kind, results in whole.kinds.items():
-        table.add([kind, *_results_cells(results)])
+        colours = {SUCCESS: _colour_of(results.success.rate)}
+        table.add([kind, *_results_cells(results)], colours=colours)
     table.add(["all", *_results_cells(whole)], style="bold")
     return table
+
+
+def _colour_of(share: float) -> str:
+    """Green where all succeed, red where none does, else none."""
+    return {0.0: "red", 1.0: "green"}.get(share, "")
 
 
 def _results_cells(results: Results) -> list[str]:
@@ -126,10 +133,11 @@ def credit_table(method: str, statistics: Mapping[str, Any]) -> Blocks:
 
 def equal_outcomes_line(statistics: Mapping[str, Any]) -> str | None:
     """Says that groups with equal outcomes have advantages; None where they have none."""
-    counts = statistics["equal_outcomes"]
-    moved = counts["rows_not_zero"]
-    if moved == 0:
+    counts = statistics.get("equal_outcomes")
+    # Older manifests do not count them.
+    if counts is None or counts["rows_not_zero"] == 0:
         return None
+    moved = counts["rows_not_zero"]
     return (
         f"{moved:,} of {counts['rows']:,} rows of groups with equal outcomes have an "
         f"advantage all the same, {percent(counts['share_of_mass'])} % of the sum of "
@@ -144,12 +152,28 @@ def _count_and_share(count: int, whole: int) -> str:
     return f"{count:,} ({percent(count / whole)} %)" if whole else "0"
 
 
-def rows_table(title: str, rows: Sequence[Mapping[str, Any]]) -> Blocks:
-    """Plain rows with the same keys."""
+def rows_table(
+    title: str,
+    rows: Sequence[Mapping[str, Any]],
+    styles: Sequence[str | None] | None = None,
+) -> Blocks:
+    """Plain rows with the same keys; `styles` has one for each row."""
     table = Blocks(title, list(rows[0]) if rows else [])
-    for row in rows:
-        table.add([_short(value) for value in row.values()])
+    for row, style in zip(rows, styles or [None] * len(rows), strict=True):
+        table.add([_short(value) for value in row.values()], style)
     return table
+
+
+def folded_values(name: str, values: Mapping[str, Any], width: int) -> str:
+    """Plain values after their name, in as many lines as they need."""
+    line = f"{name}: {values_line(values)}"
+    return fill(
+        line,
+        width,
+        subsequent_indent="  ",
+        break_on_hyphens=False,
+        break_long_words=False,
+    )
 
 
 def values_line(values: Mapping[str, Any], above: str = "") -> str:

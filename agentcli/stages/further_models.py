@@ -14,6 +14,7 @@ from agentcli.environments.protocol import World
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.exploration.judge import JudgeSettings
 from agentcli.policies.kept_replies import KeptReplies
+from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import make_policy, policy_names
 from agentcli.records.settings import Settings
@@ -100,5 +101,6 @@ def start_policy(
     One that computes here does so on `threads` torch threads.
     """
     if model is not None and settings.policy.kind != "openai":
+        existing(model)
         use_threads(settings.threads)
     return make_policy(settings, world, pool, model)

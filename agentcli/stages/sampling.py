@@ -83,9 +83,13 @@ def check_capability(settings: Settings, world: World) -> None:
 
 
 def check_policy(settings: Settings, kind: str, world: World) -> None:
-    """Raises UsageError, with the nearest name, for an unknown kind of policy."""
+    """Raises UsageError for an unknown kind of policy, and for a server's bad address."""
     if kind not in policy_names():
         make_policy(with_changes(settings, policy={"kind": kind}), world, None, None)
+    if kind == "openai":
+        from agentcli.policies.endpoint import checked_url
+
+        checked_url(settings.policy.endpoint.base_url)
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
+from agentcli.policies.load import existing
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
@@ -86,6 +87,8 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     for path in plan.trees:
         next(checked_trees(path, "demos"))
     session.progress.wait("loading model")
+    if plan.model != TINY:
+        existing(plan.model, "sft.model")
     from agentcli.stages.threads import use_threads
     from agentcli.training.imitation.train import run_sft
     from agentcli.training.loop.job import Job

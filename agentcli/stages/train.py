@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from agentcli.credit.registry import known
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.figures import figures
+from agentcli.policies.load import existing
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -213,6 +214,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     if settings.train.carry_optimizer and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     session.progress.wait("loading model")
+    existing(plan.model)
     from agentcli.stages.threads import use_threads
     from agentcli.training.loop.job import Job
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import command_line
 import pytest
 import typer
 import yaml
@@ -43,6 +44,23 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def agentcli(*arguments: str) -> Any:
     """One command line, in this process."""
     return CliRunner().invoke(build(), list(arguments))
+
+
+@pytest.mark.parametrize("words", [(), ("env",), ("credit",)])
+def test_nothing_or_a_group_alone_is_answered_with_help(words: tuple[str, ...]) -> None:
+    answer = command_line.agentcli(*words)
+    assert (answer.code, answer.stderr) == (0, "")
+    assert "--help" in answer.stdout
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("TERM", False)])
+def test_an_error_is_red_only_on_a_terminal(variable: str, coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("FORCE_COLOR", "NO_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "1")
+    stderr = command_line.agentcli("evl").stderr
+    assert stderr.startswith("\x1b[1;31merror:" if coloured else "error: ")
+    assert len(stderr.splitlines()) == 1
 
 
 def test_help_loads_nothing_heavy() -> None:

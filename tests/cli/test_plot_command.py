@@ -1,18 +1,21 @@
 """`agentcli plot` as a user meets it: loops become one line, and what cannot be drawn is refused."""
 
+import math
 from pathlib import Path
 
 import pytest
+from agentcli.evaluation.record import ResultsByKind
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Ledger
-from agentcli.reports.plots.groups import loops_by_group
+from agentcli.reports.plots.groups import by_kind, loops_by_group
 from command_line import agentcli
 from refusal import refused
 from sample_records import stage_record
+from table_text import results, summary
 
 
-def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m") -> Path:
-    """Two iterations as the loop records them."""
+def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m", kinds: tuple[str, ...] = ()) -> Path:
+    """Two iterations as the loop records them; `kinds` of tasks were met in the first only."""
     for number in range(2):
         record = stage_record()
         record.counts = {"trees": 1, "leaves": 4, "success": number + 1}
@@ -23,6 +26,10 @@ def make_loop(path: Path, seed: int, credit: str = "grpo", model: str = "m") -> 
             "rollout": {"method": "chain"},
             "credit": {"method": credit},
         }
+        if kinds:
+            measured = summary(0.5, {kind: results(0.25) for kind in kinds[: 1 + (number == 0)]})
+            names = ResultsByKind.__struct_fields__
+            record.statistics["results"] = {name: value for name, value in measured.values().items() if name in names}
         RunDirectory(path / f"iteration_{number:03d}").record_stage("rollout", record)
     return path
 
@@ -58,10 +65,20 @@ def test_a_loop_is_drawn_and_its_file_is_named() -> None:
     refused(agentcli("plot", "a", "-o", "pictures/a.svg"), names="pictures/a.svg", remedy="--overwrite")
 
 
+def test_a_loop_is_drawn_by_kind_of_task() -> None:
+    make_loop(Path("a"), 0, kinds=("clean", "look"))
+    kinds = by_kind(loops_by_group([Path("a")]))
+    assert kinds["clean"]["chain + grpo"][0].success == [0.25, 0.25]
+    assert math.isnan(kinds["look"]["chain + grpo"][0].success[1])
+    answer = agentcli("plot", "a", "--of", "kinds", "-o", "kinds.svg")
+    assert (answer.code, answer.stdout) == (0, "kinds.svg\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "names", "remedy"),
     [
         (("a", "-o", "a.jpg"), 2, "a.jpg", "a.svg"),
+        (("a", "--of", "kinds"), 3, "by kind", "--of training"),
         (("nowhere",), 3, "nowhere", "agentcli rollout"),
         (("a", "--of", "evaluations"), 3, "a", "agentcli eval a"),
         (("a", "--of", "pass-at-k"), 3, "a", "agentcli eval a"),

@@ -57,6 +57,14 @@ def test_links_to_the_repository_lead_into_the_site(site: Path) -> None:
 
 
 @pytest.mark.slow
+def test_programs_find_every_page(site: Path) -> None:
+    """llms.txt lists the pages of the menu, and each is there."""
+    listed = re.findall(r"\]\(([^)]*)\)", (site / "llms.txt").read_text(encoding="utf-8"))
+    assert {"guides/first-run/", "reference/settings/", "papers/"} <= set(listed)
+    assert [place for place in listed if not (site / place / "index.html").is_file()] == []
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_file_for_another_program_fits_its_schema(name: str) -> None:
     words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{SCHEMAS[name]}", str(ROOT / name)]

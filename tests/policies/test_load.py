@@ -1,5 +1,8 @@
 """Loading directories, adapters and what is not there."""
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +89,21 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert resolve_device("auto") == "cpu"
     with pytest.raises(UsageError, match="torch sees no GPU"):
         resolve_device("cuda:1")
+
+
+def test_a_wrong_hub_id_is_refused_before_torch_is_loaded() -> None:
+    program = """
+import sys
+from agentcli.errors import MissingError
+from agentcli.policies.load import load_tokenizer
+try:
+    load_tokenizer("nowhere")
+except MissingError:
+    print([name for name in ("torch", "transformers") if name in sys.modules])
+"""
+    dead = {**os.environ, "HF_ENDPOINT": "http://127.0.0.1:9"}
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=dead)
+    assert answer.stdout.strip() == "[]"
 
 
 def test_a_model_that_is_nowhere_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.credit.explain import ExplainedStep
-from agentcli.reports.explanation import excerpt, explanation
+from agentcli.reports.explanation import excerpt, explanation, folded
 from agentcli.reports.output import print_explanation
 from rich.console import Console
 
@@ -174,3 +174,15 @@ def test_a_narrow_terminal_tears_no_number_and_leaves_out_no_text() -> None:
         assert f"{score:.10g}" in out.getvalue().split()
         assert f"{-score:.10g}" in out.getvalue().split()
     assert out.getvalue().count("Ω") == 3 * 60
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [
+        ("saw          a room", ["saw          a room"]),
+        ("saw          a room with a door", ["saw          a room", " " * 13 + "with a", " " * 13 + "door"]),
+        ("  x = 1 + 1    the sum", ["  x = 1 + 1", "        the sum"]),
+    ],
+)
+def test_a_narrow_terminal_folds_a_line_below_its_beginning(line: str, lines: list[str]) -> None:
+    assert folded(line, 20).splitlines() == lines

@@ -10,6 +10,7 @@ from agentcli.records.types import Ledger
 from agentcli.reports.output import print_rows
 from agentcli.reports.tables import (
     evaluation_table,
+    folded_values,
     ledger_table,
     pass_at_k_table,
     rows_table,
@@ -31,6 +32,12 @@ def test_pass_at_k() -> None:
     chances = {"1": Rate(rate=0.5, low=0.4, high=0.6), "4": Rate(rate=0.9, low=0.8, high=1.0)}
     rows = text_of(pass_at_k_table(summary(0.5, pass_at_k=chances)))
     assert rows[1:] == [["1", "50.0 (40.0-60.0)"], ["4", "90.0 (80.0-100.0)"]]
+
+
+def test_statistics_are_folded_to_the_terminal() -> None:
+    text = folded_values("statistics", {f"value_{number}": number for number in range(30)}, 40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert [word.rstrip(",") for word in text.split()][2::2] == [str(number) for number in range(30)]
 
 
 def test_statistics_on_one_line() -> None:

@@ -1,10 +1,11 @@
-"""The figures of `agentcli plot`: success over a loop, evaluations, pass@k.
+"""The figures of `agentcli plot`: success over a loop, by kind, evaluations, pass@k.
 
 Every function takes plain numbers and returns a matplotlib figure. The same numbers
 give the same bytes.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".svg", ".png", ".pdf")
+MOST_COLUMNS = 3
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000")
 """Okabe and Ito's, told apart by colour-blind readers; their yellow is too pale."""
 STYLE: Any = {
@@ -39,7 +41,9 @@ class Course(msgspec.Struct, kw_only=True):
 
     steps: list[int]
     success: list[float]
-    """Shares of the sampled trajectories."""
+    """Shares of the sampled trajectories; NaN where there were none."""
+    kinds: dict[str, list[float]] = {}
+    """The same by kind of task."""
 
 
 def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "Figure":
@@ -49,9 +53,52 @@ def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "F
     their mean. window: iterations of a trailing mean.
     """
     figure, axes = _new_figure()
-    for colour, (name, courses) in zip(
-        _colours(len(loops)), loops.items(), strict=True
-    ):
+    _draw_loops(axes, loops, _colours_of(loops), window)
+    axes.set_xlabel("environment steps")
+    axes.set_ylabel("success of sampled trajectories, %")
+    axes.legend(frameon=False)
+    return figure
+
+
+def kinds_figure(
+    kinds: Mapping[str, Mapping[str, Sequence[Course]]], *, window: int
+) -> "Figure":
+    """As `training_figure`, with a panel for each kind of task.
+
+    kinds: kind -> name -> loops. A line has a gap where no task of its kind was
+    sampled in a window.
+    """
+    columns = min(len(kinds), MOST_COLUMNS)
+    rows = -(-len(kinds) // columns)
+    figure, panels = _new_figure(rows=rows, columns=columns, height=0.6 + 2.1 * rows)
+    for axes in panels[len(kinds) :]:
+        axes.remove()
+    # A name has one colour, whatever kinds it met.
+    colours = _colours_of(name for loops in kinds.values() for name in loops)
+    legend = dict[str, Any]()
+    for axes, (kind, loops) in zip(panels, kinds.items(), strict=False):
+        _draw_loops(axes, loops, colours, window)
+        axes.set_title(plain(kind), fontsize="x-small")
+        axes.set_ylim(-2, 102)
+        axes.locator_params(axis="x", nbins=4)
+        lines, names = axes.get_legend_handles_labels()
+        legend |= dict(zip(names, lines, strict=True))
+    figure.supxlabel("environment steps", fontsize="medium")
+    figure.supylabel("success of sampled trajectories, %", fontsize="medium")
+    handles = list(legend.values())
+    figure.legend(handles, list(legend), loc="outside upper center", frameon=False)
+    return figure
+
+
+def _draw_loops(
+    axes: Any,
+    loops: Mapping[str, Sequence[Course]],
+    colours: Mapping[str, str],
+    window: int,
+) -> None:
+    """A line for each name, with its band."""
+    for name, courses in loops.items():
+        colour = colours[name]
         steps, mean, error = _mean_course(courses, window)
         runs = f" ({len(courses)} runs)" if len(courses) > 1 else ""
         # A single point is not a line.
@@ -61,10 +108,6 @@ def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "F
         if error is not None:
             low, high = 100 * (mean - error), 100 * (mean + error)
             axes.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_xlabel("environment steps")
-    axes.set_ylabel("success of sampled trajectories, %")
-    axes.legend(frameon=False)
-    return figure
 
 
 def _mean_course(
@@ -75,10 +118,7 @@ def _mean_course(
     """
     length = min(len(course.steps) for course in courses)
     window = min(window, length)
-    kernel = np.full(window, 1 / window)
-    smooth = [
-        np.convolve(course.success[:length], kernel, mode="valid") for course in courses
-    ]
+    smooth = [_trailing_mean(course.success[:length], window) for course in courses]
     walked = [np.cumsum(course.steps[:length])[window - 1 :] for course in courses]
     steps = np.mean(walked, axis=0)
     mean = np.mean(smooth, axis=0)
@@ -88,6 +128,16 @@ def _mean_course(
     return steps, mean, error
 
 
+def _trailing_mean(values: Sequence[float], window: int) -> np.ndarray:
+    """The mean of each window over the numbers in it; NaN where there is none."""
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(values), window)
+    counts = np.sum(~np.isnan(windows), axis=-1)
+    empty = np.full(len(windows), np.nan)
+    sums = np.nansum(windows, axis=-1)
+    means: np.ndarray = np.divide(sums, counts, out=empty, where=counts > 0)
+    return means
+
+
 def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
     """Success with its 95 % interval: a panel for each label, a row for each run.
 
@@ -95,7 +145,7 @@ def evaluations_figure(rates: Mapping[str, Mapping[str, Rate]]) -> "Figure":
     """
     runs = list(dict.fromkeys(run for row in rates.values() for run in row))
     height = 1.2 + 0.3 * len(runs)
-    figure, panels = _new_figure(panels=len(rates), height=height)
+    figure, panels = _new_figure(columns=len(rates), height=height)
     for axes, (label, row) in zip(panels, rates.items(), strict=True):
         for place, run in enumerate(runs):
             if run in row:
@@ -124,8 +174,9 @@ def _interval(axes: Any, place: int, rate: Rate) -> None:
 def pass_at_k_figure(chances: Mapping[str, Mapping[str, Rate]]) -> "Figure":
     """pass@k over k with its interval over tasks. chances: run -> k -> chance."""
     figure, axes = _new_figure()
-    colours = _colours(len(chances))
-    for colour, (run, row) in zip(colours, chances.items(), strict=True):
+    colours = _colours_of(chances)
+    for run, row in chances.items():
+        colour = colours[run]
         attempts = [int(k) for k in row]
         rates = [100 * chance.rate for chance in row.values()]
         low = [100 * chance.low for chance in row.values()]
@@ -168,8 +219,13 @@ def save(figure: "Figure", path: Path) -> None:
         figure.savefig(file, format=path.suffix[1:], metadata=metadata, dpi=150)
 
 
-def _new_figure(panels: int = 0, height: float = 3.6) -> tuple["Figure", Any]:
-    """A figure with one pair of axes, or with a row of `panels`. Raises MissingError."""
+def _new_figure(
+    rows: int = 1, columns: int = 0, height: float = 3.6
+) -> tuple["Figure", Any]:
+    """A figure with one pair of axes, or with rows of `columns` panels.
+
+    Raises MissingError.
+    """
     try:
         import matplotlib
         from matplotlib.figure import Figure
@@ -179,12 +235,12 @@ def _new_figure(panels: int = 0, height: float = 3.6) -> tuple["Figure", Any]:
         ) from error
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, height))
-        if panels == 0:
+        if columns == 0:
             return figure, figure.subplots()
-        row = figure.subplots(1, panels, sharey=True, squeeze=False)
-        return figure, list(row[0])
+        panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+        return figure, list(panels.flat)
 
 
-def _colours(count: int) -> list[str]:
-    """As many colours; after the last one they begin anew."""
-    return [COLOURS[place % len(COLOURS)] for place in range(count)]
+def _colours_of(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name; after the last colour they begin anew."""
+    return dict(zip(dict.fromkeys(names), cycle(COLOURS), strict=False))

@@ -1,6 +1,7 @@
 """Loops that differ in nothing but their seed, as one line of a picture."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,11 @@ from agentcli.evaluation.record import EvaluationSummary, Rate
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Manifest
 from agentcli.reports.plots.figures import Course
-from agentcli.reports.show.runs import evaluations, iterations
+from agentcli.reports.show.runs import (
+    IterationOverview,
+    evaluations,
+    iterations,
+)
 
 APART = ("seed", "tracking", "threads", "demos", "sft", "evaluation")
 """Settings in which loops of one group may differ."""
@@ -33,11 +38,45 @@ def loops_by_group(runs: Sequence[Path]) -> dict[str, list[Course]]:
                 f"{run}: holds no iterations of a loop; make one with: agentcli run "
                 f"PRESET -o {run}"
             )
-        course = Course(
-            steps=[row.steps for row in rows], success=[row.success for row in rows]
-        )
-        groups.setdefault(_settings_of(run), []).append((run, course))
+        groups.setdefault(_settings_of(run), []).append((run, _course(rows)))
     return _named(groups)
+
+
+def _course(rows: Sequence[IterationOverview]) -> Course:
+    """Steps and success of each iteration, and of each kind of task in it."""
+    rates = [_rates_by_kind(row) for row in rows]
+    kinds = sorted({kind for of_iteration in rates for kind in of_iteration})
+    return Course(
+        steps=[row.steps for row in rows],
+        success=[row.success for row in rows],
+        kinds={kind: [row.get(kind, math.nan) for row in rates] for kind in kinds},
+    )
+
+
+def _rates_by_kind(row: IterationOverview) -> dict[str, float]:
+    kinds = row.results.kinds if row.results else {}
+    return {kind: results.success.rate for kind, results in kinds.items()}
+
+
+def by_kind(
+    loops: Mapping[str, Sequence[Course]],
+) -> dict[str, dict[str, list[Course]]]:
+    """The courses of each kind of task: kind -> group -> those loops that met it.
+
+    Raises DataError where no loop recorded its kinds.
+    """
+    kinds: dict[str, dict[str, list[Course]]] = {}
+    for name, courses in loops.items():
+        for course in courses:
+            for kind, success in course.kinds.items():
+                of_kind = Course(steps=course.steps, success=success)
+                kinds.setdefault(kind, {}).setdefault(name, []).append(of_kind)
+    if not kinds:
+        raise DataError(
+            f"{', '.join(loops)}: written by an agentcli that recorded no results by "
+            "kind; draw --of training"
+        )
+    return dict(sorted(kinds.items()))
 
 
 def unequal_lengths(loops: Mapping[str, Sequence[Course]]) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Figures show the numbers they were given, and one input gives one file."""
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from agentcli.reports.plots.figures import (
     Course,
     check_suffix,
     evaluations_figure,
+    kinds_figure,
     pass_at_k_figure,
     plain,
     save,
@@ -54,6 +56,22 @@ def test_any_length_has_a_line_within_its_values(success: list[float], window: i
     assert len(values) == len(success) - min(window, len(success)) + 1
     assert min(values) >= 100 * min(success) - 1e-9
     assert max(values) <= 100 * max(success) + 1e-9
+
+
+def test_each_kind_has_its_panel_and_a_name_one_colour() -> None:
+    kinds = {"clean": {"grpo": TWO}, "look": {"gigpo": TWO[:1], "grpo": TWO}}
+    clean, look = kinds_figure(kinds, window=1).axes
+    assert [clean.get_title(), look.get_title()] == ["clean", "look"]
+    assert len(look.lines) == 2
+    assert clean.lines[0].get_color() == look.lines[1].get_color()
+
+
+def test_a_kind_that_was_not_sampled_leaves_a_gap() -> None:
+    course = Course(steps=[10, 10, 10], success=[math.nan, 0.5, 1.0])
+    (line,) = kinds_figure({"clean": {"grpo": [course]}}, window=1).axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [math.nan, 50, 100])
+    (line,) = kinds_figure({"clean": {"grpo": [course]}}, window=2).axes[0].lines
+    np.testing.assert_allclose(line.get_ydata(), [50, 75])
 
 
 def test_a_run_without_a_label_leaves_its_row_empty() -> None:
