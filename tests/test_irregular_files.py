@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,30 @@ def pipe(path: str) -> Damage:
 
     def work() -> None:
         remove(path)()
+        Path(path).parent.mkdir(exist_ok=True)
         os.mkfifo(path)
 
     return work
+
+
+def plug(path: str) -> Damage:
+    """Damage: a socket in the place of what is there."""
+
+    def work() -> None:
+        remove(path)()
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(path)
+
+    return work
+
+
+IN_THE_WAY = {
+    "folder": folder_at,
+    "socket": plug,
+    "device": lambda path: link(path, "/dev/zero"),
+    "loop": lambda path: link(path, Path(path).name),
+}
+"""What may stand where a file was, besides a pipe."""
 
 
 READ: list[tuple[str, tuple[str, ...], int]] = [
@@ -91,6 +113,12 @@ READ: list[tuple[str, tuple[str, ...], int]] = [
     (KEPT, ("show", "runs/x", "--evaluation", "test", "--failed"), 3),
     (LOOPED, ("plot", "runs/loop", "-o", "p.svg"), 3),
     (LOOPED, ("show", "runs/loop"), 3),
+    (TREES, ("export", "runs/x", "--to", "messages", "-o", "m.jsonl"), 3),
+    (TREES, ("export", "runs/x", "--to", "parquet", "-o", "m.parquet"), 3),
+    (MANIFEST, ("export", "runs/x", "--to", "card", "-o", "card.md"), 3),
+    (MANIFEST, ("merge", "runs/x", "runs/y", "-o", "z"), 3),
+    ("card.md", ("push", "runs/x", "me/x", "--card", "card.md", "--dry-run"), 3),
+    ("questions/a.parquet", ("env", "panel", "tool_qa", "--data", "questions"), 3),
     (WEIGHTS, ROLLOUT, 3),
     (TOKENIZER, ROLLOUT, 3),
     (f"{START}/config.json", ("eval", *MODEL, "-o", "new"), 3),
@@ -108,6 +136,15 @@ def test_a_named_pipe_is_refused_at_once(
     folder: Path, damage: Damage, words: tuple[str, ...], code: int, said: tuple[str, ...]
 ) -> None:
     check(damage, words, code, said)
+
+
+@pytest.mark.parametrize("kind", IN_THE_WAY)
+@pytest.mark.parametrize(
+    ("path", "words", "code"),
+    [("toy.yaml", ROLLOUT, 2), ("panel.json", PANEL, 3), (TREES, CREDIT, 3), (MANIFEST, ("show", "runs/x"), 3)],
+)
+def test_nothing_but_a_file_is_read(folder: Path, kind: str, path: str, words: tuple[str, ...], code: int) -> None:
+    check(IN_THE_WAY[kind](path), words, code, (path,))
 
 
 @pytest.mark.parametrize(

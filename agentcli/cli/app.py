@@ -5,6 +5,7 @@ there, and an example.
 """
 
 import errno
+import io
 import os
 import sys
 import warnings
@@ -82,6 +83,9 @@ is the parent of one that has.
 
 def main() -> None:
     """Entry point of `agentcli`."""
+    # A path is printed with the bytes that it has, whatever the locale.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")
     # Such warnings are addressed to us, the callers of the libraries, not to the user.
     if os.environ.get("AGENTCLI_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
@@ -102,7 +106,7 @@ def _run(words: list[str]) -> int | None:
         from agentcli.cli.usage import asks_for_help, explain
 
         if asks_for_help(words, command_tree()):
-            print(getattr(error, "message", ""))
+            print(getattr(error, "message", ""), end="")
             return 0
         say(explain(error, words, command_tree()))
         return UsageError.exit_code

@@ -124,7 +124,10 @@ class StateSwitches(GroupSwitches, kw_only=True):
         needs_model = kind == "embedding"
         wanted = f"unset where similarity is {kind}"
         if needs_model:
-            wanted = "the directory of a sentence-embedding model"
+            wanted = (
+                "the directory of a sentence-embedding model (--set "
+                "credit.embedding_model=DIR)"
+            )
         has_model = self.embedding_model is not None
         require(
             has_model == needs_model, "embedding_model", self.embedding_model, wanted

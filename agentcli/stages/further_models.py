@@ -101,6 +101,7 @@ def start_policy(
     One that computes here does so on `threads` torch threads.
     """
     if model is not None and settings.policy.kind != "openai":
-        existing(model)
+        if settings.policy.kind == "transformers":
+            existing(model)
         use_threads(settings.threads)
     return make_policy(settings, world, pool, model)

@@ -5,7 +5,6 @@ of the hub and the token are huggingface_hub's own (HF_ENDPOINT, HF_TOKEN or `hf
 login`). A token is never printed.
 """
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
-from agentcli.policies.load import ADAPTER, is_adapter
+from agentcli.policies.load import ADAPTER, adapter_base, is_adapter
+from agentcli.records.regular import read_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.stages.model_card import model_card
 
@@ -85,8 +85,7 @@ def plan(
 
 
 def _refuse_local_base(folder: Path, run: Path, repo: str) -> None:
-    config = json.loads((folder / ADAPTER).read_bytes())
-    base = str(config.get("base_model_name_or_path"))
+    base = str(adapter_base(str(folder)))
     if Path(base).is_absolute() or Path(base).exists():
         raise UsageError(
             f"{folder / ADAPTER}: base_model_name_or_path: {base} is a folder of this "
@@ -97,8 +96,8 @@ def _refuse_local_base(folder: Path, run: Path, repo: str) -> None:
 
 def _read_card(card: Path) -> str:
     try:
-        return card.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_regular(card).decode()
+    except UnicodeDecodeError as error:
         raise DataError(f"{card}: cannot be read as a card ({error})") from error
 
 

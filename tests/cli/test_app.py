@@ -46,13 +46,6 @@ def agentcli(*arguments: str) -> Any:
     return CliRunner().invoke(build(), list(arguments))
 
 
-@pytest.mark.parametrize("words", [(), ("env",), ("credit",)])
-def test_nothing_or_a_group_alone_is_answered_with_help(words: tuple[str, ...]) -> None:
-    answer = command_line.agentcli(*words)
-    assert (answer.code, answer.stderr) == (0, "")
-    assert "--help" in answer.stdout
-
-
 @pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("TERM", False)])
 def test_an_error_is_red_only_on_a_terminal(variable: str, coloured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FORCE_COLOR", "NO_COLOR"):
@@ -61,6 +54,13 @@ def test_an_error_is_red_only_on_a_terminal(variable: str, coloured: bool, monke
     stderr = command_line.agentcli("evl").stderr
     assert stderr.startswith("\x1b[1;31merror:" if coloured else "error: ")
     assert len(stderr.splitlines()) == 1
+
+
+def test_a_path_that_is_not_utf_8_is_printed_with_its_bytes() -> None:
+    strict = {**os.environ, "PYTHONIOENCODING": "utf-8:strict", "PYTHONPATH": str(Path(__file__).parents[2])}
+    words = [sys.executable, "-m", "agentcli", "preset", "copy", "quickstart", b"a\xff.yaml", "-q"]
+    answer = subprocess.run(words, capture_output=True, check=True, env=strict)
+    assert answer.stdout == b"a\xff.yaml\n"
 
 
 def test_help_loads_nothing_heavy() -> None:

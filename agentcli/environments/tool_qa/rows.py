@@ -15,6 +15,7 @@ from agentcli.environments.tool_qa.options import ToolQaOptions, split_of
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered
+from agentcli.records.regular import refuse_irregular
 
 LETTERS = "ABCDEFGHIJ"
 LINES = (".jsonl", ".jsonl.zst")
@@ -106,6 +107,7 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, QaRow]]:
     import pyarrow
     from pyarrow import parquet
 
+    refuse_irregular(path)
     number = 0
     try:
         for batch in parquet.ParquetFile(path).iter_batches():

@@ -193,7 +193,7 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
 
     # Texts are not hidden, so the folder remembers the step of the last ones.
     mark = tracked.folder / "samples-step"
-    last = int(mark.read_text()) if mark.exists() else -1
+    last = int(read_regular(mark)) if mark.exists() else -1
     with SummaryWriter(str(tracked.folder), purge_step=first) as writer:
 
         def log(
@@ -266,18 +266,18 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
 
     kept = tracked.folder / "trackio-run"
     known = kept.exists()
-    name = tracked.tracking.name or tracked.name or secrets.token_hex(4)
+    new = tracked.tracking.name or tracked.name or secrets.token_hex(4)
+    name = _remembered(kept, new)
     with redirect_stdout(sys.stderr):
         trackio.init(
             project=tracked.tracking.project,
-            name=_remembered(kept, name),
+            name=name,
             config=tracked.settings,
             resume="allow" if known else "never",
             embed=False,
             auto_log_gpu=False,
             auto_log_cpu=False,
         )
-    name = kept.read_text().strip()
     last = SQLiteStorage.get_max_step_for_run(tracked.tracking.project, name)
 
     def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
