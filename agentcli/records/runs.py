@@ -4,6 +4,7 @@ A stage writes its files first and its manifest entry last, atomically. So a dir
 whose manifest names a stage holds that stage's finished output.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -137,7 +138,8 @@ class RunDirectory:
 
     def load_manifest(self) -> Manifest:
         """The manifest, empty where none was written yet."""
-        if not self.manifest_path.exists():
+        # A link that leads nowhere is a damaged run, not a new one.
+        if not os.path.lexists(self.manifest_path):
             return Manifest()
         return read_json(self.manifest_path, Manifest)
 
