@@ -63,7 +63,7 @@ def training_figure(loops: Mapping[str, Sequence[Course]], *, window: int) -> "F
 def kinds_figure(
     kinds: Mapping[str, Mapping[str, Sequence[Course]]], *, window: int
 ) -> "Figure":
-    """As `training_figure`, with a panel for each kind of task.
+    """Success over environment steps, with a panel for each kind of task.
 
     kinds: kind -> name -> loops. A line has a gap where no task of its kind was
     sampled in a window.
