@@ -46,7 +46,8 @@ def run(call: Call) -> None:
     PRESET names method and world.
     """
     from agentcli.exploration.registry import check
-    from agentcli.stages.loop import perform, plan
+    from agentcli.stages.loop import perform
+    from agentcli.stages.loop_plan import plan
     from agentcli.training.objectives import make_objective
 
     check(call.settings)

@@ -19,19 +19,17 @@ from types import ModuleType
 from typing import (
     TYPE_CHECKING,
     Any,
-    Literal,
     NamedTuple,
-    get_args,
-    get_origin,
     get_type_hints,
 )
 
 import msgspec
 
 from agentcli.errors import UsageError
+from agentcli.records.options import converted
 from agentcli.records.training_settings import Aggregate
 from agentcli.records.types import Credit, Tree
-from agentcli.registry import Registry, closest, nearest
+from agentcli.registry import Registry, nearest
 
 if TYPE_CHECKING:
     from agentcli.credit.equations import Equation, Evidence
@@ -145,11 +143,7 @@ def settings_of(
                 f"credit.{switch}: {name} has no such switch{because}; "
                 f"{nearest(switch, fields, 'it has')}"
             )
-    try:
-        return msgspec.convert(switches, settings_class)
-    except msgspec.ValidationError as error:
-        fault = _fault(error, settings_class, switches)
-        raise UsageError(f"credit.{fault}") from error
+    return converted(switches, settings_class, "credit")
 
 
 def known(name: str) -> Method:
@@ -207,35 +201,3 @@ def _settings_class(assign: Assign) -> type[msgspec.Struct]:
             "of a tree and of `settings`, annotated with the class of its switches"
         )
     return annotated
-
-
-def _fault(
-    error: msgspec.ValidationError,
-    settings_class: type[msgspec.Struct],
-    switches: dict[str, Any],
-) -> str:
-    """The field and what is wrong with its value, in one line.
-
-    msgspec says "fault - at `$.field`" for a wrong type, and a settings class "field:
-    fault" for a value out of range.
-    """
-    fault, at, path = str(error).partition(" - at `$.")
-    if not at:
-        return fault
-    name = path.rstrip("`")
-    choices = _choices(settings_class, name)
-    if not choices:
-        return f"{name}: {fault[0].lower()}{fault[1:]}"
-    close = closest(str(switches[name]), choices)
-    hint = f"; did you mean {close}?" if close else ""
-    return f"{name}: must be one of {', '.join(choices)}, is {switches[name]!r}{hint}"
-
-
-def _choices(settings_class: type[msgspec.Struct], name: str) -> tuple[str, ...]:
-    """The values of a switch with a Literal type; empty for any other switch."""
-    hint = get_type_hints(settings_class)[name]
-    # The Literal may stand in a union: Literal["std", "none"] | None.
-    for member in (hint, *get_args(hint)):
-        if get_origin(member) is Literal:
-            return get_args(member)
-    return ()

@@ -25,6 +25,7 @@ from typing import (
     Literal,
     NamedTuple,
     Protocol,
+    TypeVar,
     runtime_checkable,
 )
 
@@ -32,6 +33,8 @@ import msgspec
 
 from agentcli.errors import UsageError
 from agentcli.records.types import Task
+
+CapabilityT = TypeVar("CapabilityT")
 
 WORLD_FAILED = "the world failed: "
 """Begins the fault of a leaf in which the world itself raised, or came back to a state
@@ -327,43 +330,27 @@ class Inspected(Protocol):
         ...
 
 
-def tutor_of(
+def world_as(
     world: World,
+    capability: type[CapabilityT],
     key: str,
     value: str,
-) -> Tutor:
-    """The world as a tutor, which the setting `key` asks for.
+) -> CapabilityT:
+    """The world with a capability that the setting `key` asks for.
 
-    Raises UsageError where it is none.
+    Raises UsageError where the world has it not.
     """
-    if isinstance(world, Tutor):
+    if isinstance(world, capability):
         return world
     raise UsageError(
-        f"{key}: {value} needs a world with a tutor, and {world.card.name} has none; "
-        f"choose another {key}"
+        f"{key}: {value} needs a world that is a {capability.__name__}, and "
+        f"{world.card.name} is none; choose another {key}, or another --env"
     )
 
 
 def attributes_of(task: Task) -> dict[str, str]:
     """What --where can ask about a task: its kind and split, and what its world adds."""
     return {"kind": task.kind, "split": task.split, **task.attributes}
-
-
-def toolbox_of(
-    world: World,
-    key: str,
-    value: str,
-) -> Toolbox:
-    """The world as a toolbox, which the setting `key` asks for.
-
-    Raises UsageError where it is none.
-    """
-    if isinstance(world, Toolbox):
-        return world
-    raise UsageError(
-        f"{key}: {value} needs a world with tools, and {world.card.name} has none; "
-        f"choose another {key}"
-    )
 
 
 def select(
@@ -373,8 +360,7 @@ def select(
 ) -> list[Task]:
     """Keeps the tasks whose attributes are among those asked for, in their order.
 
-    Raises UsageError when
-    `where` names one that a task does not have.
+    Raises UsageError when `where` names one that a task does not have.
     """
     kept = []
     for task in tasks:

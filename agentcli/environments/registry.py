@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.options import refusal_of
 from agentcli.environments.protocol import Engine, World
 from agentcli.errors import AgentCliError, MissingError, UsageError
+from agentcli.records.options import fault_and_path
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Task
 from agentcli.registry import Registry, nearest, prints_aside
@@ -58,7 +58,8 @@ def make_world(settings: EnvironmentSettings) -> World:
         with prints_aside():
             world: World = kind(settings)
     except msgspec.ValidationError as error:
-        raise refusal_of(error) from error
+        fault, path = fault_and_path(error)
+        raise UsageError(f"environment.options.{path}: {fault}") from error
     except AgentCliError:
         raise
     except Exception as error:

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import asdict
 
 from agentcli.evaluation.growth import Growth
-from agentcli.evaluation.record import Rate, Results
+from agentcli.evaluation.record import Rate, Results, rated
 from agentcli.evaluation.statistics import (
     mcnemar_exact,
     paired_bootstrap,
@@ -107,11 +107,8 @@ def side_by_side(
         for kind, of_kind in by_kind(rows).items():
             reference = None if first is None else first_kinds.get(kind, [])
             kinds[kind] = _compared(of_kind, reference)
-        overall = asdict(_compared(rows, first))
-        compared[name] = ComparedEvaluation(
-            **overall,
-            kinds=kinds,
-        )
+        overall = _compared(rows, first)
+        compared[name] = ComparedEvaluation(**asdict(overall), kinds=kinds)
         if first is None:
             first = rows
             first_kinds = by_kind(rows)
@@ -126,26 +123,21 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     samples_before = [before[task] for task in tasks]
     samples_after = [after[task] for task in tasks]
     difference, low, high = paired_bootstrap(samples_before, samples_after)
-    gains = []
-    for before_it, after_it in zip(samples_before, samples_after, strict=True):
-        gains.append(fmean(after_it) - fmean(before_it))
+    gains = [fmean(after[task]) - fmean(before[task]) for task in tasks]
     mcnemar = None
     # McNemar's test pairs single results.
     if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
-        single_before = [success for (success,) in samples_before]
-        single_after = [success for (success,) in samples_after]
-        mcnemar = mcnemar_exact(single_before, single_after)
+        mcnemar = mcnemar_exact(
+            [success for (success,) in samples_before],
+            [success for (success,) in samples_after],
+        )
     cost_before = charged([row for row in first if row.task in after])
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
         tasks=len(tasks),
         gained=sum(gain > 0 for gain in gains),
         lost=sum(gain < 0 for gain in gains),
-        success=Difference(
-            difference=difference,
-            low=low,
-            high=high,
-        ),
+        success=Difference(difference=difference, low=low, high=high),
         mcnemar=mcnemar,
         tokens=_ratio(cost_after.generated_tokens, cost_before.generated_tokens),
         steps=_ratio(cost_after.steps, cost_before.steps),
@@ -174,10 +166,7 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
     tests = {}
     for name, differences in gains.items():
         p = wilcoxon_exact(differences)
-        tests[name] = SignedRankTest(
-            benchmarks=len(differences),
-            p=p,
-        )
+        tests[name] = SignedRankTest(benchmarks=len(differences), p=p)
     return tests
 
 
@@ -192,14 +181,9 @@ def _compared(
     """The results of `rows`, tested against `reference` where there is one."""
     solved = [any(samples) for samples in successes_by_task(rows).values()]
     rate = sum(solved) / len(solved) if solved else 0.0
-    low, high = wilson(sum(solved), len(solved))
     return ComparedResults(
         **asdict(results_of(rows)),
-        solved=Rate(
-            rate=rate,
-            low=low,
-            high=high,
-        ),
+        solved=rated(rate, wilson(sum(solved), len(solved))),
         ledger=charged(rows),
         against=UNSET if reference is None else paired(reference, rows),
     )

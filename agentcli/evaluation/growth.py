@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from agentcli.evaluation.record import Rate
+from agentcli.evaluation.record import Rate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap
 from agentcli.records.siblings import Siblings, by_place, was_sampled
 from agentcli.records.types import (
@@ -106,8 +106,7 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
     for tree in trees:
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-        wins = [float(outcome is Outcome.SUCCESS) for outcome in outcomes]
-        successes.append(wins)
+        successes.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
         errored += outcomes.count(Outcome.ERRORED)
         counts.update(_responses(tree))
         ledger += tree.ledger
@@ -116,17 +115,12 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
         of_forks = of_forks.plus(later)
     leaves = sum(map(len, successes))
     rate = sum(map(sum, successes)) / max(1, leaves)
-    low, high = clustered_bootstrap(successes)
     responses = max(1, counts["responses"])
     return Growth(
         **asdict(cost_of(ledger, leaves)),
         method=", ".join(methods),
         tasks=len(successes),
-        success=Rate(
-            rate=rate,
-            low=low,
-            high=high,
-        ),
+        success=rated(rate, clustered_bootstrap(successes)),
         errored=errored,
         explore=counts["explore"] / responses,
         malformed=counts["malformed"] / responses,

@@ -21,6 +21,12 @@ class Rate(Record, kw_only=True):
     high: float
 
 
+def rated(rate: float, interval: tuple[float, float]) -> Rate:
+    """A share with the two ends of its interval."""
+    low, high = interval
+    return Rate(rate=rate, low=low, high=high)
+
+
 class SuccessRate(Rate, kw_only=True):
     """The share of success, and how its interval was computed."""
 

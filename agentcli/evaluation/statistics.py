@@ -56,11 +56,7 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
     return _bootstrap(_ratio, sums, sizes)
 
 
-def pass_at_k(
-    n: int,
-    c: int,
-    k: int,
-) -> float:
+def pass_at_k(n: int, c: int, k: int) -> float:
     """Unbiased probability that one of k draws from n samples, c correct, is correct.
 
     1 - C(n-c, k) / C(n, k) (Chen et al. 2021; 000 appendix C.2). Raises ValueError
@@ -182,11 +178,7 @@ def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
     return float(low), float(high)
 
 
-def _unseen_interval(
-    value: float,
-    least: float,
-    tasks: int,
-) -> Interval:
+def _unseen_interval(value: float, least: float, tasks: int) -> Interval:
     """The interval where all tasks have one `value`, in [least, 1].
 
     Drawing them again cannot vary. At most Wilson's share of unseen tasks may differ

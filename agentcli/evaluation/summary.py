@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from msgspec.structs import asdict
 
-from agentcli.evaluation.record import Rate, Results, ResultsByKind, SuccessRate
+from agentcli.evaluation.record import Rate, Results, ResultsByKind, SuccessRate, rated
 from agentcli.evaluation.statistics import clustered_bootstrap, pass_at_k, wilson
 from agentcli.records.types import Episode, Outcome
 
@@ -17,11 +17,7 @@ def summarise(episodes: Iterable[Episode]) -> ResultsByKind:
     kinds = {}
     for kind, of_kind in by_kind(rows).items():
         kinds[kind] = results_of(of_kind)
-    overall = asdict(results_of(rows))
-    return ResultsByKind(
-        **overall,
-        kinds=kinds,
-    )
+    return ResultsByKind(**asdict(results_of(rows)), kinds=kinds)
 
 
 def results_of(rows: Sequence[Episode]) -> Results:
@@ -87,13 +83,9 @@ def pass_at_k_summary(episodes: Iterable[Episode], k: int) -> dict[str, Rate]:
         for samples in successes.values():
             chance = pass_at_k(len(samples), sum(samples), attempts)
             chances.append(chance)
-        low, high = clustered_bootstrap([[chance] for chance in chances])
-        rate = _share(sum(chances), len(chances))
-        table[str(attempts)] = Rate(
-            rate=rate,
-            low=low,
-            high=high,
-        )
+        interval = clustered_bootstrap([[chance] for chance in chances])
+        mean = _share(sum(chances), len(chances))
+        table[str(attempts)] = rated(mean, interval)
     return table
 
 
@@ -101,23 +93,14 @@ def _success(rows: Sequence[Episode]) -> SuccessRate:
     """The share of success: with Wilson's interval, or a bootstrap clustered by task."""
     samples_by_task = list(successes_by_task(rows).values())
     wins = sum(sum(samples) for samples in samples_by_task)
-    rate = _share(wins, len(rows))
-    if all(len(samples) == 1 for samples in samples_by_task):
-        low, high = wilson(wins, len(rows))
-        return SuccessRate(
-            rate=rate,
-            low=low,
-            high=high,
-            interval="wilson",
-        )
+    method: Literal["wilson", "bootstrap"] = "wilson"
+    low, high = wilson(wins, len(rows))
     # Samples of one task are not independent observations.
-    low, high = clustered_bootstrap(samples_by_task)
-    return SuccessRate(
-        rate=rate,
-        low=low,
-        high=high,
-        interval="bootstrap",
-    )
+    if any(len(samples) > 1 for samples in samples_by_task):
+        method = "bootstrap"
+        low, high = clustered_bootstrap(samples_by_task)
+    rate = _share(wins, len(rows))
+    return SuccessRate(rate=rate, low=low, high=high, interval=method)
 
 
 def _share(part: float, whole: float) -> float:

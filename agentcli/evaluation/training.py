@@ -21,11 +21,7 @@ PARTS = 4
 """Parts of a loop that its course is reported of."""
 TIMED = ("policy", "environment", "train")
 """Parts of the work whose seconds are summed."""
-Number = TypeVar(
-    "Number",
-    int,
-    float,
-)
+Number = TypeVar("Number", int, float)
 
 
 class Responses(Struct, frozen=True):
@@ -98,12 +94,10 @@ def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     """The cost of these iterations together."""
     leaves = sum(iteration.leaves for iteration in iterations)
     ledger = sum((iteration.ledger for iteration in iterations), Ledger())
-    rates = []
-    for iteration in iterations:
-        rates.append(iteration.success / max(1, iteration.leaves))
-    seconds = {}
-    for part in TIMED:
-        seconds[part] = _sum([iteration.seconds.get(part) for iteration in iterations])
+    rates = [one.success / max(1, one.leaves) for one in iterations]
+    seconds = {
+        part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED
+    }
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
         method=_joined(iteration.method for iteration in iterations),
@@ -143,11 +137,8 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
             return None
         updated += iteration.responses.updated
         given += iteration.responses.given
-    return ResponsesUpdated(
-        updated=updated,
-        given=given,
-        share=updated / max(1, given),
-    )
+    share = updated / max(1, given)
+    return ResponsesUpdated(updated=updated, given=given, share=share)
 
 
 def _sum(values: Sequence[Number | None]) -> Number | None:

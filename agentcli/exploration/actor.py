@@ -24,6 +24,7 @@ from agentcli.exploration.nodes import (
     Pool,
     Response,
     as_step,
+    outcome_of,
     reached,
     spelled,
 )
@@ -83,7 +84,7 @@ class Actor:
         """How the policy is asked and read, from `start` on."""
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
-        self.unanswered: dict[tuple[Lineage, str, int], str] = {}
+        self._unanswered: dict[tuple[Lineage, str, int], str] = {}
         """Why a further model gave no reply, by what it was asked about, its name and
         the number of the question.
         """
@@ -179,7 +180,9 @@ class Actor:
                 copy = f"env_{number}: " if node.moment.numbered else ""
                 response = replace(response, error=f"{copy}{result}")
         after = reached(node, index, actions, states)
-        outcome = self._outcome(response, after, states)
+        outcome = outcome_of(
+            response, after, states, self.settings.environment.max_steps
+        )
         step = as_step(node, response, after, states, outcome)
         self._steps.keep(after.lineage, step)
         return replace(after, step=step)
@@ -190,15 +193,15 @@ class Actor:
         node: Node,
         message: Message,
         index: int = 0,
-    ) -> Reply:
+    ) -> Reply | str:
         """The reply of the method's further model `name` to a message about `node`.
 
         The seed derives from the node's lineage, the name and `index`, the number of
-        the question there. The tokens are charged. A model that breaks replies nothing:
-        the reply is empty, and when the tree is finished the leaves at or below the
-        node are errored (all leaves, where the tree has none there). A policy without a
-        model answers with an action, so it cannot be asked at an end. Raises UsageError
-        for a model that no setting describes.
+        the question there. The tokens are charged. Where the model breaks, the fault
+        comes back in place of a reply, and when the tree is finished the leaves at or
+        below the node are errored (all leaves, where the tree has none there). A policy
+        without a model answers with an action, so it cannot be asked at an end. Raises
+        UsageError for a model that no setting describes.
         """
         chosen = self.settings.rollout.further_models.get(name)
         if chosen is None:
@@ -209,7 +212,7 @@ class Actor:
             )
         # The environment could not be opened: the first act is an errored leaf.
         if not node.states:
-            return NO_REPLY
+            return self._broken
         place = spelled(node.lineage)
         seed = derive_seed(self.seed, self.task.id, place, "ask", name, index)
         request = self._request_to(chosen, node, message, seed, episode_seed=seed)
@@ -217,8 +220,9 @@ class Actor:
             with self._waiting("policy"):
                 reply = await self._models[name].respond(request)
         except (EngineError, PolicyError) as error:
-            self.unanswered[node.lineage, name, index] = f"rollout.{name}: {error}"
-            return NO_REPLY
+            fault = f"rollout.{name}: {error}"
+            self._unanswered[node.lineage, name, index] = fault
+            return fault
         self._charge(reply, same_prompt=False)
         return reply
 
@@ -253,7 +257,7 @@ class Actor:
         # Charged before it is errored: what was executed stays charged.
         self._steps.charge(self.ledger)
         # Sorted: which question failed first may depend on timing.
-        for (lineage, _, _), why in sorted(self.unanswered.items()):
+        for (lineage, _, _), why in sorted(self._unanswered.items()):
             self._steps.fail_below(lineage, why)
         return Tree(
             task=self.task,
@@ -357,30 +361,6 @@ class Actor:
             return error
         self.ledger.replayed_steps += after.replayed
         return after
-
-    def _outcome(
-        self,
-        response: Response,
-        after: Node,
-        states: Mapping[int, Handle],
-    ) -> Outcome | None:
-        """How the trajectory ends with this step; None where it goes on."""
-        moment = after.moment
-        if response.error is not None:
-            return Outcome.ERRORED
-        if response.reply.stop is StopReason.OVERLONG:
-            return Outcome.FAILURE
-        if response.answer.beyond and moment.limited:
-            return Outcome.FAILURE
-        # Any copy's success is the trajectory's (004 eq. 2).
-        if any(state.observation.end == "success" for state in states.values()):
-            return Outcome.SUCCESS
-        # No copy is left to act in.
-        if not moment.open:
-            return Outcome.FAILURE
-        if len(after.lineage) >= self.settings.environment.max_steps:
-            return Outcome.TRUNCATED
-        return None
 
     @contextmanager
     def _waiting(self, resource: str) -> Iterator[None]:

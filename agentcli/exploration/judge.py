@@ -59,7 +59,7 @@ class JudgeSettings(PolicySettings, kw_only=True):
     """
 
 
-class _Reply(msgspec.Struct, forbid_unknown_fields=True):
+class _VerdictForm(msgspec.Struct, forbid_unknown_fields=True):
     """The one form of a judge's reply."""
 
     scores: dict[str, Annotated[float, Meta(ge=LEAST, le=MOST)]]
@@ -84,9 +84,8 @@ async def ask_judge(
     for attempt in range(settings.attempts):
         number = index * settings.attempts + attempt
         reply = await actor.ask("judge", node, message, number)
-        fault = actor.unanswered.get((node.lineage, "judge", number))
-        if fault is not None:
-            return fault
+        if isinstance(reply, str):
+            return reply
         verdict = read_verdict(reply.text, [*tools, COT])
         if isinstance(verdict, Verdict):
             return verdict
@@ -131,7 +130,7 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
     """
     data = _unfenced(text).encode()
     try:
-        reply = msgspec.json.decode(data, type=_Reply)
+        reply = msgspec.json.decode(data, type=_VerdictForm)
     except UNREADABLE as error:
         return fault_in(error, data) if data else "an empty reply"
     wanted = list(names)

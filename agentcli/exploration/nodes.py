@@ -157,6 +157,32 @@ def _after(context: Context, action: str, observation: Observation) -> Context:
     )
 
 
+def outcome_of(
+    response: Response,
+    after: Node,
+    states: Mapping[int, Handle],
+    max_steps: int,
+) -> Outcome | None:
+    """How the trajectory ends with this response; None where it goes on.
+
+    `states` are those of the copies that acted.
+    """
+    moment = after.moment
+    if response.error is not None:
+        return Outcome.ERRORED
+    if response.reply.stop is StopReason.OVERLONG:
+        return Outcome.FAILURE
+    if response.answer.beyond and moment.limited:
+        return Outcome.FAILURE
+    # Any copy's success is the trajectory's (004 eq. 2).
+    if any(state.observation.end == "success" for state in states.values()):
+        return Outcome.SUCCESS
+    # No copy is left to act in.
+    if not moment.open:
+        return Outcome.FAILURE
+    return Outcome.TRUNCATED if len(after.lineage) >= max_steps else None
+
+
 def as_step(
     node: Node,
     response: Response,

@@ -19,7 +19,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from agentcli.environments.protocol import Toolbox, Verdict, toolbox_of
+from agentcli.environments.protocol import Toolbox, Verdict, world_as
 from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.judge import LEAST, MOST, JudgeSettings, ask_judge
@@ -63,7 +63,7 @@ async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
     Raises UsageError for a world without tools, and where no judge is set.
     """
     settings.check()
-    tools = toolbox_of(actor.world, "rollout.method", "rare-tool").tools
+    tools = world_as(actor.world, Toolbox, "rollout.method", "rare-tool").tools
     root = await actor.start()
     numbers = range(settings.leaves)
     await asyncio.gather(

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import msgspec
 
-from agentcli.environments.protocol import Context, Tutor, World, tutor_of
+from agentcli.environments.protocol import Context, Tutor, World, world_as
 from agentcli.errors import UsageError
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.policies.searcher import Searcher
@@ -45,7 +45,9 @@ class Demonstrator:
 
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
         if isinstance(inner, Searcher):
-            self._habits = habits_of(tutor_of(world, "--policy", "search"), settings)
+            self._habits = habits_of(
+                world_as(world, Tutor, "--policy", "search"), settings
+            )
         else:
             refuse_habits(settings)
         self.seconds = 0.0
@@ -54,7 +56,7 @@ class Demonstrator:
         self._vocabulary: list[str] = []
         """Names of things, also of other rooms."""
         if settings.stray:
-            tutor = tutor_of(world, "demos.stray", str(settings.stray))
+            tutor = world_as(world, Tutor, "demos.stray", str(settings.stray))
             self._vocabulary = tutor.vocabulary()
 
     async def respond(self, request: Request) -> Reply:

@@ -26,7 +26,7 @@ STOPS = {
 WITHHELD = "content_filter"
 
 
-class _Message(msgspec.Struct):
+class _ChatMessage(msgspec.Struct):
     content: str | None = None
     reasoning: Any = None
     reasoning_content: Any = None
@@ -41,7 +41,7 @@ class _Logprobs(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
-    message: _Message
+    message: _ChatMessage
     finish_reason: str | None = None
     logprobs: _Logprobs | None = None
     token_ids: list[TokenId] | None = None

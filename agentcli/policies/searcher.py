@@ -11,7 +11,14 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from agentcli.environments.protocol import FINISHED, Advice, Context, World, tutor_of
+from agentcli.environments.protocol import (
+    FINISHED,
+    Advice,
+    Context,
+    Tutor,
+    World,
+    world_as,
+)
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
 
@@ -27,7 +34,7 @@ class Searcher:
 
     def __init__(self, world: World) -> None:
         self.seconds = 0.0
-        self._tutor = tutor_of(world, "--policy", "search")
+        self._tutor = world_as(world, Tutor, "--policy", "search")
         self._sound = self._tutor.habits()
 
     async def respond(self, request: Request) -> Reply:

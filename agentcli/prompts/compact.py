@@ -1,6 +1,6 @@
 """The world's own short view, for tiny policies."""
 
-from agentcli.environments.protocol import World, tutor_of
+from agentcli.environments.protocol import Tutor, World, world_as
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import PromptSettings
@@ -12,7 +12,7 @@ class Compact(Tagged):
     fixed = "the world chooses what to show"
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
-        self._tutor = tutor_of(world, "prompt.style", "compact")
+        self._tutor = world_as(world, Tutor, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
         """One text."""

@@ -1,6 +1,6 @@
 """The world's short view of every copy, for tiny policies."""
 
-from agentcli.environments.protocol import World, tutor_of
+from agentcli.environments.protocol import Tutor, World, world_as
 from agentcli.prompts.parallel import Parallel
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import PromptSettings
@@ -21,7 +21,7 @@ class ParallelCompact(Parallel):
     fixed = "the world chooses what to show"
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
-        self._tutor = tutor_of(world, "prompt.style", "compact")
+        self._tutor = world_as(world, Tutor, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
         """One text."""

@@ -11,7 +11,7 @@ it names the tool that it would take too, so that one form serves the generator,
 trained policy and evaluations; `rollout --method rare-tool` lets a judge choose instead.
 """
 
-from agentcli.environments.protocol import World, toolbox_of
+from agentcli.environments.protocol import Toolbox, World, world_as
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
@@ -42,7 +42,7 @@ class Tools(Full):
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
         super().__init__(settings, world)
-        tools = toolbox_of(world, "prompt.style", "tools").tools
+        tools = world_as(world, Toolbox, "prompt.style", "tools").tools
         listed = [f"- {name}: {purpose}" for name, purpose in tools.items()]
         names = ", ".join([*tools, COT])
         asked = INSTRUCTIONS.format(cot=COT, names=names, query=QUERY)

@@ -7,7 +7,7 @@ the nearest name or the choices.
 import math
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from agentcli.exploration.settings import (
     rollout_class,
     settings_class,
 )
+from agentcli.records.options import choices_at, fault_and_path, section_in
 from agentcli.registry import closest
 from agentcli.stages.yaml_files import Values
 
@@ -44,14 +45,11 @@ def check(place: str, layer: Values, method: str) -> None:
             f"{place}: holds a value that contains itself, or is nested without end"
         ) from error
     except msgspec.ValidationError as error:
-        # A key of a mapping is "at key in $...", a value "at $...".
-        text = str(error).replace("`", "").replace("at key in $", "at $")
-        message, _, path = text.partition(" - at $.")
-        expected = message[:1].lower() + message[1:]
-        choices = _choices(kind, path)
+        fault, path = fault_and_path(error)
+        choices = choices_at(kind, path)
         if choices:
-            expected = f"expected one of {', '.join(map(str, choices))}"
-        raise UsageError(f"{place}: {path}: {expected}") from error
+            fault = f"expected one of {', '.join(map(str, choices))}"
+        raise UsageError(f"{place}: {path}: {fault}") from error
 
 
 def without_foreign(layer: Values, method: str) -> tuple[Values, list[str]]:
@@ -146,14 +144,6 @@ class _Keys:
         return f"there are {', '.join(above + name for name in siblings)}"
 
 
-def section_in(kind: Any) -> type[msgspec.Struct] | None:
-    """The section that a field of this type may hold; None for a plain value."""
-    for one in (kind, *get_args(kind)):
-        if isinstance(one, type) and issubclass(one, msgspec.Struct):
-            return one
-    return None
-
-
 def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
     """The paths of all settings of a section and of those below it."""
     for field in msgspec.structs.fields(section):
@@ -161,28 +151,6 @@ def _paths(section: type[msgspec.Struct], above: str) -> Iterator[str]:
         inner = section_in(field.type)
         if inner is not None:
             yield from _paths(inner, f"{above}{field.name}.")
-
-
-def _choices(settings: type[msgspec.Struct], path: str) -> tuple[str, ...]:
-    """The values that a Literal setting, or each of a list of them, may have."""
-    kind: Any = settings
-    for key in path.partition("[")[0].split("."):
-        kind = _type_of(section_in(kind), key)
-    if "[" in path and get_origin(kind) is list:
-        (kind,) = get_args(kind)
-    for one in (kind, *get_args(kind)):
-        if get_origin(one) is Literal:
-            return get_args(one)
-    return ()
-
-
-def _type_of(section: type[msgspec.Struct] | None, key: str) -> Any:
-    """The type of a section's field; None where there is no such field."""
-    if section is not None:
-        for field in msgspec.structs.fields(section):
-            if field.name == key:
-                return field.type
-    return None
 
 
 def _refuse_absurd(place: str, value: Any, path: str) -> None:

@@ -7,28 +7,22 @@ resumes at the stage that has no manifest entry yet. An evaluation in between dr
 seeds of its own, so that the training is the same without it.
 """
 
-import dataclasses
 from contextlib import aclosing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory, credit_name
-from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
 from agentcli.reports.count import Progress, Standing
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
 from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit
 from agentcli.stages.credit import plan as plan_credit
-from agentcli.stages.estimate import Expected, expected_of_loop
-from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
 from agentcli.stages.evaluate import perform as evaluate
 from agentcli.stages.iterations import (
     best_iteration,
@@ -43,99 +37,16 @@ from agentcli.stages.iterations import (
     updates_after,
     write_metrics,
 )
-from agentcli.stages.panels import iteration_tasks, panel_for
+from agentcli.stages.loop_plan import LoopPlan, plan_inner_evaluation
 from agentcli.stages.plan import plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import (
-    SECTIONS,
-    SamplingPlan,
-    Workshop,
-    check_sampling,
-    refuse_shard,
-    sampling_inputs,
-    sampling_sources,
-)
+from agentcli.stages.sampling import Workshop
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
-from agentcli.stages.train import (
-    refuse_adapter_beside_model,
-    refuse_greedy,
-    with_aggregate,
-)
 from agentcli.training.objectives import make_objective
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoopPlan(SamplingPlan):
-    """A loop that may begin."""
-
-    model: str
-    tasks: int
-    """Tasks of an iteration."""
-    used: Settings
-    """The settings with train.aggregate resolved."""
-    label: str | None
-    """The label of its evaluations; None where there are none."""
-
-    def counts(self) -> dict[str, int]:
-        """The iterations, their tasks and the most leaves that they can have."""
-        iterations = self.settings.run.iterations
-        return {
-            "iterations": iterations,
-            "panel_tasks": len(self.panel.tasks),
-            "tasks_per_iteration": self.tasks,
-            "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
-        }
-
-    def expected(self) -> Expected:
-        """What all iterations take."""
-        return expected_of_loop(self.settings, self.run.path, self.model, self.tasks)
-
-
-def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
-    """A loop of `run.iterations` below `out`; `out`/checkpoint names the last one's.
-
-    Raises UsageError without a model that can be trained, and for settings that its
-    rollouts or its training refuse.
-    """
-    if model is None or settings.policy.kind == "openai":
-        raise UsageError(
-            f"run trains a policy that it loads itself, not {settings.policy.kind}; "
-            "name one with --model DIR|ID"
-        )
-    credit = credit_of(settings)
-    refuse_adapter_beside_model(settings)
-    refuse_greedy(settings)
-    refuse_shard(settings, "run")
-    world = check_sampling(settings, model)
-    panel = panel_for(world, settings.environment)
-    per_step = settings.rollout.tasks_per_step
-    tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
-    run = RunDirectory(out)
-    folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
-    label = None
-    if settings.run.evaluate_every is not None:
-        first = _plan_evaluation(settings, folders[0], model, world)
-        label = first.settings.evaluation.label
-    return LoopPlan(
-        stage="run",
-        run=run,
-        settings=settings,
-        sections=(*SECTIONS, "credit", "train", "threads"),
-        inputs=sampling_inputs(settings, model),
-        sources=sampling_sources(settings, model),
-        outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
-        world=world,
-        model=model,
-        panel=panel,
-        seed=settings.seed,
-        tasks=len(tasks),
-        used=with_aggregate(settings, credit),
-        label=label,
-    )
 
 
 async def perform(plan: LoopPlan, session: Session) -> StageRecord:
@@ -257,24 +168,26 @@ async def _iteration(
     """Runs the stages of one iteration that are owed."""
     folder = iteration_folder(plan.run.path, iteration)
     run = RunDirectory(folder)
-    # A stage that was interrupted goes on where it stopped.
-    invocation = Invocation(
-        session.invocation.command,
-        resume=True,
-        progress=Within(session.progress, "success"),
-    )
     if finished(run, "rollout", "trees.jsonl") is None:
         await _rollout(plan, session, iteration, workshop, start)
     if not is_trained(plan.run.path, iteration):
-        _learn(plan, iteration, start, invocation)
+        _learn(plan, session, iteration, start)
     if _owes_evaluation(plan, iteration, run):
-        evaluation = _plan_evaluation(
+        evaluation = plan_inner_evaluation(
             plan.settings, folder, str(run.checkpoint), plan.world
         )
-        invocation = dataclasses.replace(invocation, progress=Within(session.progress))
-        with Session(evaluation, invocation) as inner:
+        with Session(evaluation, _inside(session, None)) as inner:
             inner.check()
             await evaluate(evaluation, inner, workshop)
+
+
+def _inside(session: Session, of: str | None = "success") -> Invocation:
+    """How a stage of the loop is asked for: one that was interrupted resumes.
+
+    The loop's bar shows the stage's success under the name `of`.
+    """
+    command = session.invocation.command
+    return Invocation(command, resume=True, progress=Within(session.progress, of))
 
 
 async def _rollout(
@@ -287,23 +200,18 @@ async def _rollout(
     """Grows the trees of one iteration."""
     folder = iteration_folder(plan.run.path, iteration)
     settings = with_critic(plan.settings, start.critic, iteration)
-    invocation = Invocation(
-        session.invocation.command,
-        resume=True,
-        progress=Within(session.progress, "success"),
-    )
 
     def warn(text: str) -> None:
         session.progress.note(f"{folder.name}: {text}")
 
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
-    with Session(rollout, invocation) as inner:
+    with Session(rollout, _inside(session)) as inner:
         inner.check()
         await perform_rollout(rollout, inner, workshop, warn)
 
 
 def _learn(
-    plan: LoopPlan, iteration: int, start: StartingModels, invocation: Invocation
+    plan: LoopPlan, session: Session, iteration: int, start: StartingModels
 ) -> None:
     """Assigns credit to the trees of one iteration, and trains on them.
 
@@ -317,7 +225,7 @@ def _learn(
     name = credit_name(method) if method else None
     stage = f"credit/{name}"
     if name and not finished(RunDirectory(folder), stage, f"{stage}.jsonl"):
-        carry_out(plan_credit(settings, folder), perform_credit, invocation)
+        carry_out(plan_credit(settings, folder), perform_credit, _inside(session))
     reference = settings.train.reference
     if make_objective(settings.train.objective).anchored(settings.train):
         reference = reference or plan.model
@@ -336,16 +244,7 @@ def _learn(
         tracking_dir=plan.run.tracking,
         beside=evaluation_figures(before, plan.label) if iteration else {},
     )
-    carry_out(update, partial(perform_train, latest=False), invocation)
-
-
-def _plan_evaluation(
-    settings: Settings, folder: Path, model: str, world: World
-) -> EvaluationPlan:
-    """The evaluation of one iteration's policy, as `agentcli eval` would make it."""
-    # A panel file is for training: evaluation.split names the tasks here.
-    settings = with_changes(settings, environment={"panel": None})
-    return plan_evaluation(settings, folder, model=model, world=world)
+    carry_out(update, partial(perform_train, latest=False), _inside(session))
 
 
 def _track_last_evaluation(plan: LoopPlan) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.protocol import World
+from agentcli.environments.protocol import World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
@@ -75,11 +75,8 @@ def check_sampling(
 def check_capability(settings: Settings, world: World) -> None:
     """Raises UsageError for a world that cannot serve the exploration method."""
     needed = settings.rollout.capability
-    if needed is not None and not isinstance(world, needed):
-        raise UsageError(
-            f"rollout.method: {settings.rollout.method} needs a world that is a "
-            f"{needed.__name__}, and {world.card.name} is none; choose another --env"
-        )
+    if needed is not None:
+        world_as(world, needed, "rollout.method", settings.rollout.method)
 
 
 def check_policy(settings: Settings, kind: str, world: World) -> None:

@@ -11,12 +11,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import msgspec
-
 from agentcli.errors import UsageError
+from agentcli.records.options import read_options
 from agentcli.records.section import Section
 from agentcli.records.training_settings import TrainSettings
-from agentcli.registry import Registry, nearest
+from agentcli.registry import Registry
 
 if TYPE_CHECKING:
     from agentcli.training.loop.job import Job
@@ -65,6 +64,14 @@ class Objective(ABC):
         `credit` is None unless the objective reads it.
         """
 
+    def needed(self, credit: Path | None, command: str) -> Path:
+        """The credit to learn from. Raises UsageError naming the command that gives it."""
+        if credit is None:
+            raise UsageError(
+                f"train.objective {self.name}: reads credit; write some with: {command}"
+            )
+        return credit
+
     def anchored(self, settings: TrainSettings) -> bool:
         """Whether a loop's start is the reference of all its iterations."""
         return False
@@ -86,20 +93,6 @@ def options_of(settings: TrainSettings) -> Section:
 
     Raises UsageError for an unknown objective or key, and for a bad value.
     """
-    kind = make_objective(settings.objective).options
-    known = [field.name for field in msgspec.structs.fields(kind)]
-    for key in settings.options:
-        if key not in known:
-            hint = nearest(key, known) if known else "it has none"
-            raise UsageError(
-                f"train.options.{key}: objective {settings.objective} has no such "
-                f"setting; {hint}"
-            )
-    try:
-        return msgspec.convert(settings.options, kind)
-    except msgspec.ValidationError as error:
-        fault, _, path = str(error).partition(" - at `$.")
-        key = path.rstrip("`")
-        raise UsageError(
-            f"train.options.{key}: {fault[:1].lower()}{fault[1:]}"
-        ) from error
+    name = settings.objective
+    kind = make_objective(name).options
+    return read_options(settings.options, kind, "train.options", f"objective {name}")

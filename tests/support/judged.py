@@ -28,6 +28,7 @@ async def _follow(actor: Actor, node: Node, index: int) -> None:
         question = Message((f"What would you do? {node.moment.text}",))
         reply, after = await asyncio.gather(actor.ask("judge", node, question, index), actor.act(node, index))
         action = after.step.action if after.step else None
-        actor.note(after, verdict=reply.text, agrees=float(action is not None and action in reply.text))
+        verdict = "" if isinstance(reply, str) else reply.text
+        actor.note(after, verdict=verdict, agrees=float(action is not None and action in verdict))
         # Only at the initial state there are several questions.
         node, index = after, 0

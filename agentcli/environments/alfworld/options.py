@@ -7,19 +7,15 @@ left out of it.
 
 import hashlib
 from collections.abc import Mapping
-from typing import (
-    Annotated,
-    Any,
-    Literal,
-    get_args,
-)
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from agentcli.environments.options import PLACE, read_options
 from agentcli.errors import UsageError
+from agentcli.records.options import read_options
 from agentcli.records.section import Count, CountFromZero
 
+PLACE = "environment.options"
 GENERATOR_VERSION = 1
 """Raised whenever the same settings would give other games."""
 
@@ -89,7 +85,7 @@ class AlfworldOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 def decode_options(options: Mapping[str, Any]) -> AlfworldOptions:
     """`environment.options` as a typed struct. Raises UsageError naming the option."""
-    decoded = read_options(options, AlfworldOptions)
+    decoded = read_options(options, AlfworldOptions, PLACE, "alfworld")
     for name, values in (("kinds", decoded.kinds), ("rooms", decoded.rooms)):
         if values and len(set(values)) != len(values):
             raise UsageError(f"{PLACE}.{name}: names one twice; leave it out")

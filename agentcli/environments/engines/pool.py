@@ -11,7 +11,6 @@ actions) alone, never on timing. Methods are for one event loop.
 
 import asyncio
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
@@ -26,7 +25,9 @@ from agentcli.records.types import Task
 
 ENGINES_PER_WORKER = 128
 
-ReplyT = TypeVar("ReplyT", bound=frames.Frame)
+ReplyT = TypeVar("ReplyT", frames.Opened, frames.Acted, frames.Planned, frames.Judged)
+Question = frames.Act | frames.Plan | frames.Judge
+"""A request about a state, still without its history."""
 
 
 class State(msgspec.Struct, frozen=True, eq=False, kw_only=True):
@@ -164,13 +165,9 @@ class EnginePool:
             )
         opened = self._open(state.task.id)
         serial = next(self._serials)
-
-        def request(history: frames.History | None) -> frames.Act:
-            return frames.Act(state.task.id, state.serial, action, serial, history)
-
-        label = f"task {state.task.id}: step {len(state.actions) + 1} {action!r}"
-        reply = await self._ask(opened.link, state, request, label)
-        answer = _expect(frames.Acted, reply)
+        request = frames.Act(state.task.id, state.serial, action, serial)
+        label = f"step {len(state.actions) + 1} {action!r}"
+        answer = _expect(frames.Acted, await self._ask(state, request, label))
         self.replayed_steps += answer.replayed
         again = state.serial in opened.continued
         opened.continued.add(state.serial)
@@ -190,14 +187,9 @@ class EnginePool:
 
         Raises EngineError when there are none.
         """
-
-        def request(history: frames.History | None) -> frames.Plan:
-            return frames.Plan(state.task.id, state.serial, history)
-
-        link = self._open(state.task.id).link
-        label = f"task {state.task.id}: plan at step {len(state.actions)}"
-        reply = await self._ask(link, state, request, label)
-        answer = _expect(frames.Planned, reply)
+        request = frames.Plan(state.task.id, state.serial)
+        label = f"plan at step {len(state.actions)}"
+        answer = _expect(frames.Planned, await self._ask(state, request, label))
         self.replayed_steps += answer.replayed
         return answer.actions
 
@@ -206,13 +198,9 @@ class EnginePool:
 
         Raises EngineError as `step`, and UsageError where the engine cannot judge.
         """
-
-        def request(history: frames.History | None) -> frames.Judge:
-            return frames.Judge(state.task.id, state.serial, argument, history)
-
-        link = self._open(state.task.id).link
-        label = f"task {state.task.id}: judge at step {len(state.actions)}"
-        answer = _expect(frames.Judged, await self._ask(link, state, request, label))
+        request = frames.Judge(state.task.id, state.serial, argument)
+        label = f"judge at step {len(state.actions)}"
+        answer = _expect(frames.Judged, await self._ask(state, request, label))
         self.replayed_steps += answer.replayed
         return answer.verdict
 
@@ -258,34 +246,32 @@ class EnginePool:
             self.retries += 1
             return await link.call(request, label)
 
-    async def _ask(
-        self,
-        link: Link,
-        state: State,
-        request: Callable[[frames.History | None], frames.Request],
-        label: str,
-    ) -> frames.Reply:
+    async def _ask(self, state: State, request: Question, label: str) -> frames.Reply:
         """Asks about a state; a worker that has lost it gets its history to replay.
 
-        Asks once more where the process ended over it.
+        Asks once more where the process ended over it. `label` names the request in
+        errors.
         """
+        link = self._open(state.task.id).link
+        label = f"task {state.task.id}: {label}"
         history = frames.History(
             task=state.task,
             actions=state.actions,
             observations=state.observations,
             key=state.observation.state,
         )
+        whole = msgspec.structs.replace(request, history=history)
         try:
-            reply = await link.call(request(None), label)
+            reply = await link.call(request, label)
             if not isinstance(reply, frames.Lost):
                 return reply
-            return await link.call(request(history), label)
+            return await link.call(whole, label)
         except ProcessEndedError:
             self.retries += 1
-            return await link.call(request(history), label)
+            return await link.call(whole, label)
 
 
-def _expect(kind: type[ReplyT], reply: frames.Frame) -> ReplyT:
+def _expect(kind: type[ReplyT], reply: frames.Reply) -> ReplyT:
     if not isinstance(reply, kind):
         raise EngineError(
             f"the engine process answered {type(reply).__name__} instead of "

@@ -4,7 +4,6 @@ Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a ta
 -1 for one that leaves it, +10 for the last one.
 """
 
-from agentcli.environments.options import read_options
 from agentcli.environments.protocol import (
     Advice,
     Card,
@@ -19,11 +18,8 @@ from agentcli.environments.sokoban.levels import (
     draw_level,
 )
 from agentcli.environments.sokoban.rules import MOVES, Position, solve
-from agentcli.errors import (
-    DataError,
-    EngineError,
-    UsageError,
-)
+from agentcli.errors import DataError, EngineError, UsageError
+from agentcli.records.options import read_options
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -116,7 +112,9 @@ class SokobanWorld:
     habits = tutor.SokobanHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = read_options(settings.options, SokobanOptions)
+        self.options = read_options(
+            settings.options, SokobanOptions, "environment.options", "sokoban"
+        )
 
     def tasks(self, split: str) -> list[Task]:
         """The levels of a split; none is drawn before it is played."""

@@ -13,7 +13,7 @@ from agentcli.training.critic.model import state_values
 from agentcli.training.critic.options import RETURN
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import pad_rows, scoring
-from agentcli.training.policy_gradient.batches import Part, UpdatePlan
+from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 
 VALUE = "value"
 """The part of a credit that is V(s) before the training."""
@@ -26,9 +26,8 @@ def critic_tensors(plan: UpdatePlan, part: Part) -> dict[str, Tensor]:
     old_values_B the value before the training, value_weights_B the share of each row in
     the mean of the update, and present_B 0 where a row only fills an empty microbatch.
     """
-    update, rows = part
-    members = rows or [next(iter(update.weights))]
-    counted = 1.0 if rows else 0.0
+    update, _ = part
+    members, counted = members_of(part)
     total = sum(plan.rows[row].weight for row in update.weights)
     chosen = [plan.rows[row] for row in members]
     last = [len(plan.tokens.prompts[row]) - 1 for row in members]

@@ -21,7 +21,7 @@ from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer
+from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 
 LINES = 100
 """Metrics lines of one training, about."""
@@ -88,30 +88,24 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
             return loss / targets_N.numel()
         return loss / num_items_in_batch * self.accelerator.num_processes
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> SftMetrics | None:
+    def line(self, latest: TrainerUpdate) -> SftMetrics | None:
         """A line about a hundred times in a training.
 
         Its means are over the updates since the line before.
         """
-        sums = self._sums(loss)
+        sums = self._sums(latest.loss)
         self.recorder.counters = sums
         total = self.recorder.total
-        due = update == total or update % max(1, total // LINES) == 0
+        due = latest.update == total or latest.update % max(1, total // LINES) == 0
         if not due:
             return None
         self.recorder.counters = {"tokens": sums["tokens"]}
         return SftMetrics(
-            update=update,
+            update=latest.update,
             loss=sums["loss"] / sums["updates"],
             token_accuracy=sums["token_accuracy"] / sums["updates"],
-            grad_norm=grad_norm,
-            learning_rate=learning_rate,
+            grad_norm=latest.grad_norm,
+            learning_rate=latest.learning_rate,
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),
         )

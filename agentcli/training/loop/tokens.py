@@ -19,6 +19,12 @@ class StepTokeniser:
         self._vocabulary = vocabulary
         self._model = model
 
+    @classmethod
+    def of(cls, tokenizer: Any, model: Any, name: str) -> "StepTokeniser":
+        """For a model that is called `name` in messages."""
+        vocabulary = model.get_input_embeddings().num_embeddings
+        return cls(tokenizer, vocabulary, name)
+
     def __call__(
         self,
         prompt: str,

@@ -7,7 +7,7 @@ stands before them in a class's bases.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,6 +18,17 @@ from agentcli.errors import AgentCliError
 from agentcli.training.loop.distributed import Processes, max_over_ranks, sum_over_ranks
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.recorder import Recorder
+
+
+class TrainerUpdate(NamedTuple):
+    """The update that the Trainer has just made."""
+
+    update: int
+    """Its number, from 1."""
+    grad_norm: float
+    learning_rate: float
+    loss: float
+    """The Trainer's own figure."""
 
 
 class PlannedTrainer(Trainer, ABC):
@@ -51,17 +62,8 @@ class PlannedTrainer(Trainer, ABC):
         """Microbatches of this rank, in order, of all updates but the first `done`."""
 
     @abstractmethod
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> MetricsLine | None:
-        """The line of the update just made (1-based), where one is due.
-
-        Begins the sums of the next update. `loss` is the Trainer's own figure.
-        """
+    def line(self, latest: TrainerUpdate) -> MetricsLine | None:
+        """The line of an update, where one is due. Begins the sums of the next one."""
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
         """The microbatches as planned: shuffled, padded and dealt to this rank."""
@@ -71,6 +73,10 @@ class PlannedTrainer(Trainer, ABC):
         """The microbatches of one update, and what the loss is to be divided by."""
         batches, items = super().get_batch_samples(*args, **kwargs)
         return batches, 1 if self.normalised else items
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Not counted."""
+        return 0
 
     def update_number(self) -> int:
         """The number, from 1, of the update just made."""
@@ -84,10 +90,9 @@ class PlannedTrainer(Trainer, ABC):
         if "grad_norm" not in logs:
             return  # the Trainer's summary at the end
         update = self.update_number()
-        loss = float(logs["loss"])
-        grad_norm = float(logs["grad_norm"])
-        line = self.line(update, grad_norm, float(logs["learning_rate"]), loss)
-        numbers = {"loss": loss, "grad_norm": grad_norm}
+        numbers = {name: float(logs[name]) for name in ("loss", "grad_norm")}
+        rate = float(logs["learning_rate"])
+        line = self.line(TrainerUpdate(update, learning_rate=rate, **numbers))
         figures = {}
         if line is not None:
             numbers.update({name: getattr(line, name) for name in self.finite})

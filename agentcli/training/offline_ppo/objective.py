@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from agentcli.errors import UsageError
 from agentcli.records.section import NotNegative, Positive
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import CriticOptions, Head
@@ -48,9 +47,5 @@ class OfflinePpo(Objective):
         """Train actor and critic on the credited rows."""
         from agentcli.training.offline_ppo.train import train_offline_ppo
 
-        if credit is None:
-            raise UsageError(
-                "train.objective offline-ppo: reads credit; write some with: agentcli "
-                "assign-credit --method rare-tool"
-            )
-        return train_offline_ppo(job, trees, credit)
+        command = "agentcli assign-credit --method rare-tool"
+        return train_offline_ppo(job, trees, self.needed(credit, command))

@@ -8,18 +8,15 @@ With `old: start` pi_old and V_old are those of the start of training in all epo
 """
 
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
-from transformers import TrainingArguments
 
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.pair import ActorCritic, load_pair, rate_of, save_pair
-from agentcli.training.loop.arguments import trainer_arguments
-from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
+from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import options_of
@@ -29,6 +26,7 @@ from agentcli.training.offline_ppo.rows import read_offline_rows
 from agentcli.training.offline_ppo.trainer import OfflinePpoTrainer
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
+from agentcli.training.policy_gradient.train import row_arguments
 
 NOT_READ = (
     *("credit", "reference", "carry_optimizer", "objective", "dpo"),
@@ -54,14 +52,13 @@ def train_offline_ppo(
     tokenizer = load_tokenizer(job.model)
     rows, counts = read_offline_rows(trees, credit, tokenizer)
     pair = load_pair(job, options)
-    vocabulary = pair.actor.get_input_embeddings().num_embeddings
-    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, vocabulary, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
     # An action is one thing: every row counts by its weight, whatever its length.
     by_action = msgspec.structs.replace(settings, aggregate="sequence")
     plan = plan_updates(rows, tokens, by_action, job.seed, processes, every_row=True)
     facts = _facts(plan, settings, pair, options.old)
     pad = tokenizer.pad_token_id or 0
-    arguments = _arguments(job, plan, processes)
+    arguments = row_arguments(job, plan, max_grad_norm=0.0)
     pair.to(arguments.device)
     scorer = RowScorer(plan, settings.rows_per_microbatch, pad, arguments.device)
     appraisal = Appraisal(pair, plan, scorer, job.snapshot, facts)
@@ -83,19 +80,6 @@ def train_offline_ppo(
         **_statistics(plan, lines),
         "updates_before": trained.updates_before,
     }
-
-
-def _arguments(
-    job: Job[TrainSettings], plan: UpdatePlan, processes: Processes
-) -> TrainingArguments:
-    return trainer_arguments(
-        TrainingArguments,
-        job.seed,
-        processes,
-        per_device_train_batch_size=job.settings.rows_per_microbatch,
-        gradient_accumulation_steps=plan.microbatches_per_update,
-        max_grad_norm=0.0,
-    )
 
 
 def _facts(
@@ -127,7 +111,5 @@ def _statistics(plan: UpdatePlan, lines: list[OfflinePpoMetrics]) -> dict[str, A
         "epochs_stopped": sum(line.stopped for line in lines),
         "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "means": {
-            name: fmean(getattr(line, name) for line in lines) for name in averaged
-        },
+        "means": means_of(lines, averaged),
     }

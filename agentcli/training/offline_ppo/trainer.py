@@ -23,7 +23,7 @@ from agentcli.training.critic.pair import ActorCritic, Appraising, ClippedApart
 from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.offline_ppo.appraisal import Appraisal
 from agentcli.training.offline_ppo.losses import (
     ActionLosses,
@@ -36,6 +36,7 @@ from agentcli.training.policy_gradient.batches import (
     Part,
     UpdatePlan,
     collate,
+    members_of,
     microbatches,
 )
 from agentcli.training.policy_gradient.losses import token_entropies
@@ -80,8 +81,7 @@ class OfflinePpoTrainer(PlannedTrainer):
 
     def _collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of one microbatch; lengths_B are tokens of the responses."""
-        update, rows = part
-        members = rows or [next(iter(update.weights))]
+        members, _ = members_of(part)
         lengths = [len(self._plan.tokens.responses[row]) for row in members]
         return {
             **collate(self._plan, self._pad, part),
@@ -89,10 +89,6 @@ class OfflinePpoTrainer(PlannedTrainer):
             "lengths_B": torch.tensor(lengths),
             "members_B": torch.tensor(members),
         }
-
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not counted."""
-        return 0
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
         """The microbatches of the next update whose epoch was not ended early."""
@@ -169,21 +165,15 @@ class OfflinePpoTrainer(PlannedTrainer):
             **value_sums(values_B, inputs["returns_B"], inputs["present_B"]),
         )
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> OfflinePpoMetrics:
+    def line(self, latest: TrainerUpdate) -> OfflinePpoMetrics:
         """The metrics line of every update; ends the epoch where it went too far."""
-        epoch = self._plan.updates[update - 1].epoch
+        epoch = self._plan.updates[latest.update - 1].epoch
         sums = self._sums.take(self._plan.processes)
         stopped = sums["squared"] > self._options.stop_at
         if stopped:
             self.recorder.counters[STOPPED] = epoch + 1
         return OfflinePpoMetrics(
-            update=update,
+            update=latest.update,
             epoch=epoch,
             loss=sums["loss"],
             surrogate=sums["surrogate"],
@@ -198,7 +188,7 @@ class OfflinePpoTrainer(PlannedTrainer):
             stopped=stopped,
             grad_norm=self._clipped.norms["actor"],
             critic_grad_norm=self._clipped.norms["critic"],
-            learning_rate=learning_rate,
+            learning_rate=latest.learning_rate,
             rows=int(sums["rows"]),
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),

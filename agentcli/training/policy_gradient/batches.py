@@ -173,6 +173,16 @@ Part = tuple[Update, list[int]]
 """An update, and the rows of one of its microbatches."""
 
 
+def members_of(part: Part) -> tuple[list[int], float]:
+    """The rows of a microbatch, and 1.0.
+
+    Every rank needs a forward pass: an empty microbatch repeats one row of its update,
+    and has 0.0, because that row counts for nothing.
+    """
+    update, rows = part
+    return (rows, 1.0) if rows else ([next(iter(update.weights))], 0.0)
+
+
 def microbatches(
     plan: UpdatePlan, done: int, collate: Callable[[Part], dict[str, Tensor]]
 ) -> Microbatches[Part]:
@@ -200,10 +210,7 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     """
     update, rows = part
     tokens = plan.tokens
-    # Every rank needs a forward pass. An empty microbatch repeats one row, which counts
-    # for nothing.
-    members = rows or [next(iter(update.weights))]
-    counted = 1.0 if rows else 0.0
+    members, counted = members_of(part)
     ids_BT, response_BT = tokens.pad(members, pad)
     lengths_B = torch.tensor([len(tokens.responses[row]) for row in members])
     advantages_B = torch.tensor([plan.rows[row].advantage for row in members])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from agentcli.errors import UsageError
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.objectives import Objective
 from agentcli.training.policy_gradient.metrics import TrainMetrics
@@ -30,11 +29,7 @@ class PolicyGradient(Objective):
         """Train on the credited rows."""
         from agentcli.training.policy_gradient.train import train_policy
 
-        if credit is None:
-            raise UsageError(
-                "train.objective policy-gradient: reads credit; write some with: "
-                "agentcli assign-credit RUN"
-            )
+        credit = self.needed(credit, "agentcli assign-credit RUN")
         return {"aggregate": job.settings.aggregate, **train_policy(job, trees, credit)}
 
     def anchored(self, settings: TrainSettings) -> bool:

@@ -8,7 +8,6 @@ the loss is a pure function (`losses.py`), and the loop is transformers.Trainer'
 
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -19,8 +18,8 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
+from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
@@ -50,12 +49,11 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     rows, counts = credited_rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
-    vocabulary = model.get_input_embeddings().num_embeddings
-    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, vocabulary, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     facts = plan_facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
-    arguments = _arguments(job, plan, processes)
+    arguments = row_arguments(job, plan, settings.max_grad_norm)
     gap = prepare_logprobs(
         model.to(arguments.device), plan, settings, job.reference, pad, arguments.device
     )
@@ -91,18 +89,17 @@ def credited_rows(
     return rows, counts
 
 
-def _arguments(
-    job: Job[TrainSettings],
-    plan: UpdatePlan,
-    processes: Processes,
+def row_arguments(
+    job: Job[TrainSettings], plan: UpdatePlan, max_grad_norm: float
 ) -> TrainingArguments:
+    """The settings of the job as transformers takes them; a norm of 0 clips nothing."""
     return trainer_arguments(
         TrainingArguments,
         job.seed,
-        processes,
+        plan.processes,
         per_device_train_batch_size=job.settings.rows_per_microbatch,
         gradient_accumulation_steps=plan.microbatches_per_update,
-        max_grad_norm=job.settings.max_grad_norm,
+        max_grad_norm=max_grad_norm,
     )
 
 
@@ -142,11 +139,6 @@ def plan_statistics(
         "grad_norm",
     )
     run_rows = {row for update in plan.updates for row in update.weights}
-    means = {}
-    if lines:
-        means = {
-            name: fmean(getattr(line, name) for line in lines) for name in averaged
-        }
     return {
         "trees": counts.trees,
         "trajectories": counts.trajectories,
@@ -160,6 +152,6 @@ def plan_statistics(
         "updates_skipped": plan.skipped,
         "tokens": sum(line.tokens for line in lines),
         "temperatures": sorted({row.temperature for row in plan.rows}),
-        "means": means,
+        "means": means_of(lines, averaged),
         "ratio_max": max((line.ratio_max for line in lines), default=1.0),
     }

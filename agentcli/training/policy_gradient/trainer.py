@@ -12,7 +12,7 @@ from agentcli.training.loop.forward import target_logits, token_logprobs
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.policy_gradient.batches import (
     Part,
     UpdatePlan,
@@ -64,10 +64,6 @@ class PolicyTrainer(PlannedTrainer):
     def collate(self, part: Part) -> dict[str, Tensor]:
         """The tensors of one microbatch."""
         return collate(self._plan, self._pad, part)
-
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not counted."""
-        return 0
 
     def compute_loss(
         self,
@@ -134,29 +130,21 @@ class PolicyTrainer(PlannedTrainer):
         )
         self._maxima.add(ratio=ratio_N.max(), gap=gap_N.max())
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> MetricsLine:
+    def line(self, latest: TrainerUpdate) -> MetricsLine:
         """The metrics line of every update."""
-        figures = self.figures(update, grad_norm, learning_rate)
+        figures = self.figures(latest)
         return TrainMetrics(**figures, seconds=self.recorder.seconds())
 
-    def figures(
-        self, update: int, grad_norm: float, learning_rate: float
-    ) -> dict[str, Any]:
+    def figures(self, latest: TrainerUpdate) -> dict[str, Any]:
         """The figures of the policy in the update just made, by their names."""
-        planned = self._plan.updates[update - 1]
+        planned = self._plan.updates[latest.update - 1]
         sums = self._sums.take(self._plan.processes)
         maxima = self._maxima.take(self._plan.processes)
         tokens = sums["tokens"]
         skipped = len(planned.rows) - len(planned.weights)
         advantages = [self._plan.rows[row].advantage for row in planned.rows]
         return {
-            "update": update,
+            "update": latest.update,
             "epoch": planned.epoch,
             "loss": sums["loss"],
             "surrogate": sums["surrogate"],
@@ -168,8 +156,8 @@ class PolicyTrainer(PlannedTrainer):
             "gap_mean": sums["gap"] / tokens,
             "gap_max": maxima["gap"],
             "gap_k3": sums["gap_k3"] / tokens,
-            "grad_norm": grad_norm,
-            "learning_rate": learning_rate,
+            "grad_norm": latest.grad_norm,
+            "learning_rate": latest.learning_rate,
             "rows": int(sums["rows"]),
             "rows_skipped": skipped,
             "skipped_share": skipped / len(planned.rows),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.errors import UsageError
 from agentcli.records.section import Positive
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import CriticOptions
@@ -45,9 +44,5 @@ class ProximalPolicy(PolicyGradient):
         """Train policy and critic on the credited rows."""
         from agentcli.training.ppo.train import train_ppo
 
-        if credit is None:
-            raise UsageError(
-                "train.objective ppo: reads credit; write some with: agentcli "
-                "assign-credit --method ppo"
-            )
+        credit = self.needed(credit, "agentcli assign-credit --method ppo")
         return {"aggregate": job.settings.aggregate, **train_ppo(job, trees, credit)}

@@ -11,15 +11,13 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from transformers import TrainingArguments
-
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import RETURN
 from agentcli.training.critic.pair import load_pair, rate_of, save_pair
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
+from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import digest
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import options_of
@@ -30,10 +28,13 @@ from agentcli.training.policy_gradient.train import (
     credited_rows,
     plan_facts,
     plan_statistics,
+    row_arguments,
 )
 from agentcli.training.ppo.metrics import PpoMetrics
 from agentcli.training.ppo.trainer import PpoTrainer
 
+OF_CRITIC = ("value_loss", "explained_variance", "critic_grad_norm")
+"""The figures of metrics lines whose means the manifest has."""
 SMALLEST_SPREAD = 1e-4
 """Advantages with a smaller standard deviation are float noise; they are not scaled."""
 
@@ -53,20 +54,12 @@ def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, A
         rows = whitened(rows)
     tokenizer = load_tokenizer(job.model)
     pair = load_pair(job, options)
-    vocabulary = pair.actor.get_input_embeddings().num_embeddings
-    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, vocabulary, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes, every_row=True)
     facts = plan_facts(plan, settings, pair)
     facts["returns"] = digest([row.parts for row in rows])
     pad = tokenizer.pad_token_id or 0
-    arguments = trainer_arguments(
-        TrainingArguments,
-        job.seed,
-        processes,
-        per_device_train_batch_size=settings.rows_per_microbatch,
-        gradient_accumulation_steps=plan.microbatches_per_update,
-        max_grad_norm=0.0,
-    )
+    arguments = row_arguments(job, plan, max_grad_norm=0.0)
     pair.to(arguments.device)
     gap = prepare_logprobs(
         pair.actor, plan, settings, job.reference, pad, arguments.device
@@ -81,7 +74,7 @@ def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, A
     save_pair(job, tokenizer, trained, processes)
     return {
         **plan_statistics(plan, counts, lines),
-        "critic": _critic_statistics(lines),
+        "critic": means_of(lines, OF_CRITIC),
         "updates_before": trained.updates_before,
         "logprob_gap": gap,
     }
@@ -105,11 +98,3 @@ def _check_returns(rows: list[Row], credit: Path) -> None:
                 f"{credit}: {row.place}: its credit has no part {RETURN!r} that a critic "
                 "could learn; assign credit with --method ppo"
             )
-
-
-def _critic_statistics(lines: list[PpoMetrics]) -> dict[str, float]:
-    """The means over all updates; empty where there was none."""
-    if not lines:
-        return {}
-    names = ("value_loss", "explained_variance", "critic_grad_norm")
-    return {name: fmean(getattr(line, name) for line in lines) for name in names}

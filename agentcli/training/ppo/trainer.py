@@ -13,7 +13,7 @@ from agentcli.training.critic.losses import (
     value_sums,
 )
 from agentcli.training.critic.pair import ActorCritic, Appraising, ClippedApart
-from agentcli.training.loop.trainer import RunningFigures
+from agentcli.training.loop.trainer import RunningFigures, TrainerUpdate
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
 from agentcli.training.ppo.metrics import PpoMetrics
@@ -69,16 +69,10 @@ class PpoTrainer(PolicyTrainer):
         )
         return policy_loss + value_loss * self._plan.processes.size
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> PpoMetrics:
+    def line(self, latest: TrainerUpdate) -> PpoMetrics:
         """The metrics line of every update."""
         norms = self._clipped.norms
-        policy = self.figures(update, norms["actor"], learning_rate)
+        policy = self.figures(latest._replace(grad_norm=norms["actor"]))
         sums = self._value_sums.take(self._plan.processes)
         return PpoMetrics(
             **policy,

@@ -10,7 +10,6 @@ checkpoint and the optimiser state are written last.
 """
 
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
+from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference.batches import (
@@ -90,8 +90,7 @@ def _pairs(
     settings = job.settings.dpo
     counts = PairCounts()
     chosen = read_pairs(trees, settings.pairs_per_task, job.seed, counts)
-    vocabulary = model.get_input_embeddings().num_embeddings
-    pairs = tokenise_pairs(chosen, StepTokeniser(tokenizer, vocabulary, job.model))
+    pairs = tokenise_pairs(chosen, StepTokeniser.of(tokenizer, model, job.model))
     if not pairs:
         raise DataError(
             f"{trees}: no preference pair: no task has both a success and a failure "
@@ -160,11 +159,10 @@ def _statistics(lines: list[DpoMetrics]) -> dict[str, Any]:
         "rejected_reward",
         "grad_norm",
     )
-    means = {name: fmean(getattr(line, name) for line in lines) for name in averaged}
     return {
         "updates": len(lines),
         "tokens": sum(line.tokens for line in lines),
-        "means": means,
+        "means": means_of(lines, averaged),
         "final_margin": lines[-1].margin,
         "final_accuracy": lines[-1].accuracy,
     }

@@ -18,7 +18,7 @@ from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import scoring
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures, TrainerUpdate
 from agentcli.training.preference.batches import (
     PairPlan,
     Part,
@@ -133,26 +133,20 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             tokens=counted * inputs["completion_mask"].sum(),
         )
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> DpoMetrics:
+    def line(self, latest: TrainerUpdate) -> DpoMetrics:
         """The metrics line of every update."""
         self._metrics["train"].clear()  # TRL's own
         sums = self._sums.take(self._plan.processes)
         return DpoMetrics(
-            update=update,
-            epoch=self._plan.updates[update - 1].epoch,
+            update=latest.update,
+            epoch=self._plan.updates[latest.update - 1].epoch,
             loss=sums["loss"],
             accuracy=sums["accuracy"],
             margin=sums["chosen_reward"] - sums["rejected_reward"],
             chosen_reward=sums["chosen_reward"],
             rejected_reward=sums["rejected_reward"],
-            grad_norm=grad_norm,
-            learning_rate=learning_rate,
+            grad_norm=latest.grad_norm,
+            learning_rate=latest.learning_rate,
             pairs=int(sums["pairs"]),
             tokens=int(sums["tokens"]),
             seconds=self.recorder.seconds(),

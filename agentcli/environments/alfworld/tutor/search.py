@@ -31,7 +31,7 @@ def search(
 
     Raises DataError when neither the task sentence nor its name says what is wanted.
     """
-    return _Searcher(context, seed, habits).move()
+    return _Decision(context, seed, habits).move()
 
 
 @lru_cache
@@ -49,7 +49,7 @@ def _rank(seed: int, place: str) -> int:
     return derive_seed("search", seed, place)
 
 
-class _Searcher:
+class _Decision:
     """One decision: what is known, and what follows from it."""
 
     def __init__(

@@ -6,6 +6,7 @@ same.
 """
 
 import ast
+import operator
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +15,15 @@ from types import FrameType
 from typing import Any
 
 from agentcli.environments.tool_qa.tools.calculator import written
-from agentcli.environments.tool_qa.tools.expressions import called, parse, unknown
+from agentcli.environments.tool_qa.tools.expressions import (
+    BASIC,
+    Operators,
+    called,
+    combined,
+    function_in,
+    parse,
+    unknown,
+)
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
 SECONDS = 1.0
@@ -217,7 +226,8 @@ def _formula(node: ast.expr) -> Any:
         case ast.UnaryOp(op=ast.USub()):
             return -_formula(node.operand)
         case ast.BinOp():
-            return _combined(node)
+            left, right = _formula(node.left), _formula(node.right)
+            return combined(node, left, right, OPERATORS)
         case ast.Call():
             return _applied(node)
         case ast.Compare(ops=[ast.Eq()], comparators=[right]):
@@ -225,29 +235,17 @@ def _formula(node: ast.expr) -> Any:
     raise unknown(node)
 
 
-def _combined(node: ast.BinOp) -> Any:
-    left = _formula(node.left)
-    right = _formula(node.right)
-    match node.op:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.Div():
-            return left / right
-        case ast.Pow():
-            if not right.is_number or abs(right) > LARGEST_EXPONENT:
-                raise ToolError(f"exponents go to {LARGEST_EXPONENT}")
-            return left**right
-    raise unknown(node)
+def _power(base: Any, exponent: Any) -> Any:
+    if not exponent.is_number or abs(exponent) > LARGEST_EXPONENT:
+        raise ToolError(f"exponents go to {LARGEST_EXPONENT}")
+    return base**exponent
+
+
+OPERATORS: Operators = {**BASIC, ast.Div: operator.truediv, ast.Pow: _power}
 
 
 def _applied(node: ast.Call) -> Any:
     import sympy
 
-    name = called(node)
-    if name not in FUNCTIONS:
-        raise ToolError(f"no function {name}; there are {', '.join(FUNCTIONS)}")
+    name = function_in(node, FUNCTIONS)
     return getattr(sympy, name)(_formula(_only(node.args)))

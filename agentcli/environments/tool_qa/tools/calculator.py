@@ -2,11 +2,19 @@
 
 import ast
 import math
+import operator
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
 
-from agentcli.environments.tool_qa.tools.expressions import called, parse, unknown
+from agentcli.environments.tool_qa.tools.expressions import (
+    BASIC,
+    Operators,
+    combined,
+    function_in,
+    parse,
+    unknown,
+)
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
 MOST_BITS = 4096
@@ -68,30 +76,10 @@ def _value(node: ast.expr) -> Number:
         case ast.UnaryOp(op=ast.UAdd()):
             return _value(node.operand)
         case ast.BinOp():
-            return _bounded(_combined(node))
+            left, right = _value(node.left), _value(node.right)
+            return _bounded(combined(node, left, right, OPERATORS))
         case ast.Call():
             return _bounded(_applied(node))
-    raise unknown(node)
-
-
-def _combined(node: ast.BinOp) -> Number:
-    left = _value(node.left)
-    right = _value(node.right)
-    match node.op:
-        case ast.Add():
-            return left + right
-        case ast.Sub():
-            return left - right
-        case ast.Mult():
-            return left * right
-        case ast.Div():
-            return _quotient(left, right)
-        case ast.FloorDiv():
-            return left // right
-        case ast.Mod():
-            return left % right
-        case ast.Pow():
-            return _power(left, right)
     raise unknown(node)
 
 
@@ -113,6 +101,15 @@ def _power(base: Number, exponent: Number) -> Number:
     if isinstance(result, complex):
         raise ToolError("a root of a negative number")
     return float(result)
+
+
+OPERATORS: Operators = {
+    **BASIC,
+    ast.Div: _quotient,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: _power,
+}
 
 
 def _bits(value: int | Fraction) -> int:
@@ -171,9 +168,7 @@ FUNCTIONS: dict[str, tuple[int, Callable[..., Number]]] = {
 
 
 def _applied(node: ast.Call) -> Number:
-    name = called(node)
-    if name not in FUNCTIONS:
-        raise ToolError(f"no function {name}; there are {', '.join(FUNCTIONS)}")
+    name = function_in(node, FUNCTIONS)
     count, function = FUNCTIONS[name]
     if len(node.args) != count:
         raise ToolError(f"{name} takes {count} numbers, not {len(node.args)}")

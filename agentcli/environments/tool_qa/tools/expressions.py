@@ -4,13 +4,22 @@
 """
 
 import ast
+import operator
 import re
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
 LONGEST_FORMULA = 300
 """Characters; this also bounds how deeply a formula is nested."""
 SIGNS = str.maketrans({"×": "*", "÷": "/", "−": "-", "·": "*"})
+Operators = Mapping[type[ast.operator], Callable[[Any, Any], Any]]
+BASIC: Operators = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+}
 _EQUALS = re.compile(r"(?<![=<>!])=(?!=)")
 _DIGITS = re.compile(r"\d{31}")
 
@@ -37,8 +46,24 @@ def unknown(node: ast.AST) -> ToolError:
     return ToolError(f"not part of a formula: {text}")
 
 
+def combined(node: ast.BinOp, left: Any, right: Any, operators: Operators) -> Any:
+    """Two values under the operator of a node. Raises ToolError for another operator."""
+    function = operators.get(type(node.op))
+    if function is None:
+        raise unknown(node)
+    return function(left, right)
+
+
 def called(node: ast.Call) -> str:
     """The name of the function that is called. Raises ToolError for anything else."""
     if not isinstance(node.func, ast.Name) or node.keywords:
         raise unknown(node)
     return node.func.id
+
+
+def function_in(node: ast.Call, names: Collection[str]) -> str:
+    """The name of the function that is called, one of `names`. Raises ToolError."""
+    name = called(node)
+    if name not in names:
+        raise ToolError(f"no function {name}; there are {', '.join(names)}")
+    return name

@@ -1,0 +1,107 @@
+"""A loop before its work: what `agentcli run` would do."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentcli.environments.protocol import World
+from agentcli.errors import UsageError
+from agentcli.records.runs import RunDirectory
+from agentcli.records.settings import Settings
+from agentcli.stages.credit import credit_of
+from agentcli.stages.estimate import Expected, expected_of_loop
+from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
+from agentcli.stages.iterations import iteration_folder
+from agentcli.stages.panels import iteration_tasks, panel_for
+from agentcli.stages.plan import with_changes
+from agentcli.stages.sampling import (
+    SECTIONS,
+    SamplingPlan,
+    check_sampling,
+    refuse_shard,
+    sampling_inputs,
+    sampling_sources,
+)
+from agentcli.stages.train import (
+    refuse_adapter_beside_model,
+    refuse_greedy,
+    with_aggregate,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopPlan(SamplingPlan):
+    """A loop that may begin."""
+
+    model: str
+    tasks: int
+    """Tasks of an iteration."""
+    used: Settings
+    """The settings with train.aggregate resolved."""
+    label: str | None
+    """The label of its evaluations; None where there are none."""
+
+    def counts(self) -> dict[str, int]:
+        """The iterations, their tasks and the most leaves that they can have."""
+        iterations = self.settings.run.iterations
+        return {
+            "iterations": iterations,
+            "panel_tasks": len(self.panel.tasks),
+            "tasks_per_iteration": self.tasks,
+            "leaves_at_most": iterations * self.tasks * self.settings.rollout.leaves,
+        }
+
+    def expected(self) -> Expected:
+        """What all iterations take."""
+        return expected_of_loop(self.settings, self.run.path, self.model, self.tasks)
+
+
+def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
+    """A loop of `run.iterations` below `out`; `out`/checkpoint names the last one's.
+
+    Raises UsageError without a model that can be trained, and for settings that its
+    rollouts or its training refuse.
+    """
+    if model is None or settings.policy.kind == "openai":
+        raise UsageError(
+            f"run trains a policy that it loads itself, not {settings.policy.kind}; "
+            "name one with --model DIR|ID"
+        )
+    credit = credit_of(settings)
+    refuse_adapter_beside_model(settings)
+    refuse_greedy(settings)
+    refuse_shard(settings, "run")
+    world = check_sampling(settings, model)
+    panel = panel_for(world, settings.environment)
+    per_step = settings.rollout.tasks_per_step
+    tasks = iteration_tasks(panel.tasks, per_step, 0, settings.seed)
+    run = RunDirectory(out)
+    folders = sorted({iteration_folder(out, 0), *out.glob("iteration_*")})
+    label = None
+    if settings.run.evaluate_every is not None:
+        first = plan_inner_evaluation(settings, folders[0], model, world)
+        label = first.settings.evaluation.label
+    return LoopPlan(
+        stage="run",
+        run=run,
+        settings=settings,
+        sections=(*SECTIONS, "credit", "train", "threads"),
+        inputs=sampling_inputs(settings, model),
+        sources=sampling_sources(settings, model),
+        outputs=[*folders, run.checkpoint, run.best, run.metrics, run.tracking],
+        world=world,
+        model=model,
+        panel=panel,
+        seed=settings.seed,
+        tasks=len(tasks),
+        used=with_aggregate(settings, credit),
+        label=label,
+    )
+
+
+def plan_inner_evaluation(
+    settings: Settings, folder: Path, model: str, world: World
+) -> EvaluationPlan:
+    """The evaluation of one iteration's policy, as `agentcli eval` would make it."""
+    # A panel file is for training: evaluation.split names the tasks here.
+    settings = with_changes(settings, environment={"panel": None})
+    return plan_evaluation(settings, folder, model=model, world=world)
