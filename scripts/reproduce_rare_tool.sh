@@ -14,17 +14,7 @@ export questions=${QUESTIONS:-1000} test=${TEST:-280} preset=quickstart-tools ep
 export updates=${SFT_UPDATES:-} jobs=${JOBS:-2}
 export closed='environment.options={tools: []}'
 
-# once FOLDER STAGE WORDS...: an agentcli command that ends as STAGE of FOLDER/manifest.json. One that ended, typed as it is now, is passed
-# over without starting it.
-once() {
-  local folder=$1 stage=$2 words stamp
-  stamp=$folder/.ended-${stage//\//-}
-  shift 2
-  words=$(printf '%q ' "$@")
-  if [[ -e $stamp && $(<"$stamp") == "$words" ]] && grep -qs "^    \"$stage\": {" "$folder/manifest.json"; then return; fi
-  agentcli "$@" -o "$folder" --resume -q
-  printf '%s\n' "$words" >"$stamp"
-}
+. "$root/scripts/once.sh"
 
 # evaluate RUN SEED LABEL OPTIONS...: greedy answers to the held-out questions.
 evaluate() {

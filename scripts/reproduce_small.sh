@@ -59,17 +59,7 @@ dpepo-penalty           rollout.method=dpepo credit.method=dpepo credit.invalid_
 # The settings of a variant; status 1 where there is no such name.
 settings_of() { awk -v name="$1" '$1 == name { $1 = ""; print; known = 1 } END { exit !known }' <<<"$variants"; }
 
-# once FOLDER STAGE WORDS...: an agentcli command that ends as STAGE of FOLDER/manifest.json. One that ended, typed as it is now, is passed
-# over without starting it.
-once() {
-  local folder=$1 stage=$2 words stamp
-  stamp=$folder/.ended-${stage//\//-}
-  shift 2
-  words=$(printf '%q ' "$@")
-  if [[ -e $stamp && $(<"$stamp") == "$words" ]] && grep -qs "^    \"$stage\": {" "$folder/manifest.json"; then return; fi
-  agentcli "$@" -o "$folder" --resume -q
-  printf '%s\n' "$words" >"$stamp"
-}
+. "$root/scripts/once.sh"
 
 # start SEED: the policy that all methods start from. Where there is dpepo it was shown both forms, one action a response and several
 # in copies.

@@ -12,12 +12,12 @@ from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.cli.typed import parse_where
 from agentcli.credit.registry import method_names as credit_names
-from agentcli.errors import UsageError
 from agentcli.exploration.registry import method_names as growth_names
 from agentcli.exploration.settings import VOTING, decode, methods_with
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.reports.output import to_yaml
 from command_line import all_commands, settings_of
+from refusal import refused
 
 COMMANDS = list(all_commands().values())
 CASES = [(command, option) for command in COMMANDS for option in command.every_option if option.path]
@@ -154,8 +154,7 @@ def test_where_takes_pairs_and_lists() -> None:
 
 @pytest.mark.parametrize("text", ["kind", "=a", "kind=", "kind=a,,b", ""])
 def test_where_that_says_nothing_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="write key=value"):
-        parse_where([text])
+    refused(lambda: parse_where([text]), remedy="key=value")
 
 
 def option_of(command: str, name: str) -> Option:

@@ -16,6 +16,7 @@ from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, OF_OUTCOMES, SUCCESS, chains, outcomes, random_trees, step, tree, walk
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusal import refused
 from test_credit_properties import credit_of, every
 
 OPERATORS = {
@@ -216,8 +217,7 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
 
     with pytest.raises(AgentCliError, match=r"step 0: the account comes to 0\.5, the advantage is 0\.70"):
         explained(Equation("advantage", "baseline", "made up"))
-    with pytest.raises(AgentCliError, match="do not end with advantage"):
-        explained(Equation("value", "reward - penalty", "not the last one"))
+    refused(lambda: explained(Equation("value", "reward - penalty", "not the last one")), 1, names="advantage")
     with pytest.raises(AgentCliError, match=r"step 0: the account of its part baseline does not come to 0\.5"):
         explained(
             Equation("baseline", "reward", "not what the method has"),
@@ -244,6 +244,5 @@ def test_an_account_that_comes_to_another_number_is_refused() -> None:
 
 @pytest.mark.parametrize("formula", ["abs(x)", "x if x else 0", "'x'", "x @ x", "[x]"])
 def test_formulas_are_arithmetic_and_nothing_else(formula: str) -> None:
-    with pytest.raises(AgentCliError, match="no arithmetic"):
-        evaluate(formula, {"x": 1.0})
+    refused(lambda: evaluate(formula, {"x": 1.0}), 1, names=formula)
     assert evaluate("-x + 2 * (y - 1) ** 2 / 4", {"x": 1.0, "y": 3.0}) == 1.0

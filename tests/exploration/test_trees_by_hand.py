@@ -14,6 +14,7 @@ from agentcli.records.trees import children, leaves, paths
 from agentcli.records.types import Outcome, Tree, Validity
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusal import refused
 from scripted import ListedPolicy, Script, ScriptedPolicy
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines
@@ -263,8 +264,7 @@ def test_a_straggler_holds_up_no_other_trajectory(method: str) -> None:
 def test_methods_are_found_by_name() -> None:
     methods = {"chain", "spark", "carl", "arpo", "treerl", "treerpo", "dpepo", "test-time-branch"}
     assert methods <= set(method_names())
-    with pytest.raises(UsageError, match="did you mean spark"):
-        make("sparc")
+    refused(lambda: make("sparc"), names="sparc", remedy="spark")
 
 
 def test_the_letter_case_of_an_action_is_kept_and_counts() -> None:

@@ -3,9 +3,8 @@
 import copy
 from typing import Any
 
-import pytest
-from agentcli.errors import UsageError
 from agentcli.policies.chat import messages, plain, prompt_ids
+from refusal import refused
 
 
 def test_prompt_ids_are_those_of_the_template(tokenizer: Any) -> None:
@@ -19,8 +18,7 @@ def test_prompt_ids_are_those_of_the_template(tokenizer: Any) -> None:
 def test_no_template_is_refused_with_what_to_do(tokenizer: Any) -> None:
     bare = copy.deepcopy(tokenizer)
     bare.chat_template = None
-    with pytest.raises(UsageError, match=r"no chat template; use an instruction-tuned model"):
-        prompt_ids(bare, "open fridge 1")
+    refused(lambda: prompt_ids(bare, "open fridge 1"), remedy="instruction-tuned")
 
 
 def test_control_tokens_of_any_tokenizer_are_broken_up(tokenizer: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentcli.errors import PolicyError, UsageError
+from agentcli.errors import PolicyError
 from agentcli.policies import hf
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import TransformersPolicy
@@ -17,6 +17,7 @@ from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
 from peft import LoraConfig, get_peft_model
 from policy_requests import ENTITIES, make_request, make_requests
+from refusal import refused
 
 
 def ask(policy: TransformersPolicy, requests: list[Request], concurrency: int = 64) -> list[Reply]:
@@ -157,8 +158,7 @@ def test_a_model_without_an_end_token_is_refused(model: Any, tokenizer: Any) -> 
     model.generation_config.eos_token_id = None
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
-    with pytest.raises(UsageError, match="eos token"):
-        TransformersPolicy(model, endless, PolicySettings())
+    refused(lambda: TransformersPolicy(model, endless, PolicySettings()), names="eos")
 
 
 def test_seconds_grow_and_close_ends_the_thread(policy: TransformersPolicy) -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import FINISHED, Advice, Context
-from agentcli.errors import EngineError, UsageError
+from agentcli.errors import EngineError
 from agentcli.policies.model_free import Expert, Uniform
 from agentcli.policies.searcher import Searcher
 from agentcli.prompts.tagged import read_tagged
 from policy_requests import TASK, make_request
+from refusal import refused
 from small_world import SmallHabits, SmallWorld
 
 ADMISSIBLE = ("open fridge 1", "go to cabinet 1", "look")
@@ -64,5 +65,7 @@ def test_random_is_uniform_over_what_is_admissible_and_follows_the_seed() -> Non
     assert set(drawn) == set(ADMISSIBLE)
     assert min(drawn.values()) > 150
     assert [action(seed) for seed in range(20)] == [action(seed) for seed in range(20)]
-    with pytest.raises(UsageError, match="lists no admissible actions"):
-        asyncio.run(policy.respond(make_request(context=msgspec.structs.replace(CONTEXT, admissible=()))))
+    refused(
+        lambda: asyncio.run(policy.respond(make_request(context=msgspec.structs.replace(CONTEXT, admissible=())))),
+        names="admissible",
+    )

@@ -2,7 +2,6 @@
 
 import pytest
 from agentcli.environments.protocol import Context
-from agentcli.errors import UsageError
 from agentcli.prompts.protocol import Answer, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.prompts.tools import Tools
@@ -11,6 +10,7 @@ from agentcli.records.types import Task
 from hypothesis import given
 from hypothesis import strategies as st
 from quiz_world import QuizWorld
+from refusal import refused
 from small_world import SmallWorld
 
 CONTEXT = Context(
@@ -74,5 +74,4 @@ def test_anything_else_is_malformed(tools: Tools, response: str) -> None:
 
 
 def test_a_world_without_tools_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"prompt\.style: tools needs a world with tools"):
-        make_dialect(PromptSettings(style="tools"), SmallWorld())
+    refused(lambda: make_dialect(PromptSettings(style="tools"), SmallWorld()), names=("prompt.style", "tools"))

@@ -10,7 +10,6 @@ import pytest
 from agentcli.analysis.validate import check
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
-from agentcli.errors import UsageError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.budget import Allowance, Budget, parse_budget
 from agentcli.exploration.registry import make
@@ -226,8 +225,10 @@ def test_units() -> None:
     "text", ["", "tokens", "tokens=", "tokens=0", "seconds=5", "steps=-1", "leaves=1.5", "leaves=x"]
 )
 def test_a_budget_of_nothing_known_is_refused_before_anything_is_written(tmp_path: Path, text: str) -> None:
-    with pytest.raises(UsageError, match="write tokens=N, steps=N or leaves=N"):
-        roll(toy(text), tmp_path / "x")
-    with pytest.raises(UsageError, match="write tokens=N, steps=N or leaves=N"):
-        evaluate(toy(text), tmp_path / "x", Invocation([]), model=None)
+    refused(lambda: roll(toy(text), tmp_path / "x"), names=text, remedy=("tokens=N", "steps=N", "leaves=N"))
+    refused(
+        lambda: evaluate(toy(text), tmp_path / "x", Invocation([]), model=None),
+        names=text,
+        remedy=("tokens=N", "steps=N", "leaves=N"),
+    )
     assert not (tmp_path / "x").exists()

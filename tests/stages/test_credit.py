@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, StageRecord, Tree
@@ -43,8 +43,7 @@ def test_methods_lie_beside_one_another_and_are_not_replaced_unasked(run: Path) 
     assert sorted(path.name for path in (run / "credit").iterdir()) == ["grpo.jsonl", "rewardflow.jsonl"]
     assert len(list((run / "graphs").glob("*.graphml"))) == 5
     refused(lambda: assign(run), names="grpo.jsonl", remedy=("--resume", "--overwrite"))
-    with pytest.raises(UsageError, match="graphs exists"):
-        assign(run, "spark", graph=True)
+    refused(lambda: assign(run, "spark", graph=True), names="graphs", remedy="--overwrite")
     assert not (run / "credit/spark.jsonl").exists()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.exploration.settings import evaluation_class, rollout_settings
 from agentcli.records.files import read_json, read_records
@@ -20,6 +20,7 @@ from agentcli.records.settings import (
 from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
+from refusal import refused
 from staged import evaluate, pass_at_k
 
 SETTINGS = Settings(
@@ -105,10 +106,8 @@ def test_a_replacement_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
     run(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     unknown = msgspec.structs.replace(SETTINGS, policy=PolicySettings(kind="nobody"))
-    with pytest.raises(UsageError, match="no policy 'nobody'"):
-        run(tmp_path, unknown, overwrite=True)
-    with pytest.raises(UsageError, match=r"test\.jsonl exists; go on with --resume"):
-        run(tmp_path)
+    refused(lambda: run(tmp_path, unknown, overwrite=True), names="nobody")
+    refused(lambda: run(tmp_path), names="test.jsonl", remedy="--resume")
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
@@ -156,8 +155,7 @@ def test_counts_of_responses_and_of_moves_are_not_mixed(tmp_path: Path) -> None:
     path.write_text("".join(old), encoding="utf-8")
     assert run(tmp_path, settings, resume=True) == summary, "nothing is owed"
     path.write_text("".join(old[:9]), encoding="utf-8")
-    with pytest.raises(DataError, match=r"test\.jsonl: .*did not count moves; start again with --overwrite"):
-        run(tmp_path, settings, resume=True)
+    refused(lambda: run(tmp_path, settings, resume=True), 3, names="test.jsonl", remedy="--overwrite")
     assert path.read_text(encoding="utf-8") == "".join(old[:9])
     assert run(tmp_path, settings, overwrite=True) == summary
 

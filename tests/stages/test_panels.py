@@ -38,8 +38,7 @@ def test_the_hash_is_that_of_the_ids_in_order() -> None:
 
 
 def test_nothing_left_and_unknown_attributes_are_refused() -> None:
-    with pytest.raises(UsageError, match="no task of rooms L0 is left"):
-        panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["fly"]}))
+    refused(lambda: panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["fly"]})), names="L0")
     refused(lambda: panel_for(Rooms(), EnvironmentSettings(split="L0", where={"colour": ["red"]})), names="--where")
 
 
@@ -49,8 +48,7 @@ def test_a_panel_file_is_read_back_and_a_changed_one_refused(tmp_path: Path) -> 
     write_json(path, panel)
     assert panel_for(Rooms(), EnvironmentSettings(panel=str(path))) == panel
     write_json(path, msgspec.structs.replace(panel, tasks=panel.tasks[1:]))
-    with pytest.raises(DataError, match="sha256: does not match"):
-        panel_for(Rooms(), EnvironmentSettings(panel=str(path)))
+    refused(lambda: panel_for(Rooms(), EnvironmentSettings(panel=str(path))), 3, names="sha256")
     write_json(path, msgspec.structs.replace(panel, world="other"))
     with pytest.raises(DataError, match="world: is 'other'"):
         panel_for(Rooms(), EnvironmentSettings(panel=str(path)))

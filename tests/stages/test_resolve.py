@@ -4,7 +4,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agentcli.errors import DataError, UsageError
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory, link_latest
 from agentcli.records.settings import PolicySettings, Settings
@@ -38,8 +37,7 @@ def test_a_run_is_the_one_named_or_the_newest() -> None:
     link_latest(make_run("b"))
     assert find_run(None) == Path("runs/b")
     assert find_run(Path("runs/a")) == Path("runs/a")
-    with pytest.raises(DataError, match="runs/c: no such run directory"):
-        find_run(Path("runs/c"))
+    refused(lambda: find_run(Path("runs/c")), 3, names="runs/c")
 
 
 def test_new_runs_are_numbered() -> None:
@@ -57,8 +55,7 @@ def test_the_model_is_the_one_named_then_the_checkpoint_then_the_one_sampled_fro
     assert find_model(Settings(), run) == "runs/x/checkpoint"
     assert find_model(Settings(), run, updated=False) == "start"
     assert find_model(Settings(policy=PolicySettings(kind="expert")), run) is None
-    with pytest.raises(UsageError, match="no model; name one with --model"):
-        find_model(Settings(), None)
+    refused(lambda: find_model(Settings(), None), remedy="--model")
 
 
 def test_a_rollout_with_an_adapter_was_sampled_from_the_adapter() -> None:

@@ -17,6 +17,7 @@ from agentcli.records.settings import EnvironmentSettings, PolicySettings, Setti
 from agentcli.reports.count import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Invocation, Session
+from refusal import refused
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,7 @@ def test_output_is_neither_replaced_nor_continued_unasked(tmp_path: Path) -> Non
         assert output.exists()
         replacing.start()
         assert not output.exists()
-    with pytest.raises(UsageError, match="exclude each other"):
-        session(tmp_path, [output], resume=True, overwrite=True)
+    refused(lambda: session(tmp_path, [output], resume=True, overwrite=True), names=("--resume", "--overwrite"))
 
 
 def test_a_resumed_stage_keeps_its_settings(tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
 """environment.options.tools: some tools, or none (a closed book)."""
 
-import pytest
 from agentcli.environments.registry import make_world
-from agentcli.errors import UsageError
 from agentcli.records.settings import EnvironmentSettings
+from refusal import refused
 
 
 def world(*tools: str):
@@ -32,5 +31,4 @@ def test_only_the_tools_that_are_named() -> None:
 
 
 def test_an_unknown_tool_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"environment\.options\.tools: no tool 'calculater'; did you mean calculator"):
-        world("calculater")
+    refused(lambda: world("calculater"), names=("environment.options.tools", "calculater"), remedy="calculator")

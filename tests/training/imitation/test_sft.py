@@ -6,7 +6,7 @@ import json
 import msgspec
 import pytest
 import torch
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
@@ -179,8 +179,7 @@ def test_refuses_what_cannot_take_effect(rollout, sft, tmp_path):
     for tree in trees:
         for step in tree.steps:
             step.mask = "noise"
-    with pytest.raises(DataError, match="no step to imitate"):
-        sft("masked", trees=write(tmp_path / "masked.jsonl", trees))
+    refused(lambda: sft("masked", trees=write(tmp_path / "masked.jsonl", trees)), 3, names="masked.jsonl")
 
 
 def test_refuses_a_template_that_cannot_be_learned_from(rollout, tmp_path):
@@ -188,10 +187,8 @@ def test_refuses_a_template_that_cannot_be_learned_from(rollout, tmp_path):
     tokenizer = AutoTokenizer.from_pretrained(rollout.model)
     ending = tokenizer.chat_template
     tokenizer.chat_template = ending.replace("<|end|>", "")
-    with pytest.raises(UsageError, match="does not end the assistant's turn"):
-        tokenise(tokenizer, step, "here", 100)
+    refused(lambda: tokenise(tokenizer, step, "here", 100), names=tokenizer.name_or_path, remedy="chat_template")
     tokenizer.chat_template = ending.replace(
         "{% if add_generation_prompt %}", f"{{% if add_generation_prompt %}}{WORDS[0]} "
     )
-    with pytest.raises(UsageError, match="does not begin the assistant's turn"):
-        tokenise(tokenizer, step, "here", 100)
+    refused(lambda: tokenise(tokenizer, step, "here", 100), names=tokenizer.name_or_path, remedy="chat_template")
