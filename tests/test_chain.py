@@ -175,7 +175,7 @@ def test_plain_transformers_loads_the_checkpoint_and_generates(checkpoint: str) 
     assert "<action>" in tokenizer.decode(answer, skip_special_tokens=True)
 
 
-@pytest.mark.parametrize("method", ["chain", "spark"])
+@pytest.mark.parametrize("method", [pytest.param("chain", marks=pytest.mark.slow), "spark"])
 def test_one_seed_gives_the_same_bytes_again_and_at_any_concurrency(method: str) -> None:
     runs = [rollout(f"seeds/{method}-{n}", "--method", method, "--concurrency", n) for n in ("1", "32")]
     first, second = ((run / "trees.jsonl").read_bytes() for run in runs)
@@ -282,6 +282,7 @@ def test_evaluations_walk_the_whole_panel_once(chain: Path) -> None:
     assert list(read_json(run / "evaluation/pass-at-k-L1.json", dict)["pass_at_k"]) == ["1", "2"]
 
 
+@pytest.mark.slow
 def test_an_adapter_is_a_checkpoint_like_any_other(chain: Path) -> None:
     """train with LoRA leaves an adapter; rollout, eval and the next train take it as they take a whole model."""
     rank = ("--set", "train.lora.rank=4")

@@ -33,7 +33,7 @@ SIDEWAYS = {
     ("policies", "prompts"): "an expert writes its answer as the dialect wants it",
     ("reports", "evaluation"): "a table knows the type of the results it shows",
     ("reports", "credit"): "so does the account of an advantage",
-    ("analysis", "stages"): "panels, progress and layers of settings are read in one way",
+    ("analysis", "stages"): "panels and layers of settings are read in one way",
 }
 """Arrows within one floor, and why."""
 ONLY_RECORDS = ("credit", "evaluation")

@@ -43,6 +43,7 @@ def test_what_the_core_lacks_ends_with_code_4_after_the_rows(monkeypatch: pytest
     assert len(result.stdout.splitlines()) == 2
 
 
+@pytest.mark.slow
 def test_this_machine_can_run_the_core() -> None:
     result = CliRunner().invoke(build(), ["doctor", "--json"])
     assert result.exit_code == 0, result.output

@@ -214,6 +214,7 @@ def one_line(message: str, path: Path, lines: int | None) -> bool:
     return names_field and (lines is None or 1 <= int(place[1]) <= lines)
 
 
+@pytest.mark.slow
 def test_every_mutant_is_refused_in_one_line_or_works(tmp_path: Path) -> None:
     tally: Counter[str] = Counter()
     for number, (kind, data) in enumerate(mutants(1, MUTANTS)):

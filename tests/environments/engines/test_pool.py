@@ -125,7 +125,10 @@ def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: s
     with_pool(settings, body)
 
 
-@pytest.mark.parametrize(("fault", "faulty", "deadline"), [("slow", 6, 1.0), ("hang", 2, 1.5), ("stuck", 2, 1.5)])
+@pytest.mark.parametrize(
+    ("fault", "faulty", "deadline"),
+    [("slow", 6, 1.0), ("hang", 2, 1.5), pytest.param("stuck", 2, 1.5, marks=pytest.mark.slow)],
+)
 def test_waiting_behind_others_does_not_count_towards_the_deadline(fault: str, faulty: int, deadline: float) -> None:
     """Six slow calls, or two hangs that are tried twice, together take longer than the deadline of those behind them."""
     settings = toy(fault=fault, fault_tasks=[f"train/{index}" for index in range(faulty)], deadline=deadline)

@@ -27,10 +27,12 @@ DROPOUT = LoraSettings(rank=4, alpha=8, dropout=0.3)
     ("call", "settings"),
     [
         (train, {}),
-        (train, {"lora": DROPOUT}),
-        (train, {"recompute_logprobs": True, "aggregate": "token", "rows_per_microbatch": 8}),
+        pytest.param(train, {"lora": DROPOUT}, marks=pytest.mark.slow),
+        pytest.param(
+            train, {"recompute_logprobs": True, "aggregate": "token", "rows_per_microbatch": 8}, marks=pytest.mark.slow
+        ),
         (sft, {}),
-        (sft, {"lora": DROPOUT, "schedule": "linear"}),
+        pytest.param(sft, {"lora": DROPOUT, "schedule": "linear"}, marks=pytest.mark.slow),
     ],
     ids=["train full", "train lora", "train recomputed", "sft full", "sft lora"],
 )
@@ -72,6 +74,7 @@ def test_a_training_that_carries_an_optimiser_goes_on_with_it(rollout, tmp_path)
         train(rollout, tmp_path / "other", model=given["model"])
 
 
+@pytest.mark.slow
 def test_lines_of_several_updates_are_the_same_lines(rollout, tmp_path):
     """sft writes a line for every second update here; a snapshot falls between two lines."""
     settings = {"updates": 201, "samples_per_update": 2, "samples_per_microbatch": 2, "save_every_updates": 45}

@@ -21,6 +21,7 @@ from safetensors.torch import load_file
 from tiny_rollout import at_temperatures, write
 from transformers import AutoModelForCausalLM
 
+pytestmark = pytest.mark.slow
 NAMES = [f"{aggregate} {kind}" for aggregate, kind in CASES]
 UPDATES = 6
 PROCESSES = 2
@@ -85,7 +86,7 @@ def one_process(folder):
     return run_cases(folder, 1)
 
 
-@pytest.fixture(params=[1, pytest.param(PROCESSES, marks=pytest.mark.slow)], ids=["one process", "two processes"])
+@pytest.fixture(params=[1, PROCESSES], ids=["one process", "two processes"])
 def found(request):
     return request.getfixturevalue("one_process") if request.param == 1 else request.getfixturevalue("two_processes")[0]
 

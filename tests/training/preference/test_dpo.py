@@ -181,6 +181,7 @@ def test_training_raises_the_margin(rollout, sampled, train, tmp_path):
     assert sum(good > bad for _, good, bad in rows) >= 7
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_bits(train):
     _, one, first = train("one", epochs=2)
     _, other, second = train("two", epochs=2)
@@ -228,6 +229,7 @@ def test_a_kill_leaves_nothing_among_temporary_files(train, temporary):
     assert not any(left)
 
 
+@pytest.mark.slow
 def test_lora_starts_at_no_margin_and_goes_on_with_its_adapter(train, tmp_path):
     lora = LoraSettings(rank=4, alpha=8)
     _, weights, lines = train("adapter", lora=lora, learning_rate=1e-2, epochs=2)
