@@ -24,7 +24,7 @@ from agentcli.evaluation.compare import (
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.regular import refuse_irregular
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.overlap import of_panels
 
 

@@ -20,7 +20,7 @@ from agentcli.records.files import read_numbered, sha256_file
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
-from agentcli.reports.count import Progress, Standing
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import checked_trees
 
 MOST = 10

@@ -21,7 +21,7 @@ from agentcli.credit.states import States, states_of
 from agentcli.credit.survey import ROOT, Survey, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.records.siblings import named_action
-from agentcli.records.types import GraphSize, Outcome, StopReason, Tree
+from agentcli.records.types import GraphSize, Outcome, Step, StopReason, Tree
 
 SUCCESS, FAILURE, STATE = "success", "failure", "state"
 KINDS = {
@@ -82,6 +82,12 @@ class StateGraph:
     pruned: list[bool] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
 
+    def add(self, source: int, target: int, *, pruned: bool) -> None:
+        """Puts the next step, by its id, between two nodes."""
+        self.sources.append(source)
+        self.targets.append(target)
+        self.pruned.append(pruned)
+
     @property
     def size(self) -> GraphSize:
         """Nodes and edges as 002 Fig. 12 and Table 9 have them.
@@ -91,19 +97,13 @@ class StateGraph:
         goals = set(self.goals)
         nodes = len(self.nodes)
         if len(goals) < 2:
-            return GraphSize(
-                nodes=nodes,
-                edges=len(self.counts),
-            )
+            return GraphSize(nodes=nodes, edges=len(self.counts))
         # An action that leads from one state to several successes is one edge.
         edges = set()
         for source, target, action in self.counts:
             merged_target = SUCCESS if target in goals else target
             edges.add((source, merged_target, action))
-        return GraphSize(
-            nodes=nodes - len(goals) + 1,
-            edges=len(edges),
-        )
+        return GraphSize(nodes=nodes - len(goals) + 1, edges=len(edges))
 
     @property
     def goals(self) -> list[int]:
@@ -184,65 +184,60 @@ def _walk(
     clusters: Mapping[str, str] | None,
     pruning: bool,
 ) -> list[bool]:
-    """Fill the graph step by step.
+    """Fills the graph step by step.
 
     Returns by step id whether the state it leads to was looked up, and so is a node.
     """
-    nodes, sources, targets = graph.nodes, graph.sources, graph.targets
-    keys = states
-    if clusters is not None:
-        keys = States(
-            before=[clusters[state] for state in states.before],
-            after=[clusters[state] for state in states.after],
-        )
-    numbers: dict[str, dict[str, int]] = {
-        SUCCESS: {},
-        FAILURE: {},
-        STATE: {},
-    }
+    nodes = graph.nodes
+    keys = states if clusters is None else _clustered(states, clusters)
+    numbers: dict[str, dict[str, int]] = {SUCCESS: {}, FAILURE: {}, STATE: {}}
     arrived = [False] * len(tree.steps)
-    unchanged = [a == b for a, b in zip(states.before, states.after, strict=True)]
-    live = survey.live[: len(tree.steps)]
-    columns = (*keys, unchanged, survey.parents, live, survey.invalid)
-    for step, before, after, same, parent, leaves, invalid in zip(
-        tree.steps, *columns, strict=True
-    ):
-        if not leaves:
-            sources.append(OUTSIDE)
-            targets.append(OUTSIDE)
-            graph.pruned.append(False)
+    for step, parent in zip(tree.steps, survey.parents, strict=True):
+        place = step.id
+        if not survey.live[place]:
+            graph.add(OUTSIDE, OUTSIDE, pruned=False)
             continue
         if parent == ROOT:
-            source = _number(nodes, numbers[STATE], before, STATE)
+            source = _number(nodes, numbers[STATE], keys.before[place], STATE)
             nodes[source].visits += 1
         else:
-            source = targets[parent]
-        kind = STATE
-        # Where the prompt was too long no action ended the episode: no terminal node.
-        if step.outcome is not None and step.stop is not StopReason.OVERLONG:
-            kind = KINDS[step.outcome]
+            source = graph.targets[parent]
+        kind = _kind_after(step)
         target = source
-        pruned = pruning and kind == STATE and (invalid or step.looked or same)
+        unchanged = states.before[place] == states.after[place]
+        is_noise = survey.invalid[place] or step.looked or unchanged
+        pruned = pruning and kind == STATE and is_noise
         if not pruned:
-            arrived[step.id] = True
-            target = _number(nodes, numbers[kind], after, kind)
+            arrived[place] = True
+            target = _number(nodes, numbers[kind], keys.after[place], kind)
             # Two states of one cluster are one node: a self-loop.
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
             edge = (source, target, named_action(step))
             graph.counts[edge] = graph.counts.get(edge, 0) + 1
-        sources.append(source)
-        targets.append(target)
-        graph.pruned.append(pruned)
+        graph.add(source, target, pruned=pruned)
     return arrived
 
 
+def _clustered(states: States, clusters: Mapping[str, str]) -> States:
+    """The representatives of the states' clusters."""
+    return States(
+        before=[clusters[state] for state in states.before],
+        after=[clusters[state] for state in states.after],
+    )
+
+
+def _kind_after(step: Step) -> str:
+    """The kind of the node that a step leads to."""
+    # Where the prompt was too long no action ended the episode: no terminal node.
+    if step.outcome is None or step.stop is StopReason.OVERLONG:
+        return STATE
+    return KINDS[step.outcome]
+
+
 def _number(
-    nodes: list[StateNode],
-    numbers: dict[str, int],
-    key: str,
-    kind: str,
+    nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str
 ) -> int:
     """The number of a node of this kind, which is made when it is first asked for."""
     number = numbers.get(key)
@@ -277,12 +272,8 @@ def hops_to(
     return hops
 
 
-def _set_values(
-    graph: StateGraph,
-    gamma: float,
-    distance: str,
-) -> None:
-    """R(s) of every node (002 eq. 3).
+def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
+    """Gives every node its R(s) (002 eq. 3).
 
     distance mean (App. D.4) averages the hops over the successes that can be reached.
     """
@@ -313,12 +304,13 @@ def _exits(
     states: States,
     arrived: list[bool],
 ) -> dict[tuple[int, str], set[int]]:
-    """The nodes that the own transitions of every member (node, state) lead to.
+    """The nodes that a state's transitions lead to, by the state and its cluster's node.
 
-    `arrived` is what _walk returns.
+    Edges of the graph are those of whole clusters. `arrived` is what _walk returns.
     """
     exits: dict[tuple[int, str], set[int]] = {}
     standing: list[str] = []
+    """The state after each step; where it was pruned, the one before it."""
     for step, parent in enumerate(survey.parents):
         here = states.before[step] if parent == ROOT else standing[parent]
         source = graph.sources[step]
@@ -340,7 +332,7 @@ def _pool(
     exits: Mapping[tuple[int, str], set[int]],
     gamma: float,
 ) -> None:
-    """Give every cluster the mean value of its members (002 App. C.4).
+    """Gives every cluster the mean value of its members (002 App. C.4).
 
     A member is worth 1 where it is a success, else gamma ** (1 + hops of the nearest
     node that a transition of its own leads to), 0 where none leads to a success.

@@ -35,11 +35,14 @@ def converted(options: Mapping[str, Any], kind: type[OptionsT], place: str) -> O
         # The check of the class itself says "field: fault".
         if not path:
             raise UsageError(f"{place}.{fault}") from error
-        choices = choices_at(kind, path)
-        if choices:
-            fault = f"expected one of {', '.join(map(str, choices))}"
-            close = closest(str(options.get(path)), map(str, choices))
-            fault += f"; did you mean {close}?" if close else ""
+        choices = [str(choice) for choice in choices_at(kind, path)]
+        if choices and path in options:
+            value = options[path]
+            close = closest(str(value), choices)
+            hint = f"; did you mean {close}?" if close else ""
+            fault = f"must be one of {', '.join(choices)}, is {value!r}{hint}"
+        elif choices:
+            fault = f"must be one of {', '.join(choices)}"
         raise UsageError(f"{place}.{path}: {fault}") from error
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from agentcli.records.faults import printable
-from agentcli.reports.count import Count, Progress, Standing
+from agentcli.reports.standing import Count, Progress, Standing
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

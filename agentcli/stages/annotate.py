@@ -32,7 +32,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path
 from agentcli.records.types import Ledger, StageRecord, Tree
-from agentcli.reports.count import Standing
+from agentcli.reports.standing import Standing
 from agentcli.stages.harvest import harvest, in_order
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.plan import StagePlan, check_model, model_sources, with_changes

@@ -19,7 +19,7 @@ from agentcli.records.files import read_numbered, read_records
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
-from agentcli.reports.count import Standing
+from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.trees import checked_trees, count_trees

@@ -24,7 +24,7 @@ from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
-from agentcli.reports.count import Standing
+from agentcli.reports.standing import Standing
 from agentcli.stages.harvest import (
     Grower,
     Seedling,

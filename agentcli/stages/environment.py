@@ -13,7 +13,7 @@ from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
 from agentcli.records.types import Panel, Task
-from agentcli.reports.count import Progress, Standing
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.panels import panel_for
 
 FORKS = 3

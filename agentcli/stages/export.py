@@ -25,8 +25,8 @@ from agentcli.records.step_rows import StepRow, step_rows
 from agentcli.records.trees import read_with_credit
 from agentcli.records.types import Credit, Outcome, Tree
 from agentcli.registry import nearest
-from agentcli.reports.count import Progress, Standing
 from agentcli.reports.show.trees import credit_names, trees_file
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.model_card import model_card
 from agentcli.stages.trees import checked_trees, count_trees
 from agentcli.training.imitation.demonstrations import left_out

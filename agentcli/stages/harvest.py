@@ -29,7 +29,7 @@ from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
-from agentcli.reports.count import Progress, Standing
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.further_models import open_further_models
 from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
 from agentcli.stages.tally import share_of_success

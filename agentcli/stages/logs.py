@@ -18,7 +18,7 @@ from typing import IO
 
 from agentcli.records.files import writing
 from agentcli.records.runs import now
-from agentcli.reports.count import Count, Progress, Standing
+from agentcli.reports.standing import Count, Progress, Standing
 
 LINE_SECONDS = 30.0
 

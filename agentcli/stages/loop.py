@@ -18,7 +18,7 @@ from agentcli.evaluation.figures import LoopMetrics
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.types import StageRecord
-from agentcli.reports.count import Progress, Standing
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.carried import StartingModels, first_critic, with_critic
 from agentcli.stages.credit import credit_of
 from agentcli.stages.credit import perform as perform_credit

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from agentcli.reports.count import Count, Progress, Standing
+from agentcli.reports.standing import Count, Progress, Standing
 
 
 class Within(Progress):

@@ -30,7 +30,7 @@ from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.processes import rank
 from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
 from agentcli.stages.plan import StagePlan, plain
 

@@ -28,7 +28,7 @@ from agentcli.records.faults import shown
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Ledger, Panel, StageRecord
-from agentcli.reports.count import Progress, Standing
+from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.harvest import (
     Seedling,
     TimedTree,

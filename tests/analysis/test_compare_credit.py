@@ -10,7 +10,7 @@ from agentcli.analysis.compare_credit import compare_credit
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_records
 from agentcli.records.types import Tree
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.session import Invocation
 from grown_runs import toy
 from refusal import refused

@@ -24,8 +24,8 @@ from agentcli.records.files import write_json
 from agentcli.records.runs import link_latest
 from agentcli.records.settings import Settings
 from agentcli.records.types import Manifest, StageRecord
-from agentcli.reports.count import Standing
 from agentcli.reports.output import to_yaml
+from agentcli.reports.standing import Standing
 from agentcli.stages.layers import resolve
 from command_line import all_commands
 from typer.testing import CliRunner

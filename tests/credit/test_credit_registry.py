@@ -89,7 +89,7 @@ def test_the_settings_given_are_not_changed() -> None:
         ({"method": "xyz"}, ["credit.method", "there are", "spark"]),
         ({"method": "grpo", "gamma": 0.9}, ["credit.gamma", "grpo has no such switch", "normalise"]),
         ({"method": "rewardflow", "gama": 0.9}, ["credit.gama", "did you mean gamma?"]),
-        ({"method": "rewardflow", "gamma": "much"}, ["credit.gamma", "expected `float`, got `str`"]),
+        ({"method": "rewardflow", "gamma": "much"}, ["credit.gamma", "float"]),
         ({"method": "rewardflow", "gamma": 0.0}, ["credit.gamma", "above 0 and at most 1", "0.0"]),
         ({"method": "rewardflow", "gamma": 1.5}, ["credit.gamma", "1.5"]),
         ({"method": "rewardflow", "gamma": float("nan")}, ["credit.gamma", "nan"]),

@@ -6,8 +6,8 @@ import re
 import select
 
 import pytest
-from agentcli.reports.count import Standing
 from agentcli.reports.progress import TerminalProgress
+from agentcli.reports.standing import Standing
 from agentcli.stages.progress import Within
 from rich.console import Console
 

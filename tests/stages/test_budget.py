@@ -24,7 +24,7 @@ from agentcli.records.settings import (
     Settings,
 )
 from agentcli.records.types import Episode, Ledger, StageRecord, Tree
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.sampling import open_policy
 from agentcli.stages.session import Invocation
 from fitting import fitting

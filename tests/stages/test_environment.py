@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.environment import check
 from grown_runs import toy
 from refusal import refused

@@ -13,7 +13,7 @@ from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import RecordWriter, read_records
 from agentcli.records.training_settings import LoraSettings, TinySettings
 from agentcli.records.types import Outcome, Step, Tree, Validity
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.export import perform, plan
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from command_line import agentcli

@@ -14,7 +14,7 @@ import pytest
 from agentcli.errors import AgentCliError, UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
-from agentcli.reports.count import Standing
+from agentcli.reports.standing import Standing
 from agentcli.stages.plan import StagePlan
 from agentcli.stages.session import Invocation, Session
 from refusal import refused

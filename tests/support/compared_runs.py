@@ -13,7 +13,7 @@ from agentcli.records.settings import (
     PromptSettings,
     Settings,
 )
-from agentcli.reports.count import Progress
+from agentcli.reports.standing import Progress
 from agentcli.stages.session import Invocation
 from command_line import agentcli
 from fitting import fitting

@@ -1,11 +1,10 @@
 """From demonstration trees to samples for imitation: prompts with responses.
 
-Some steps are not imitated, and counted: those with a `mask` (noise put in on purpose),
+Some steps are counted and not imitated: those with a `mask` (noise put in on purpose),
 those whose response was malformed or inadmissible, empty responses, and those of a tree
-in which everything errored. Both sides are
-tokenised by the chat template, so that a sample is exactly what the policy will be
-asked and should answer. The end-of-turn token is part of the response: without it the
-policy never learns to stop.
+in which everything errored. Both sides are tokenised by the chat template, so that a
+sample is exactly what the policy will be asked and should answer. The end-of-turn token
+is part of the response: without it the policy never learns to stop.
 """
 
 from collections.abc import Iterable, Iterator
@@ -54,9 +53,11 @@ def read_steps(
                 counts.errored += len(tree.steps)
                 continue
             for step in tree.steps:
-                fate = left_out(step) or "samples"
-                setattr(counts, fate, getattr(counts, fate) + 1)
-                if fate == "samples":
+                # The reason is the name of its count.
+                reason = left_out(step)
+                count = reason or "samples"
+                setattr(counts, count, getattr(counts, count) + 1)
+                if reason is None:
                     yield f"{path}:{number}: steps[{step.id}]", step
 
 
