@@ -129,15 +129,14 @@ def _sources(
         file = directory.credit(name)
         record = stages.get(f"credit/{credit_name(name)}")
         credit = {"method": name}
-        read = None
-        stale = None
-        if file.exists():
+        fresh = stale = None
+        if file.exists() and record and sha256 in record.inputs.values():
+            fresh = str(file)
+            credit |= record.settings.get("credit", {})
+        elif file.exists():
             stale = str(file)
-            if record is not None and sha256 in record.inputs.values():
-                read, stale = stale, None
-                credit |= record.settings.get("credit", {})
         settings = changed(make(credit)[2])
-        sources.append(Source(method=name, file=read, stale=stale, settings=settings))
+        sources.append(Source(method=name, file=fresh, stale=stale, settings=settings))
     return sources
 
 

@@ -116,7 +116,10 @@ def _mean_advantages(
         source, target = graph.sources[row.step], graph.targets[row.step]
         edge = (source, target, graph.actions[row.step])
         values.setdefault(edge, []).append(row.advantage)
-    return {edge: math.fsum(some) / len(some) for edge, some in values.items()}
+    means = {}
+    for edge, advantages in values.items():
+        means[edge] = math.fsum(advantages) / len(advantages)
+    return means
 
 
 def printable(text: str) -> str:

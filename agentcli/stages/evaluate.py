@@ -37,7 +37,7 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
-from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,7 +256,7 @@ class EpisodeFile:
         self._samples = plan.settings.rollout.leaves
         self._in_copies = plan.settings.rollout.numbered
 
-    def complete(self) -> dict[str, Kept]:
+    def complete(self) -> dict[str, FinishedTask]:
         """Tasks that have all their samples, none errored, and the tree to be kept."""
         trees = self._tasks_with_tree()
         rows_by_task: dict[str, list[Episode]] = {}
@@ -273,7 +273,7 @@ class EpisodeFile:
                     continue
                 # The first sample carries the ledger of its whole task.
                 ledger = rows[0].ledger or Ledger()
-                kept[task] = Kept(ledger, success)
+                kept[task] = FinishedTask(ledger, success)
         return kept
 
     def _tasks_with_tree(self) -> set[str]:

@@ -57,8 +57,8 @@ def updates_before(run: RunDirectory) -> int:
 def updates_after(run: RunDirectory) -> int:
     """Updates that the optimiser has made when an iteration is trained."""
     record = run.finished("train")
-    made = record.statistics.get("updates", 0) if record else 0
-    return updates_before(run) + made
+    updates = record.statistics.get("updates", 0) if record else 0
+    return updates_before(run) + updates
 
 
 def loop_metrics(out: Path, iteration: int, label: str | None) -> LoopMetrics:

@@ -33,7 +33,7 @@ from agentcli.stages.sampling import (
 )
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
-from agentcli.stages.walk import Kept, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,13 +207,13 @@ class TreeFile:
         self.path = run.trees
         self._seconds = run.seconds
 
-    def complete(self) -> dict[str, Kept]:
+    def complete(self) -> dict[str, FinishedTask]:
         """Tasks whose tree has no errored leaf, with its ledger and success."""
         kept = {}
         for tree in read_records(self.path, Tree):
             if is_complete(tree):
                 success = share_of_success(tree)
-                kept[tree.task.id] = Kept(tree.ledger, success)
+                kept[tree.task.id] = FinishedTask(tree.ledger, success)
         return kept
 
     def keep_only(self, tasks: Collection[str]) -> None:

@@ -325,14 +325,14 @@ def rewriting(path: Path) -> Iterator[RecordWriter]:
     When the block raises, all stays as it was.
     """
     part = part_of(path)
-    made = not path.parent.exists()
+    is_new_folder = not path.parent.exists()
     try:
         with RecordWriter(part) as writer:
             yield writer
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
-        if made and not path.exists():
+        if is_new_folder and not path.exists():
             path.parent.rmdir()
 
 

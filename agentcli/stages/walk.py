@@ -85,8 +85,8 @@ def part_to_walk(settings: Settings, whole: Panel) -> Panel:
     return make_panel(name, whole.world, tasks)
 
 
-class Kept(NamedTuple):
-    """What is remembered of a task that need not be played again."""
+class FinishedTask(NamedTuple):
+    """A task that need not be played again."""
 
     ledger: Ledger
     success: float
@@ -98,7 +98,7 @@ class Records(Protocol):
 
     path: Path
 
-    def complete(self) -> dict[str, Kept]:
+    def complete(self) -> dict[str, FinishedTask]:
         """The tasks for which nothing is owed. Raises DataError for a damaged file."""
 
     def keep_only(self, tasks: Collection[str]) -> None:
@@ -118,7 +118,7 @@ class Records(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PanelWalk:
-    """What a walk came to."""
+    """The result of a walk."""
 
     panel: Panel
     """The part of the panel that was walked: all of it without a budget."""
@@ -150,14 +150,14 @@ async def walk(
     kept = records.complete() if continued else {}
     refuse_other_tasks(records.path, kept, plan.panel)
     budget = parse_budget(settings.rollout.budget)
-    ledgers = {task: held.ledger for task, held in kept.items()}
+    ledgers = {task: finished.ledger for task, finished in kept.items()}
     allowance = Allowance(budget, tasks, settings, ledgers)
     owed = [task for task in allowance.paid(tasks) if task.id not in kept]
     if ended is not None and not owed:
         return ended
     if continued:
         records.keep_only(kept)
-    sampled = Tally(sum(held.ledger.leaves for held in kept.values()))
+    sampled = Tally(sum(ledger.leaves for ledger in ledgers.values()))
     seconds: dict[str, float] = {}
     retries = 0
     standing = Standing(
@@ -242,7 +242,7 @@ def walked_part(panel: Panel, allowance: Allowance, progress: Progress) -> Panel
     return make_panel(name, panel.world, tasks)
 
 
-def mean_success(kept: Collection[Kept]) -> float | None:
+def mean_success(kept: Collection[FinishedTask]) -> float | None:
     """Mean share of success; None without a task."""
     if not kept:
         return None

@@ -181,23 +181,25 @@ def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks
 
 
 def run_view(
-    held: RunHoldings, now: datetime, *, whole: bool
+    holdings: RunHoldings, now: datetime, *, whole: bool
 ) -> Iterator[Blocks | Text]:
     """Everything about one run that is there, from the whole to its parts."""
-    if held.stages:
-        yield stages_table(held.run, held.stages, now)
-    if held.unfinished:
-        yield Text(f"begun and not ended: {', '.join(map(printable, held.unfinished))}")
-    if held.iterations:
-        yield course(held.iterations)
-        yield from loop_tables(held.iterations)
-    if held.evaluations:
-        yield evaluations_table(held.evaluations)
-    if not held.trees:
+    if holdings.stages:
+        yield stages_table(holdings.run, holdings.stages, now)
+    if holdings.unfinished:
+        yield Text(
+            f"begun and not ended: {', '.join(map(printable, holdings.unfinished))}"
+        )
+    if holdings.iterations:
+        yield course(holdings.iterations)
+        yield from loop_tables(holdings.iterations)
+    if holdings.evaluations:
+        yield evaluations_table(holdings.evaluations)
+    if not holdings.trees:
         return
-    yield kinds_table(held.trees)
-    yield trees_table(held.trees, whole=whole)
-    hidden = 0 if whole else len(held.trees) - MOST_TREES
+    yield kinds_table(holdings.trees)
+    yield trees_table(holdings.trees, whole=whole)
+    hidden = 0 if whole else len(holdings.trees) - MOST_TREES
     if hidden > 0:
         yield Text(f"... {hidden} more trees; --all shows them")
 
