@@ -100,10 +100,10 @@ def test_credit_training_evaluation_and_the_loop() -> None:
     ("words", "names"),
     [
         (("rollout", *PRESET, "--policy", "expert", "-o", "runs/x"), ("expert", "--policy")),
-        (("rollout", *PRESET, "--policy", "search", "-o", "runs/x"), ("search", "--policy", "tutor")),
+        (("rollout", *PRESET, "--policy", "search", "-o", "runs/x"), ("search", "--policy", "Tutor")),
         (
             ("rollout", *PRESET, "--policy", "random", "--set", "prompt.style=compact", "-o", "runs/x"),
-            ("compact", "prompt.style", "tutor"),
+            ("compact", "prompt.style", "Tutor"),
         ),
         (("rollout", *PRESET, "--policy", "random", "--split", "hard", "-o", "runs/x"), ("--split hard",)),
         (("env", "check", f"{FILE}:Stair"), ("environment.name", "Stair")),
