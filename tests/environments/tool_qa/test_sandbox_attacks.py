@@ -176,6 +176,13 @@ def test_links(sandbox: Sandbox) -> None:
         "execve(b'/bin/true', 0, 0)",
         "pipe(ctypes.byref((ctypes.c_int * 2)()))",
         "dup(1)",
+        "ptrace(0, 0, 0, 0)",
+        "socketpair(1, 1, 0, ctypes.byref((ctypes.c_int * 2)()))",
+        "syscall(248, b'user', b'name', b'value', 5, -3)",
+        "syscall(234, os.getpid(), os.getpid(), 19)",
+        "syscall(435, 0, 0)",
+        "syscall(434, os.getppid(), 0)",
+        "sched_setaffinity(0, 8, b'x')",
     ],
 )
 def test_system_calls_by_ctypes(sandbox: Sandbox, call: str) -> None:
@@ -283,3 +290,46 @@ def test_a_program_dies_with_the_process_that_asked_for_it() -> None:
         while members(session) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert members(session) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import re\nre.match('(a+)+$', 'a' * 40 + 'b')",
+        "import sys\nsys.set_int_max_str_digits(0)\nstr(10 ** 10 ** 7)",
+        "10 ** 10 ** 10",
+        "import signal\nfor n in {*range(1, 32)} - {9, 19}: signal.signal(n, signal.SIG_IGN)\nwhile True: pass",
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass",
+        "class E(Exception):\n  def __str__(self):\n    while True: pass\nraise E",
+        "import sys\nsys.settrace(lambda *_: sys.settrace(None))\nwhile True: pass",
+    ],
+)
+def test_what_python_itself_does_not_interrupt(sandbox: Sandbox, program: str) -> None:
+    begun = time.monotonic()
+    assert "error: it " in harmless(sandbox, program)
+    assert time.monotonic() - begun < server.WALL_SECONDS + PATIENCE
+
+
+@pytest.mark.parametrize(
+    ("program", "output"),
+    [
+        ("import os\nos.close(1)\nos.close(2)\nwhile True: pass", "error: it closed its output before it ended"),
+        ("import os\nos.write(1, b'\\xff\\xfeok')\nNone", "\ufffd\ufffdok"),
+        ("print('\\ud800')", "error: UnicodeEncodeError"),
+        ("__builtins__.clear()", "error: it exited with status 1"),
+        ("class E(Exception):\n  def __str__(self): raise SystemExit(0)\nraise E", "error: it exited with status 1"),
+        ("import sys\nsys.modules['__main__']._run = sys.modules['__main__']._send = None", ""),
+        ("class D:\n  def __del__(self):\n    while True: pass\nkept = D()", ""),
+        ("int('9' * 10 ** 6)", "Exceeds the limit"),
+        ("class R:\n  def __repr__(self): return 'x' * 10 ** 9\nR()", "error: MemoryError"),
+        ("list(range(10 ** 9))", "error: MemoryError"),
+        ("import posix\nposix.execv('/bin/sh', ['sh'])", "Operation not permitted"),
+        ("import os\nos.execve('/bin/sh', ['sh'], {})", "Operation not permitted"),
+        ("import os\nos.pidfd_open(os.getppid())", "Operation not permitted"),
+        ("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", "Operation not permitted"),
+        ("import gc, io\nprint([kept for kept in gc.get_objects() if isinstance(kept, io.RawIOBase)])", "[]"),
+    ],
+)
+def test_tricks_with_the_interpreter(sandbox: Sandbox, program: str, output: str) -> None:
+    assert output in harmless(sandbox, program)

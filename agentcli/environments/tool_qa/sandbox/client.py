@@ -16,7 +16,8 @@ Without namespaces (many containers forbid them) the others hold all of the abov
 themselves. Without seccomp (another system or processor) nothing is run at all.
 
 What it does not protect from: a fault of the kernel or of the interpreter, side
-channels through the processor's caches and clocks, and heat. Programs that read the
+channels through the processor's caches and clocks, and heat. Where Python and agentcli
+lie is no secret (sys.path). Programs that read the
 clock or their own addresses can tell two runs apart; hash seed and random seed are
 fixed.
 """

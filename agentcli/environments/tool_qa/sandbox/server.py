@@ -120,10 +120,10 @@ def _run(program: str, nothing: int) -> bytes:
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
-        _, status = os.waitpid(child, 0)
+        _, status, used = os.wait4(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if not problem and code not in (FINISHED, RAISED):
-        problem = _cause(code)
+        problem = _cause(code, used.ru_utime + used.ru_stime)
     if problem:
         output += b"\nerror: " + problem.encode()
     return output
@@ -146,7 +146,10 @@ def _output_of(reading: int) -> tuple[bytes, str]:
             return output[:OUTPUT_BYTES], f"it wrote more than {OUTPUT_BYTES} bytes"
 
 
-def _cause(code: int) -> str:
+def _cause(code: int, seconds: float) -> str:
+    """Why a program ended, by its exit status and its processor time."""
+    if code == -signal.SIGKILL and seconds < CPU_SECONDS:
+        return "it closed its output before it ended"
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"it computed longer than {CPU_SECONDS} s"
     if code < 0:

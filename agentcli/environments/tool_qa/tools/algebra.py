@@ -6,6 +6,7 @@ same.
 """
 
 import ast
+import math
 import operator
 import signal
 from collections.abc import Callable, Iterator
@@ -112,8 +113,9 @@ def _solve(arguments: list[ast.expr]) -> str:
     difference = _formula(_only(arguments))
     variable = _variable(difference)
     numerator, _ = sympy.fraction(sympy.together(difference))
-    if numerator.is_polynomial(variable):
-        roots = sympy.roots(sympy.Poly(numerator, variable), multiple=True)
+    polynomial = _polynomial(numerator, variable)
+    if isinstance(polynomial, sympy.Poly) and _is_rational(polynomial):
+        roots = sympy.real_roots(polynomial)
     else:
         roots = sympy.solve(difference, variable)
     real = [_shown(root) for root in dict.fromkeys(roots) if root.is_real is not False]
@@ -122,13 +124,18 @@ def _solve(arguments: list[ast.expr]) -> str:
     return ", ".join(f"{variable} = {root}" for root in real)
 
 
+def _is_rational(polynomial: Any) -> bool:
+    """Whether its coefficients are fractions: sympy orders the roots of no other."""
+    return bool(polynomial.domain.is_ZZ or polynomial.domain.is_QQ)
+
+
 def _diff(arguments: list[ast.expr]) -> str:
     formula = _formula(arguments[0] if arguments else _only([]))
     variable = _variable(formula)
-    slope = _polynomial(formula, variable).diff(variable)
+    slope = _polynomial(formula, variable).diff(variable).as_expr()
     if len(arguments) > 1:
-        return _shown(slope.subs(variable, _formula(arguments[1])))
-    return _shown(slope.as_expr())
+        slope = slope.subs(variable, _formula(arguments[1]))
+    return _shown(slope)
 
 
 def _integrate(arguments: list[ast.expr]) -> str:
@@ -198,12 +205,21 @@ def _variable(formula: Any) -> Any:
 
 
 def _shown(value: Any) -> str:
+    """A result as text. Raises ToolError for what is none: a pole, an open integral."""
+    import sympy
 
-    if value.is_Rational:
-        return written(int(value) if value.is_Integer else float(value))
-    if value.is_number and value.is_real:
-        return written(float(value))
-    return str(value).replace("**", "^")
+    if value.has(sympy.zoo, sympy.nan, sympy.oo, -sympy.oo):
+        raise ToolError("there is no finite value")
+    if value.has(sympy.Integral):
+        raise ToolError("no closed form is known")
+    if value.is_Integer:
+        return written(int(value))
+    if not (value.is_number and value.is_real):
+        return str(value).replace("**", "^")
+    number = float(value)
+    if math.isinf(number):
+        raise ToolError("the value is too large")
+    return written(number)
 
 
 def _formula(node: ast.expr) -> Any:

@@ -66,7 +66,7 @@ def _value(node: ast.expr) -> Number:
         case ast.Constant(value=bool()):
             raise unknown(node)
         case ast.Constant(value=int() | float() as number):
-            return number
+            return _bounded(number)
         case ast.Name(id="pi"):
             return math.pi
         case ast.Name(id="e"):
