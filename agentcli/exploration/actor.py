@@ -28,6 +28,7 @@ from agentcli.exploration.nodes import (
     reached,
     spelled,
 )
+from agentcli.exploration.parser import read_by_parser
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
@@ -161,7 +162,12 @@ class Actor:
             return Response(prompt, NO_REPLY, error=str(error))
         # A sibling, and a further draw, ask with a prompt that was paid for.
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
-        return Response(prompt, reply, self.dialect.read(reply.text, node.moment))
+        answer = self.dialect.read(reply.text, node.moment)
+        if not answer.problem or self.settings.rollout.parser is None:
+            return Response(prompt, reply, answer)
+        number = index * (self.settings.rollout.distinct + 1) + attempt
+        parsed = await read_by_parser(self, node, number, prompt, reply.text)
+        return Response(prompt, reply, parsed or answer, parsed=parsed is not None)
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
         """Acts on a sampled response and keeps the step.

@@ -105,6 +105,8 @@ class Response:
     """The fault, where nothing was sampled."""
     redrawn: int = 0
     """Responses thrown away before this one."""
+    parsed: bool = False
+    """Whether the answer is a parser's reading (parser.py)."""
 
 
 def reached(
@@ -229,6 +231,7 @@ def as_step(
         error=response.error,
         mask=reply.mask,
         moves=moves if numbered else [],
+        notes={"parsed": 1.0} if response.parsed else {},
     )
 
 

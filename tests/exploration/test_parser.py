@@ -1,0 +1,93 @@
+"""A parser reads what the dialect cannot: only that, marked, and a parser that fails is an error of the step."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agentcli.records.files import read_records
+from agentcli.records.types import Outcome, Tree, Validity
+from chat_server import Answer, ChatServer, Script, completion
+from command_line import agentcli
+from refusal import refused
+
+PRESET = """
+environment: {name: "quiz_world:QuizWorld", max_steps: 3}
+policy: {kind: openai, model: agent}
+prompt: {style: tools}
+rollout: {leaves: 1, most_errored: 1, concurrency: 1}
+"""
+THOUGHTS = "I have weighed them. It is surely the last box, so my choice is (C)."
+LETTER = "<think> weighed </think><answer> C </answer>"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path) -> Iterator[None]:
+    (tmp_path / "quiz.yaml").write_text(PRESET, encoding="utf-8")
+    with contextlib.chdir(tmp_path):
+        yield
+
+
+def evaluated(agent: str, parser: Script | None) -> tuple[list[Tree], list[str]]:
+    """The trees of an evaluation of 6 questions, and what the parser was asked."""
+    words = ["eval", "--preset", "./quiz.yaml", "-o", "x", "--set", "policy.endpoint.retries=0", "-q"]
+    with ChatServer(lambda *_: completion(agent)) as server, ChatServer(parser or []) as other:
+        words += ["--base-url", server.url]
+        if parser is not None:
+            words += ["--set", "rollout.parser.kind=openai", "--set", "rollout.parser.model=small"]
+            words += ["--set", f"rollout.parser.endpoint.base_url={other.url}"]
+        done = agentcli(*words)
+        assert done.code == 0, done
+        asked = [body["messages"][-1]["content"] for body in other.bodies]
+    (trees,) = Path("x/evaluation/trees").glob("*.jsonl")
+    return list(read_records(trees, Tree)), asked
+
+
+def test_without_a_parser_an_answer_without_its_tag_is_malformed() -> None:
+    trees, _ = evaluated(THOUGHTS, None)
+    assert {step.validity for tree in trees for step in tree.steps} == {Validity.MALFORMED}
+    assert {step.notes.get("parsed") for tree in trees for step in tree.steps} == {None}
+
+
+def test_a_parser_finds_the_letter() -> None:
+    trees, asked = evaluated(THOUGHTS, lambda *_: completion(LETTER))
+    steps = [tree.steps for tree in trees]
+    assert all(len(each) == 1 for each in steps)
+    first = steps[0][0]
+    assert (first.action, first.response, first.validity, first.notes) == (
+        "answer[C]",
+        THOUGHTS,
+        "valid",
+        {"parsed": 1.0},
+    )
+    assert {each[0].outcome for each in steps} == {Outcome.SUCCESS, Outcome.FAILURE}
+    assert len(asked) == len(trees)
+    assert THOUGHTS in asked[0]
+    assert "Which box is full" in asked[0]
+    assert trees[0].ledger.generated_tokens == 6  # of both models
+
+
+def test_what_can_be_read_is_not_asked_about() -> None:
+    trees, asked = evaluated(LETTER, lambda *_: completion("none"))
+    assert asked == []
+    assert {step.notes.get("parsed") for tree in trees for step in tree.steps} == {None}
+
+
+def test_where_the_parser_finds_nothing_the_step_stays_malformed() -> None:
+    trees, asked = evaluated("Hm.", lambda *_: completion("none"))
+    assert {step.validity for tree in trees for step in tree.steps} == {Validity.MALFORMED}
+    assert len(asked) == sum(len(tree.steps) for tree in trees)
+
+
+def test_a_parser_that_breaks_is_an_error_with_its_cause() -> None:
+    broken = Answer({"error": "no"}, status=400)
+    (first, *trees), _ = evaluated(THOUGHTS, lambda _, before: broken if before else completion(LETTER))
+    assert first.steps[0].action == "answer[C]"
+    ends = [tree.steps[-1] for tree in trees]
+    assert {end.outcome for end in ends} == {Outcome.ERRORED}
+    assert all("rollout.parser" in str(end.error) for end in ends)
+
+
+def test_a_parser_without_a_server_is_refused() -> None:
+    words = ("eval", "--preset", "./quiz.yaml", "--base-url", "http://127.0.0.1:9/v1", "-o", "x", "-q")
+    refused(agentcli(*words, "--set", "rollout.parser.kind=openai"), 2, "rollout.parser.endpoint.base_url", "--set")
