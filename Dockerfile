@@ -4,7 +4,7 @@
 FROM python:3.11-slim AS build
 RUN apt-get update && apt-get install --yes --no-install-recommends g++ make && rm -rf /var/lib/apt/lists/*
 COPY . /opt/agentcli
-RUN /opt/agentcli/scripts/install.sh /opt/venv alfworld,plots
+RUN /opt/agentcli/scripts/install.sh /opt/venv alfworld,plots,tools
 
 FROM python:3.11-slim
 COPY --from=build /opt/agentcli /opt/agentcli

@@ -22,7 +22,7 @@ if [[ -e $folder/runs/demos && ${#overwrite[@]} -eq 0 ]]; then
   exit 2
 fi
 
-"$root/scripts/install.sh" "$folder/.venv" alfworld,plots
+"$root/scripts/install.sh" "$folder/.venv" alfworld,plots,tools
 export PATH=$folder/.venv/bin:$PATH
 cd "$folder"
 

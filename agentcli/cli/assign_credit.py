@@ -87,9 +87,9 @@ COMMAND = Command(
         *LAYERS,
         METHOD.to(
             "credit.method",
-            "How steps are credited, however their trees grew: grpo, rloo, gigpo, "
-            "rewardflow, spark, carl, treerl, treerpo, arpo, rlvmr, dpepo, ppo or "
-            "rare-tool.",
+            "How steps are credited, however their trees grew: grpo, grpo-prm, rloo, "
+            "gigpo, rewardflow, spark, carl, treerl, treerpo, arpo, rlvmr, dpepo, ppo "
+            "or rare-tool.",
             completion.credit_methods,
         ),
         FORM,

@@ -222,6 +222,13 @@ RUN_ARGUMENT = Option(
 LAYERS = (PRESET, CONFIG, SET)
 WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
 SAMPLING = (POLICY, MODEL, ADAPTER, BASE_URL, DEVICE, DTYPE, TEMPERATURE, HISTORY)
+PRM = method_option(
+    "--prm",
+    "rollout.prm",
+    "Process reward model that scores every step; credit grpo-prm reads it.",
+    str,
+    "DIR|ID",
+)
 GROWTH = (LEAVES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
 PACE = (SEED, CONCURRENCY)
 OUTPUT = (OUT, RESUME, OVERWRITE)

@@ -9,7 +9,7 @@ takes its critic's V(s_t) from it.
 
 The paper prints a minus before the second term. That would punish reasonable steps, and
 contradicts the sentence above its equation ("convex", and process_ok keeps the policy
-"from performing too poorly"). `form: paper` computes what is printed.
+"from performing too poorly"). `process_sign: minus` computes what is printed.
 """
 
 from typing import Literal
@@ -27,6 +27,7 @@ HIGHEST_SCORE = 10.0
 UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
+WITHOUT = {"form": "which sign process_ok has is credit.process_sign"}
 EQUATIONS = (
     Equation("best", None, "the judge's highest score, divided by 10"),
     Equation("chosen", None, "its score of the action that was run, divided by 10"),
@@ -45,8 +46,10 @@ class RareToolSettings(Section, kw_only=True):
 
     rho: Share = 0.5
     """Weight of exploration against soundness; 001 names no value."""
-    form: Literal["text", "paper"] = "text"
-    """text: soundness is rewarded, as 001 says. paper: the sign that it prints."""
+    process_sign: Literal["plus", "minus"] = "plus"
+    """Sign of process_ok. plus: it is rewarded, as 001 says in words. minus: it is
+    punished, as 001's equation is printed.
+    """
     drop_unsound: bool = False
     """Leave out the steps that the judge found unreasonable (001 section 4.1)."""
     drop_wrong: bool = False
@@ -56,11 +59,11 @@ class RareToolSettings(Section, kw_only=True):
 def assign(tree: Tree, settings: RareToolSettings) -> Credit:
     """One StepCredit per step.
 
-    parts: best, chosen, process_ok, sign (-1 in the paper's form), return. Raises
+    parts: best, chosen, process_ok, sign (-1 with process_sign minus), return. Raises
     DataError for a tree that no judge saw.
     """
     survey = survey_of(tree, Switches())
-    sign = -1.0 if settings.form == "paper" else 1.0
+    sign = -1.0 if settings.process_sign == "minus" else 1.0
     credits = []
     for step in tree.steps:
         reason = survey.masked[step.id] or _reason(tree, step, survey.won, settings)

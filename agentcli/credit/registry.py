@@ -44,10 +44,13 @@ class Method(msgspec.Struct, frozen=True, kw_only=True):
     """
     needs_values: bool = False
     """Every step must hold a critic's value (Step.value)."""
+    needs_scores: bool = False
+    """Every step must hold a process reward model's score (Step.score)."""
 
 
 METHODS = {
     "grpo": Method(),
+    "grpo-prm": Method(needs_scores=True),
     "rloo": Method(),
     "gigpo": Method(),
     "rewardflow": Method(),

@@ -44,6 +44,14 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
     return ids
 
 
+def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
+    """Token ids of a user message and the whole answer to it."""
+    ids: list[int] = tokenizer.apply_chat_template(
+        messages(tokenizer, prompt, response), tokenize=True, return_dict=False
+    )
+    return ids
+
+
 def plain(tokenizer: Any, text: str) -> str:
     """Puts a space into whatever the tokenizer would read as a control token."""
     return _control(tokenizer).sub(_broken_up, text)

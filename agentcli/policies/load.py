@@ -26,6 +26,8 @@ DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 ADAPTER = "adapter_config.json"
+CRITIC = "critic.json"
+"""Lies beside the weights of a critic or a process reward model, which answer nothing."""
 
 
 def load_tokenizer(model: str) -> Any:
@@ -80,6 +82,11 @@ def load_model(
     """
     import torch
 
+    if (Path(model) / CRITIC).is_file():
+        raise DataError(
+            f"policy.model {model}: gives numbers and no answers ({CRITIC}); name a "
+            "policy with --model, and this one with --critic or --prm"
+        )
     place = resolve_device(device)
     torch_dtype = getattr(torch, resolve_dtype(dtype, place))
     base = adapter_base(model)
@@ -201,6 +208,19 @@ def _refuse_other_vocabulary(model: str, tokens: int) -> None:
             f"config.json a vocab_size of {known}; copy the model's own tokenizer "
             "there"
         )
+
+
+def architecture(model: str, setting: str) -> str:
+    """The class that a model's configuration names, such as Qwen2ForCausalLM.
+
+    Of an adapter it is its base's. Raises DataError where none is named.
+    """
+    from transformers import AutoConfig
+
+    source = adapter_base(_existing(model, setting)) or model
+    with _loading(setting, source, "configuration"):
+        names = AutoConfig.from_pretrained(source).architectures
+    return str(names[0]) if names else "model without a class"
 
 
 def load_network(

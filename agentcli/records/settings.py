@@ -106,6 +106,13 @@ class PolicySettings(Section, kw_only=True):
     endpoint: EndpointSettings = field(default_factory=EndpointSettings)
 
 
+class ParserSettings(PolicySettings, kw_only=True):
+    """A model that reads what the dialect cannot."""
+
+    temperature: NotNegative = 0.0
+    """0 is greedy."""
+
+
 class PromptSettings(Section, kw_only=True):
     """How an observation becomes a message."""
 
@@ -199,6 +206,15 @@ class RolloutSettings(Section, kw_only=True):
     critic: str | None = None
     """Directory of a critic, which gives V(s) of every step (Step.value; credit ppo
     reads it). Of a model that is no critic's every value is 0. Only rollouts ask it.
+    """
+    prm: str | None = None
+    """Directory or hub id of a process reward model, which scores every step
+    (Step.score; credit grpo-prm reads it). Only rollouts ask it.
+    """
+    parser: ParserSettings | None = None
+    """A model that writes a response that cannot be read again in the form that was
+    asked for (001 section 3.1), in rollouts and evaluations; such steps have the note
+    `parsed`. None: it stays malformed.
     """
     tasks_per_step: Count = 16
     """Tasks of one iteration of `run` (and of `rollout --iteration`)."""

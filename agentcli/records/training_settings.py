@@ -107,7 +107,8 @@ class TrainSettings(Section, kw_only=True):
     """
 
     objective: str = "policy-gradient"
-    """policy-gradient, ppo (with a critic), offline-ppo (001), dpo, or one of an installed
+    """policy-gradient, ppo (with a critic), offline-ppo (001), dpo, process-reward (a
+    model that scores steps; PRM), or one of an installed
     package.
     """
     options: dict[str, Any] = field(default_factory=dict)

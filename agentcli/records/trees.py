@@ -167,8 +167,10 @@ def _wrong_content(step: Step) -> str | None:
     # Not > the bound: a NaN is not within it either.
     if not abs(step.reward) <= LARGEST_REWARD:
         return f"reward: {step.reward} is not a number within {LARGEST_REWARD:g}"
-    if step.value is not None and not abs(step.value) <= LARGEST_REWARD:
-        return f"value: {step.value} is not a number within {LARGEST_REWARD:g}"
+    for name in ("value", "score"):
+        number = getattr(step, name)
+        if isinstance(number, float) and not abs(number) <= LARGEST_REWARD:
+            return f"{name}: {number} is not a number within {LARGEST_REWARD:g}"
     if step.moves:
         copies = {move.copy for move in step.moves}
         if len(copies) < len(step.moves):

@@ -190,6 +190,8 @@ class Step(Record, kw_only=True):
     """
     value: Reward | None = None
     """A critic's V(s) before the action, where one was asked."""
+    score: Reward | msgspec.UnsetType = msgspec.UNSET
+    """A process reward model's score of the response; else not written."""
     notes: dict[str, float | str] = {}
     """Numbers and words that the exploration method recorded here, by name, for its
     credit method to read.

@@ -147,6 +147,11 @@ def credit_of(settings: Settings) -> str | None:
             f"train.objective {settings.train.objective} trains none; take --set "
             "train.objective=ppo, or name a critic with --set rollout.critic=DIR"
         )
+    if known(name).needs_scores and not settings.rollout.prm:
+        raise UsageError(
+            f"credit.method {name}: needs a process reward model's score of every step; "
+            "name one with --set rollout.prm=DIR"
+        )
     has_phases = isinstance(settings.rollout, RootedRollout)
     if getattr(switches, "first_phase", "all") != "all" and not has_phases:
         raise UsageError(

@@ -16,8 +16,9 @@ from collections.abc import (
     Callable,
     Iterable,
     Mapping,
+    Sequence,
 )
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -91,7 +92,7 @@ class LocalGrower:
         settings: Settings,
         explore: Explore | None = None,
         models: Mapping[str, Policy] | None = None,
-        critic: "Appraiser | None" = None,
+        appraisers: "Sequence[Appraiser]" = (),
     ) -> None:
         self._world = world
         self._pool = pool
@@ -99,9 +100,9 @@ class LocalGrower:
         self._settings = settings
         self._explore = explore or make(settings.rollout.method)
         self._models = models or {}
-        self._critic = critic
+        self._appraisers = appraisers
         answering = [policy, *self._models.values()]
-        self._watch = Stopwatch(pool, *answering, *([critic] if critic else []))
+        self._watch = Stopwatch(pool, *answering, *appraisers)
         self._retries_before = pool.retries
 
     async def grow(self, job: Seedling) -> TimedTree:
@@ -129,8 +130,8 @@ class LocalGrower:
             if not clock.expired():
                 raise
             tree = actor.cut()
-        if self._critic is not None:
-            await self._critic.appraise(tree)
+        for appraiser in self._appraisers:
+            await appraiser.appraise(tree)
         waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
         wall = round(time.perf_counter() - begun, 4)
         await self._pool.release(job.task.id)
@@ -159,35 +160,40 @@ async def local_grower(
     if workshop is not None:
         async with (
             workshop.policy(settings, world, plan.model) as policy,
-            _open_critic(plan) as critic,
+            _open_appraisers(plan) as appraisers,
         ):
             pool = workshop.pool
             models = await workshop.further_models(settings, world)
-            yield LocalGrower(world, pool, policy, settings, None, models, critic)
+            yield LocalGrower(world, pool, policy, settings, None, models, appraisers)
         return
     async with (
         EnginePool(settings.environment) as pool,
         open_policy(settings, world, pool, plan.model) as policy,
         open_further_models(settings, world, pool) as models,
-        _open_critic(plan) as critic,
+        _open_appraisers(plan) as appraisers,
     ):
-        yield LocalGrower(world, pool, policy, settings, None, models, critic)
+        yield LocalGrower(world, pool, policy, settings, None, models, appraisers)
 
 
 @asynccontextmanager
-async def _open_critic(plan: SamplingPlan) -> "AsyncIterator[Appraiser | None]":
-    """The critic of a rollout that has one, for the block only."""
-    if plan.critic is None:
-        yield None
+async def _open_appraisers(plan: SamplingPlan) -> "AsyncIterator[list[Appraiser]]":
+    """The critic and the process reward model of a rollout, for the block only."""
+    settings = plan.settings.policy
+    if plan.critic is None and plan.prm is None:
+        yield []
         return
     from agentcli.training.critic.appraiser import Appraiser
+    from agentcli.training.critic.step_readers import read_scores, read_values
 
     use_threads(plan.settings.threads)
-    critic = Appraiser(plan.critic, plan.settings.policy)
-    try:
-        yield critic
-    finally:
-        await critic.close()
+    async with AsyncExitStack() as closing:
+        appraisers = []
+        for source, read in ((plan.critic, read_values), (plan.prm, read_scores)):
+            if source is not None:
+                appraiser = Appraiser(read(source, settings), settings)
+                closing.push_async_callback(appraiser.close)
+                appraisers.append(appraiser)
+        yield appraisers
 
 
 async def in_order(

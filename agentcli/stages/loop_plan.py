@@ -26,6 +26,7 @@ from agentcli.stages.train import (
     refuse_greedy,
     with_aggregate,
 )
+from agentcli.training.objectives import make_objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,12 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
         raise UsageError(
             f"run trains a policy that it loads itself, not {settings.policy.kind}; "
             "name one with --model DIR|ID"
+        )
+    objective = make_objective(settings.train.objective)
+    if not objective.trains_policy:
+        raise UsageError(
+            f"train.objective {objective.name}: trains no policy, which a loop "
+            "repeats; name another with --set train.objective=NAME"
         )
     credit = credit_of(settings)
     refuse_adapter_beside_model(settings)

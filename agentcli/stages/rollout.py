@@ -23,7 +23,13 @@ from agentcli.stages.estimate import Expected, expected_of_rollout
 from agentcli.stages.harvest import TimedTree
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import iteration_tasks, make_panel, panel_for
-from agentcli.stages.plan import check_critic, model_sources, plain, with_model
+from agentcli.stages.plan import (
+    check_critic,
+    check_prm,
+    model_sources,
+    plain,
+    with_model,
+)
 from agentcli.stages.sampling import (
     SECTIONS,
     Workshop,
@@ -69,7 +75,9 @@ def plan(
     """
     world = check_sampling(settings, model, world)
     critic = settings.rollout.critic
+    prm = settings.rollout.prm
     check_critic(critic, "rollout.critic", "--critic DIR")
+    check_prm(prm)
     whole, seed = tasks_of(settings, world)
     run = RunDirectory(out)
     return RolloutPlan(
@@ -77,21 +85,27 @@ def plan(
         run=run,
         settings=with_model(settings, model),
         sections=SECTIONS,
-        inputs={**sampling_inputs(settings, model), **_critic_input(critic)},
-        sources=[*sampling_sources(settings, model), *model_sources(critic)],
+        inputs={**sampling_inputs(settings, model), **_appraising(critic, prm)},
+        sources=[
+            *sampling_sources(settings, model),
+            *model_sources(critic),
+            *model_sources(prm),
+        ],
         outputs=[run.trees, run.seconds],
         world=world,
         model=model,
         critic=critic,
+        prm=prm,
         panel=part_to_walk(settings, whole),
         whole=whole,
         seed=seed,
     )
 
 
-def _critic_input(critic: str | None) -> dict[str, str]:
-    """The critic among the inputs, where there is one."""
-    return {} if critic is None else {"critic": critic}
+def _appraising(critic: str | None, prm: str | None) -> dict[str, str]:
+    """The models among the inputs that appraise the steps, where there are any."""
+    models = {"critic": critic, "prm": prm}
+    return {name: model for name, model in models.items() if model is not None}
 
 
 async def perform(

@@ -50,6 +50,8 @@ class SamplingPlan(StagePlan):
     """Every tree's own seed derives from it."""
     critic: str | None = None
     """Directory of the critic that appraises the trees."""
+    prm: str | None = None
+    """Directory or hub id of the process reward model that scores their steps."""
 
 
 def check_sampling(

@@ -148,7 +148,7 @@ def plan(
     sources += model_sources(model)
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
-    carry = settings.train.carry_optimizer and carried.exists()
+    carry = _carries(settings) and carried.exists()
     if carry:
         sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)
@@ -176,6 +176,12 @@ def plan(
         beside=beside,
         critic=critic,
     )
+
+
+def _carries(settings: Settings) -> bool:
+    """Whether an optimiser state is to be gone on with: only a policy's is kept."""
+    trains_policy = make_objective(settings.train.objective).trains_policy
+    return settings.train.carry_optimizer and trains_policy
 
 
 def critic_of(settings: Settings, model: str) -> str | None:
@@ -211,7 +217,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     settings = plan.settings
     if session.done and run.checkpoint.exists():
         return session.nothing_owed(session.done)
-    if settings.train.carry_optimizer and not plan.carry:
+    if _carries(settings) and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
     session.progress.wait("loading model")
     existing(plan.model)

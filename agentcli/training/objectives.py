@@ -25,6 +25,7 @@ OBJECTIVES = {
     "policy-gradient": "agentcli.training.policy_gradient.objective:PolicyGradient",
     "dpo": "agentcli.training.preference.objective:DirectPreference",
     "offline-ppo": "agentcli.training.offline_ppo.objective:OfflinePpo",
+    "process-reward": "agentcli.training.process_reward.objective:ProcessReward",
     "ppo": "agentcli.training.ppo.objective:ProximalPolicy",
 }
 
@@ -49,6 +50,8 @@ class Objective(ABC):
     """Whether it learns from credit, which then weighs the steps."""
     takes_ratios: ClassVar[bool] = True
     """Whether it takes a ratio to the policy that sampled. Greedy responses have none."""
+    trains_policy: ClassVar[bool] = True
+    """Whether its checkpoint is a policy. Only such an objective can be a loop's."""
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 

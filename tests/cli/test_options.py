@@ -129,6 +129,10 @@ def _changed(section: Any) -> Any:
         elif isinstance(old, list):
             (item,) = typing.get_args(kind)
             values[field.name] = list(typing.get_args(item))
+        elif sections := [
+            one for one in typing.get_args(kind) if isinstance(one, type) and issubclass(one, msgspec.Struct)
+        ]:
+            values[field.name] = _changed(sections[0]())
         else:
             text = str(kind)
             literals = [one for one in typing.get_args(kind) if typing.get_origin(one) is typing.Literal]

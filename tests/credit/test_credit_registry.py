@@ -30,6 +30,7 @@ def test_defaults_are_complete_and_stable(name: str) -> None:
 
 VOCABULARY = {
     "grpo": "form over prefix penalty normalise",
+    "grpo-prm": "form over prefix penalty normalise state similarity embedding_model scale alpha_action alpha_traj",
     "spark": "form over prefix penalty normalise",
     "rloo": "form over prefix penalty",
     "gigpo": "form over prefix penalty normalise state similarity embedding_model scale gamma w rewards",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_credit_properties import credit_of, every
 from test_explain import explanation, lines_of
 
-NORMALISING = ("grpo", "rloo", "gigpo", "rewardflow", "spark", "arpo", "treerpo", "rlvmr", "dpepo")
+NORMALISING = ("grpo", "rloo", "gigpo", "rewardflow", "spark", "arpo", "treerpo", "rlvmr", "dpepo", "grpo-prm")
 
 
 def failures() -> Tree:

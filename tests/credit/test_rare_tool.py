@@ -49,7 +49,7 @@ def test_the_rows_of_table_1() -> None:
 
 def test_the_printed_sign_punishes_what_is_reasonable() -> None:
     grown = tree(judged(0, 6.2, 7.5), judged(1, 6.0, 6.0, process_ok=0.0))
-    assert rewards(grown, form="paper") == pytest.approx([0.5 * 0.13 - 0.5, 0.0])
+    assert rewards(grown, process_sign="minus") == pytest.approx([0.5 * 0.13 - 0.5, 0.0])
     assert rewards(grown) == pytest.approx([0.5 * 0.13 + 0.5, 0.0])
 
 

@@ -26,6 +26,7 @@ NOT_TYPED = {
     "agentcli assign-credit --method rare-tool": "needs trees that a judge saw",
     "agentcli assign-credit --method ppo": "needs trees with a critic's values",
     "agentcli train --set train.objective=ppo": "needs ppo's credit",
+    "agentcli train RUN --set train.objective=process-reward": "needs a run with credit, which credit.md types",
     "agentcli train {run}": "needs credit; the message before it says how to make it",
     "agentcli merge": "needs runs of shards, which overnight.md types",
     "agentcli rollout --shard": "writes one shard of several, which overnight.md types",

@@ -95,7 +95,7 @@ def loop(folder: Path) -> Path:
 
 
 def test_there_is_a_preset_for_every_method_that_can_be_trained() -> None:
-    settings = [resolve(name, [], {}, [], {}) for name in (*TRAINED, "rare-tool")]
+    settings = [resolve(name, [], {}, [], {}) for name in (*TRAINED, "grpo-prm", "rare-tool")]
     from agentcli.credit.registry import METHODS as CREDIT
     from agentcli.exploration.registry import METHODS as EXPLORATION
 

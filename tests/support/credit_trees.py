@@ -26,6 +26,7 @@ def step(number: int, parent: int | None, **fields: Any) -> Step:
         "state": f"s{number}",
         "next_state": f"n{number}",
         "next_observation": "",
+        "score": 0.5,
     }
     return Step(id=number, parent=parent, **{**base, **fields})
 
@@ -110,6 +111,7 @@ def random_trees(draw: st.DrawFn, ends: st.SearchStrategy[Outcome] | None = None
                 validity=validity,
                 reward=draw(st.sampled_from([0.0, 0.25, 1.0])),
                 value=draw(st.sampled_from([0.0, 0.3, 0.7])),
+                score=draw(st.sampled_from([0.0, 0.3, 0.7])),
                 outcome=None if number in inner else draw(ends if ends is not None else st.sampled_from(Outcome)),
             )
         )

@@ -96,6 +96,8 @@ def _numbers(step: Step) -> Iterator[tuple[str, str]]:
         yield "temperature", f"{step.temperature:g}"
     if step.value is not None:
         yield "value", f"{step.value:g}"
+    if isinstance(step.score, float):
+        yield "score", f"{step.score:g}"
     for name, note in step.notes.items():
         yield name, str(note)
     yield "state", f"{step.state} -> {step.next_state}"

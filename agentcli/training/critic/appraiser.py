@@ -1,98 +1,98 @@
-"""The critic of a rollout: it gives V(s) of every step, in batches.
+"""The models that appraise a rollout: V(s) or a score of every step, in batches.
 
-A value depends on the prompt and the critic alone, so it is asked when a tree is
-finished: what is sampled is the same with a critic and without. As in the policy, only
-prompts of one padded length share a batch, and rows come in multiples of eight: on a
-CPU in float32 with one thread a value is bit-identical whoever shares the batch.
+A number depends on the texts of its step and on the model alone, so it is asked when a
+tree is finished: what is sampled is the same with such a model and without. As in the
+policy, only texts of one padded length share a batch, and rows come in multiples of
+eight: on a CPU in float32 with one thread a number is bit-identical whoever shares the
+batch.
 """
 
 import asyncio
 import math
 import time
-from functools import lru_cache, partial
-from typing import Any
+from functools import lru_cache
 
 import torch
 
 from agentcli.errors import DataError
 from agentcli.policies.batching import Batcher
-from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import PROMPT_BUCKET, PROMPTS_REMEMBERED, ROWS
-from agentcli.policies.load import load_tokenizer
 from agentcli.records.settings import PolicySettings
-from agentcli.records.types import LARGEST_REWARD, StopReason, Tree
-from agentcli.training.critic.model import load_critic, state_values
+from agentcli.records.types import LARGEST_REWARD, Step, StopReason, Tree
+from agentcli.training.critic.step_readers import StepReader
 
 DECIMALS = 6
-"""Values are rounded as log-probabilities are."""
+"""Numbers are rounded as log-probabilities are."""
 
 
 class Appraiser:
-    """Appraises the steps of trees with the critic of a directory.
+    """Appraises the steps of trees by a reader.
 
-    `settings` gives device, dtype and the shape of a batch: those of the policy. Raises
-    what `load_critic` and `load_tokenizer` raise.
+    `settings` gives the shape of a batch: that of the policy.
     """
 
-    def __init__(self, source: str, settings: PolicySettings) -> None:
+    def __init__(self, reader: StepReader, settings: PolicySettings) -> None:
         self.seconds = 0.0
-        """Time spent computing values so far."""
-        self._source = source
-        self._critic: Any = load_critic(
-            source, device=settings.device, dtype=settings.dtype
-        )
-        tokenizer = load_tokenizer(source)
-        self._pad: int = tokenizer.pad_token_id
-        self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        """Time spent computing so far."""
+        self._reader = reader
+        self._ids = lru_cache(PROMPTS_REMEMBERED)(reader.ids)
         self._batcher: Batcher[list[int], float] = Batcher(
-            work=self._values,
+            work=self._numbers,
             key=_width,
             rows=settings.batch_rows,
             linger_seconds=settings.linger_ms / 1000,
         )
 
     async def appraise(self, tree: Tree) -> None:
-        """Fills in Step.value of every step whose prompt the policy was asked.
+        """Fills in the number of every step whose prompt the policy was asked.
 
-        Raises DataError for a value that is no finite number.
+        Raises DataError for one that is not finite.
         """
         asked = [
             step
             for step in tree.steps
             if step.prompt and step.stop is not StopReason.OVERLONG
         ]
-        prompts = list(dict.fromkeys(step.prompt for step in asked))
-        waiting = [self._batcher.submit(self._prompt_ids(text)) for text in prompts]
-        values = dict(zip(prompts, await asyncio.gather(*waiting), strict=True))
+        texts = list(dict.fromkeys(map(self._texts, asked)))
+        waiting = [self._batcher.submit(self._ids(*each)) for each in texts]
+        numbers = dict(zip(texts, await asyncio.gather(*waiting), strict=True))
         for step in asked:
-            step.value = values[step.prompt]
+            setattr(step, self._reader.field, numbers[self._texts(step)])
 
     async def close(self) -> None:
-        """Lets go of the worker thread and the critic."""
+        """Lets go of the worker thread."""
         self._batcher.close()
-        self._critic = None
 
-    def _values(self, prompts: list[list[int]]) -> list[float]:
-        """V of one batch of prompts of equal width, in the worker thread."""
+    def _texts(self, step: Step) -> tuple[str, ...]:
+        """What is read of a step."""
+        if self._reader.field == "value":
+            return (step.prompt,)
+        return (step.prompt, step.response)
+
+    def _numbers(self, batch: list[list[int]]) -> list[float]:
+        """The numbers of one batch of token ids of equal width, in the worker thread."""
         started = time.perf_counter()
-        rows = prompts + prompts[:1] * (-len(prompts) % ROWS)
-        width = _width(prompts[0])
-        ids_BT = torch.tensor([row + [self._pad] * (width - len(row)) for row in rows])
+        reader = self._reader
+        rows = batch + batch[:1] * (-len(batch) % ROWS)
+        width = _width(batch[0])
+        ids_BT = torch.tensor([row + [reader.pad] * (width - len(row)) for row in rows])
         last_B = torch.tensor([len(row) - 1 for row in rows])
-        device = self._critic.device
+        device = reader.network.device
         with torch.inference_mode():
-            values_B = state_values(self._critic, ids_BT.to(device), last_B.to(device))
-        values = values_B[: len(prompts)].tolist()
-        for value in values:
-            if not (math.isfinite(value) and abs(value) <= LARGEST_REWARD):
+            numbers_B = reader.values(
+                reader.network, ids_BT.to(device), last_B.to(device)
+            )
+        numbers: list[float] = numbers_B[: len(batch)].tolist()
+        for number in numbers:
+            if not (math.isfinite(number) and abs(number) <= LARGEST_REWARD):
                 raise DataError(
-                    f"rollout.critic {self._source}: gives a value of {value}; lower "
-                    "train.options.critic_learning_rate and train it again"
+                    f"{reader.place}: gives a {reader.field} of {number}; train it "
+                    "again at a lower learning rate"
                 )
         self.seconds += time.perf_counter() - started
-        return [round(value, DECIMALS) for value in values]
+        return [round(number, DECIMALS) for number in numbers]
 
 
-def _width(prompt: list[int]) -> int:
-    """The padded length of a prompt: prompts of one width may share a batch."""
-    return (len(prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
+def _width(ids: list[int]) -> int:
+    """The padded length of token ids: those of one width may share a batch."""
+    return (len(ids) // PROMPT_BUCKET + 1) * PROMPT_BUCKET

@@ -6,7 +6,8 @@ and says 0 when it is new. The directory of a critic has one file beyond the mod
 critic.json. With a linear head it loads with AutoModelForTokenClassification; with an
 mlp the backbone loads with AutoModel, and the head is head.safetensors. A LoRA adapter
 keeps its head among its own weights. A directory without critic.json is a model: a
-critic with a new head is made from it.
+critic with a new head is made from it. A process reward model is kept in the same form:
+it is read at the last token of the response, and critic.json says so.
 
 Shape suffixes: B prompts, T padded length.
 """
@@ -14,14 +15,16 @@ Shape suffixes: B prompts, T padded length.
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from agentcli.errors import AgentCliError, DataError
 from agentcli.policies.load import (
+    CRITIC,
     adapter_base,
     attach_adapter,
     load_network,
@@ -36,7 +39,6 @@ from agentcli.training.loop.checkpoints import replacing, write_model
 from agentcli.training.loop.lora import add_adapter, continue_adapter
 from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
 
-FILE = "critic.json"
 HEAD = "head.safetensors"
 SCORE = "score"
 """The name of the head in transformers' models for token classification."""
@@ -45,16 +47,27 @@ Loader = Callable[..., Any]
 """`load_network`, or what takes its arguments and quantises."""
 
 
+Reads = Literal["prompt", "response"]
+
+
 class CriticCard(Record, kw_only=True):
     """critic.json."""
 
     schema_version: int = SCHEMA_VERSION
     head: Head
+    reads: Reads | msgspec.UnsetType = msgspec.UNSET
+    """Where it is read; of a critic, at the prompt, it is not written."""
 
 
 def is_critic(directory: str) -> bool:
     """Whether this directory holds a critic, and not a model to make one from."""
-    return (Path(directory) / FILE).is_file()
+    return (Path(directory) / CRITIC).is_file()
+
+
+def reads_of(directory: str) -> Reads:
+    """Where the critic of a directory is read: at the prompt, or at the response."""
+    reads = read_json(Path(directory) / CRITIC, CriticCard).reads
+    return "prompt" if reads is msgspec.UNSET else reads
 
 
 def load_critic(
@@ -115,7 +128,9 @@ def state_values(critic: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
     return values_B
 
 
-def save_critic(critic: Any, tokenizer: Any, out: Path) -> None:
+def save_critic(
+    critic: Any, tokenizer: Any, out: Path, reads: Reads = "prompt"
+) -> None:
     """Replaces `out` by the critic's directory. Raises WriteError."""
     is_adapter = hasattr(critic, "peft_config")
     score = critic.score.modules_to_save["default"] if is_adapter else critic.score
@@ -132,7 +147,10 @@ def save_critic(critic: Any, tokenizer: Any, out: Path) -> None:
             }
             write_model(critic, tokenizer, folder, state_dict=backbone)
             save_file(score.state_dict(), folder / HEAD)
-        write_json(folder / FILE, CriticCard(head="linear" if is_linear else "mlp"))
+        card = CriticCard(head="linear" if is_linear else "mlp")
+        if reads == "response":
+            card.reads = reads
+        write_json(folder / CRITIC, card)
 
 
 def _open(
@@ -141,7 +159,7 @@ def _open(
     """The network of a critic's directory or of a model."""
     card = None
     if is_critic(source):
-        card = read_json(Path(source) / FILE, CriticCard)
+        card = read_json(Path(source) / CRITIC, CriticCard)
         head = card.head
     base = adapter_base(source)
     if base is not None:

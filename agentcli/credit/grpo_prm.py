@@ -1,0 +1,143 @@
+"""grpo-prm: grpo, plus how a process reward model scores a step among those of its state.
+
+    A = alpha_traj * A_traj + alpha_action * A_action
+    A_action = (score - p [invalid] - mean) / F over all steps that leave one state
+
+This is the baseline "GRPO + PRM" of 002 (App. C.2): "state-wise GRPO" with a model that
+scores every action. So it is rewardflow with the model's score (Step.score) where
+rewardflow has the gain r of its graph (002 eq. 5-9). A_traj is grpo's. p is the penalty
+of an invalid step, and F is std + 1e-6, or 1 where `scale` is none. A step alone in its
+state gets 0 from A_action.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
+from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.similarity import require_states, state_keys
+from agentcli.credit.survey import AdvantageParts, Survey, survey_of
+from agentcli.credit.switches import StateSwitches, in_range
+from agentcli.credit.terms import (
+    add_group,
+    group_evidence,
+    outcome_among_leaves,
+    row_leaves,
+)
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.types import Credit, Tree
+
+WITHOUT = {
+    "gamma": "a score is of one step, and nothing is discounted",
+    "distance": "it knows no graph",
+    "pruning": "it groups every step by its state",
+}
+PAPER = "002 App. C.2, eq. "
+EQUATIONS = (
+    *outcome_among_leaves("outcome"),
+    Equation("trajectory", "alpha_traj * outcome", "its part of the advantage"),
+    Equation("score", None, "the process reward model's score of the step"),
+    Equation(
+        "compared",
+        "score - penalty",
+        "how its score compares in its state",
+        PAPER + "7",
+        among="state",
+    ),
+    Equation("action", "alpha_action * compared", "its part of the advantage"),
+    Equation(ADVANTAGE, "action + trajectory", "both parts", PAPER + "9"),
+)
+
+
+class GrpoPrmSettings(StateSwitches, kw_only=True):
+    """The weights of outcome and score."""
+
+    alpha_action: float = 1.0
+    """Weight of A_action; 002 names none."""
+    alpha_traj: float = 1.0
+    """Weight of A_traj; 002 names none. 0: the scores alone."""
+    scale: Literal["std", "none"] | None = None
+    """F of A_action. Unset: as `normalise` divides."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.scale = self.scale or ("std" if self.normalise == "std" else "none")
+        in_range(self, "alpha_action", "alpha_traj")
+
+
+def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
+    """One StepCredit per row. Raises DataError for a tree without states or scores.
+
+    parts: action and trajectory (the summands, weights included), score, group (the
+    mean that is taken from the step's score).
+    """
+    survey = survey_of(tree, settings)
+    require_states(tree, survey, "grpo-prm")
+    scores = _scores(tree, survey)
+    trajectory_scale = outcome_scale(survey, settings, settings.normalise)
+    keys = state_keys(tree, settings)
+    scales = _grouping(scores, keys, survey, settings).scales
+
+    def advantage(step: int, reward: float) -> AdvantageParts:
+        penalty = survey.penalties[step]
+        scale = scales[keys[step]]
+        parts = {
+            "action": settings.alpha_action * scale(scores[step] - penalty),
+            "trajectory": settings.alpha_traj * trajectory_scale(reward - penalty),
+            "score": scores[step],
+            "group": scale.center,
+        }
+        return parts["action"] + parts["trajectory"], parts
+
+    return survey.credit("grpo-prm", survey.rows(settings.prefix), advantage)
+
+
+def _grouping(
+    scores: list[float],
+    keys: list[str],
+    survey: Survey,
+    settings: GrpoPrmSettings,
+) -> Grouping:
+    """The steps that leave one state, scored by the model.
+
+    A merged step counts once in its group, a duplicated one once per leaf.
+    """
+    entries = []
+    for step, score in enumerate(scores):
+        weight = 1.0
+        if settings.prefix == "duplicate":
+            weight = float(survey.live[step])
+        if survey.masked[step] is not None:
+            weight = 0.0
+        entries.append((step, score - survey.penalties[step], weight))
+    return Grouping(keys, entries, division(settings.scale))
+
+
+def _scores(tree: Tree, survey: Survey) -> list[float]:
+    """The score of every step; 0 where the step is masked and needs none."""
+    scores = []
+    for step in tree.steps:
+        score = None if step.score is msgspec.UNSET else step.score
+        if score is None and survey.masked[step.id] is None:
+            raise DataError(
+                f"task {shown(tree.task.id)}: steps[{step.id}].score: there is none; "
+                "grpo-prm needs a process reward model's score of every step; sample "
+                "with rollout --prm DIR, or take --method grpo"
+            )
+        scores.append(score or 0.0)
+    return scores
+
+
+def evidence(tree: Tree, settings: GrpoPrmSettings, row: int) -> Evidence:
+    """The evidence of EQUATIONS for one row."""
+    survey = survey_of(tree, settings)
+    evidence = group_evidence(tree, survey, settings, row)
+    step, _ = row_leaves(survey, settings, row)
+    grouping = _grouping(
+        _scores(tree, survey), state_keys(tree, settings), survey, settings
+    )
+    words = "scores, less penalties, of the steps that leave the same state"
+    add_group(evidence, "state", words, grouping, step)
+    return evidence
