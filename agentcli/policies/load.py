@@ -217,7 +217,7 @@ def architecture(model: str, setting: str) -> str:
     """
     from transformers import AutoConfig
 
-    source = adapter_base(_existing(model, setting)) or model
+    source = adapter_base(existing(model, setting)) or model
     with _loading(setting, source, "configuration"):
         names = AutoConfig.from_pretrained(source).architectures
     return str(names[0]) if names else "model without a class"
