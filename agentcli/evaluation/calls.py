@@ -10,12 +10,14 @@ from collections.abc import Iterable
 
 import msgspec
 
-from agentcli.records.calls import read_call
+from agentcli.records.calls import ANSWER, read_call
 from agentcli.records.trees import paths
-from agentcli.records.types import Outcome, Tree
+from agentcli.records.types import Outcome, Step, Tree, Validity
 
 NO_CALL = "none"
-"""Stands for a step whose action is no call, or that could not be read."""
+"""Stands for a step whose action is no call of a tool that there is, or unreadable."""
+NO_TOOL = frozenset({NO_CALL, ANSWER})
+"""What is counted, but is none of the actions between which entropy is taken."""
 
 
 class CallShares(msgspec.Struct, kw_only=True):
@@ -28,7 +30,9 @@ class CallShares(msgspec.Struct, kw_only=True):
     calls: dict[str, int]
     """How often each tool was called, the most frequent first."""
     entropy: float
-    """-sum p log p over the tools, in nats; log(9) is the most for nine actions."""
+    """-sum p log p over the tools and chain of thought, in nats; answers and what is no
+    call are left out. log(9) is the most for eight tools.
+    """
 
 
 def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
@@ -43,8 +47,7 @@ def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
             for number, step in enumerate(steps):
                 if number == len(by_step):
                     by_step.append(Counter())
-                call = read_call(step.action or "")
-                by_step[number][call.name if call else NO_CALL] += 1
+                by_step[number][_name(step)] += 1
     together = sum(by_step, Counter[str]())
     shares = [_shares(None, together, trajectories)]
     for number, counts in enumerate(by_step, 1):
@@ -52,11 +55,19 @@ def call_shares(trees: Iterable[Tree]) -> list[CallShares]:
     return shares
 
 
+def _name(step: Step) -> str:
+    """The tool that a step called, cot, answer or none."""
+    call = read_call(step.action or "")
+    if call is None or step.validity is Validity.INADMISSIBLE:
+        return NO_CALL
+    return call.name
+
+
 def _shares(step: int | None, counts: Counter[str], trajectories: int) -> CallShares:
-    total = counts.total()
+    tools = [count for name, count in counts.items() if name not in NO_TOOL]
     terms = []
-    for count in counts.values():
-        share = count / total
+    for count in tools:
+        share = count / sum(tools)
         terms.append(-share * math.log(share))
     frequent_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return CallShares(

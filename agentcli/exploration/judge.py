@@ -7,8 +7,8 @@ unreadable is an error of the step, never a zero.
 """
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,9 @@ from msgspec import Meta
 from agentcli.environments.protocol import Context, Verdict
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node
+from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
+from agentcli.prompts.tags import one_line
 from agentcli.records.calls import COT
 from agentcli.records.faults import UNREADABLE, fault_in, shown
 from agentcli.records.section import Count, NotNegative
@@ -41,13 +43,15 @@ Actions it could take now:
 
 Score each action from 0 (useless here) to 10 (best here). Say whether the step is \
 reasonable, given all that is known. Answer with one JSON object and nothing else:
-{{"scores": {{{example}}}, "process_ok": true or false}}
+{{"scores": {{{example}}}, "process_ok": true or false}}{problem}
 
 Query: {quoted}"""
 
 
 class JudgeSettings(PolicySettings, kw_only=True):
     """A model that judges."""
+
+    trained: ClassVar[bool] = False
 
     temperature: NotNegative = 0.0
     """0 is greedy."""
@@ -79,14 +83,16 @@ async def ask_judge(
 
     `index` is the response's number at the node.
     """
-    message = judge_message(node.moment.copies[0], tools, thought, query)
     problem = ""
+    names = [*tools, COT]
+    context = node.moment.copies[0]
     for attempt in range(settings.attempts):
         number = index * settings.attempts + attempt
+        message = judge_message(context, tools, thought, query, problem)
         reply = await actor.ask("judge", node, message, number)
         if isinstance(reply, str):
             return reply
-        verdict = read_verdict(reply.text, [*tools, COT])
+        verdict = read_verdict(reply.text, names)
         if isinstance(verdict, Verdict):
             return verdict
         problem = verdict
@@ -98,14 +104,15 @@ def judge_message(
     tools: Mapping[str, str],
     thought: str,
     query: str,
+    problem: str = "",
 ) -> Message:
-    """The message that asks for a verdict.
+    """The message that asks for a verdict; `problem` is that of the last reply.
 
     Its last line holds the query as JSON, so that no query can pretend to be more.
     """
     past = []
     for number, action in enumerate(context.actions, 1):
-        past.append(f"{number}. {action or '(unreadable)'}")
+        past.append(f"{number}. {one_line(action) or '(unreadable)'}")
         past.append(f"   Result: {context.observations[number]}")
     actions = [f"- {name}: {purpose}" for name, purpose in tools.items()]
     actions.append(f"- {COT}: thinks on, without a tool")
@@ -114,7 +121,8 @@ def judge_message(
         instruction=context.instruction,
         past="\n".join(past) or "none",
         thought=thought,
-        query=query,
+        query=one_line(query),
+        problem=f"\n\nYour last reply was refused: {problem}" if problem else "",
         actions="\n".join(actions),
         example=example,
         quoted=json.dumps(query),
@@ -148,5 +156,17 @@ def _unfenced(text: str) -> str:
     """The text without the fence of a code block around it."""
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
-        body = body.removeprefix("```").removesuffix("```").removeprefix("json")
+        body = body.removeprefix("```").removesuffix("```")
+        if body[:4].lower() == "json":
+            body = body[4:]
     return body.strip()
+
+
+def judges(tools: Iterable[str]) -> Callable[[Reply], bool]:
+    """Says of a reply whether it is a verdict on these tools and chain of thought."""
+    names = [*tools, COT]
+
+    def is_verdict(reply: Reply) -> bool:
+        return isinstance(read_verdict(reply.text, names), Verdict)
+
+    return is_verdict

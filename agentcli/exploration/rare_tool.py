@@ -64,6 +64,11 @@ async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
     """
     settings.check()
     tools = world_as(actor.world, Toolbox, "rollout.method", "rare-tool").tools
+    if not tools:
+        raise UsageError(
+            "rollout.method: rare-tool chooses between tools, and "
+            "environment.options.tools names none"
+        )
     root = await actor.start()
     numbers = range(settings.leaves)
     await asyncio.gather(

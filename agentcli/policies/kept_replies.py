@@ -1,10 +1,12 @@
 """A policy whose replies are kept on disk, so that no question is paid for twice.
 
 A reply lies under the hash of all that it depends on: the model, the message, its
-pictures and how it is sampled. A greedy reply depends on no seed.
+pictures and how it is sampled. A greedy reply depends on no seed. Only a reply that the
+asker can use is kept: any other is asked for again, also in a later run.
 """
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -15,10 +17,17 @@ from agentcli.records.settings import PolicySettings
 
 
 class KeptReplies:
-    """The policy `inner` with a folder of its replies."""
+    """The policy `inner` with a folder of those of its replies that are `usable`."""
 
-    def __init__(self, inner: Policy, settings: PolicySettings, folder: Path) -> None:
+    def __init__(
+        self,
+        inner: Policy,
+        settings: PolicySettings,
+        folder: Path,
+        usable: Callable[[Reply], bool],
+    ) -> None:
         self.seconds = 0.0
+        self._usable = usable
         self._inner = inner
         self._folder = folder
         model = [
@@ -40,7 +49,8 @@ class KeptReplies:
         if path.is_file():
             return read_json(path, Reply)
         reply = await self._inner.respond(request)
-        write_atomic(path, msgspec.json.encode(reply))
+        if self._usable(reply):
+            write_atomic(path, msgspec.json.encode(reply))
         self.seconds = self._inner.seconds
         return reply
 

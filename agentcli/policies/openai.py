@@ -304,6 +304,9 @@ class OpenAIPolicy:
             raise MissingError(self._stopped)
 
     def _report_once(self, text: str) -> None:
+        # Nothing is learned from what a judge says.
+        if NOT_TRAINABLE in text and not self._settings.trained:
+            return
         if text not in self._reports:
             self._reports.add(text)
             log.warning("%s %s", self._endpoint.url, text)

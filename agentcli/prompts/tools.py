@@ -62,7 +62,11 @@ class Tools(Full):
             )
             return Answer(problem=problem)
         pairs = zip(marks[::2], marks[1::2], strict=True)
-        texts = [one_line(between(response, *pair)) for pair in pairs]
+        texts = []
+        for name, pair in zip(names[::2], pairs, strict=True):
+            text = between(response, *pair)
+            # The lines of a program must stay lines.
+            texts.append(text if name == QUERY else one_line(text))
         for name, text in zip(names[::2], texts, strict=True):
             if not text:
                 return Answer(problem=f"<{name}> is empty")

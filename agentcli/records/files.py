@@ -134,17 +134,19 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
     return (record for _, record in read_numbered(path, kind))
 
 
-def read_numbered(path: Path, kind: type[T]) -> Iterator[tuple[int, T]]:
+def read_numbered(
+    path: Path, kind: type[T], whole: bool = False
+) -> Iterator[tuple[int, T]]:
     """Streams (line, record).
 
     Lines are counted from 1 as an editor does, blank ones included. A last line that
-    has no newline and is not JSON is a record still owed, and ends the stream. Raises
-    DataError "file:line: what is wrong - at `$.field`" for any other line that is not
-    such a record.
+    has no newline and is not JSON is a record still owed, and ends the stream, unless
+    the file is to be `whole`. Raises DataError "file:line: what is wrong - at
+    `$.field`" for any other line that is not such a record.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path), 1):
-        if not line.endswith(b"\n") and is_torn(line, decoder):
+        if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
             yield number, _decode(decoder, line, f"{path}:{number}")

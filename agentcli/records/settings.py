@@ -79,6 +79,9 @@ class EndpointSettings(Section, kw_only=True):
 class PolicySettings(Section, kw_only=True):
     """Who answers a prompt."""
 
+    trained: ClassVar[bool] = True
+    """Whether training may want to learn from its responses."""
+
     kind: str = "transformers"
     """transformers, openai (an endpoint), expert (a plan from the true state), search
     (an expert without knowledge of places), random.
@@ -108,6 +111,8 @@ class PolicySettings(Section, kw_only=True):
 
 class ParserSettings(PolicySettings, kw_only=True):
     """A model that reads what the dialect cannot."""
+
+    trained: ClassVar[bool] = False
 
     temperature: NotNegative = 0.0
     """0 is greedy."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from agentcli.environments.engines.pool import EnginePool
-from agentcli.environments.protocol import World
+from agentcli.environments.protocol import Toolbox, World, world_as
 from agentcli.errors import AgentCliError, UsageError
-from agentcli.exploration.judge import JudgeSettings
+from agentcli.exploration.judge import JudgeSettings, judges
 from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
@@ -85,7 +85,8 @@ async def open_further_models(
                 raise type(error)(f"rollout.{name}: {error}") from error
             stack.push_async_callback(model.close)
             if isinstance(chosen, JudgeSettings) and chosen.cache is not None:
-                model = KeptReplies(model, chosen, Path(chosen.cache))
+                tools = world_as(world, Toolbox, f"rollout.{name}", "a judge").tools
+                model = KeptReplies(model, chosen, Path(chosen.cache), judges(tools))
             models[name] = model
         yield models
 

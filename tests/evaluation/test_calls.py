@@ -4,7 +4,7 @@ import math
 
 import pytest
 from agentcli.evaluation.calls import call_shares
-from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree, Validity
 
 
 def trajectory(*actions: str | None, outcome: Outcome = Outcome.SUCCESS) -> Tree:
@@ -35,17 +35,26 @@ def test_by_step_and_together() -> None:
             trajectory("search[a]", "answer[B]"),
             trajectory("search[a]", "python[1]"),
             trajectory("units[3 m]", None),
-            trajectory("facts[g]"),
+            trajectory("facts[g]", "cot[hm]"),
             trajectory("cot[hm]", outcome=Outcome.ERRORED),
         ]
     )
     assert (together.step, first.step, second.step) == (None, 1, 2)
-    assert (together.trajectories, first.trajectories, second.trajectories) == (4, 4, 3)
+    assert (together.trajectories, first.trajectories, second.trajectories) == (4, 4, 4)
     assert first.calls == {"search": 2, "facts": 1, "units": 1}
-    assert second.calls == {"answer": 1, "none": 1, "python": 1}
+    assert second.calls == {"answer": 1, "cot": 1, "none": 1, "python": 1}
     assert first.entropy == pytest.approx(1.5 * math.log(2))
-    assert second.entropy == pytest.approx(math.log(3))
+    assert second.entropy == pytest.approx(math.log(2)), "answers and unreadable steps are no tools"
     assert next(iter(together.calls)) == "search"
+
+
+def test_a_name_that_is_no_tool_is_none() -> None:
+    tree = trajectory("tool1[a]", "tool2[a]", "search[a]")
+    for step in tree.steps[:2]:
+        step.validity = Validity.INADMISSIBLE
+    together = call_shares([tree])[0]
+    assert together.calls == {"none": 2, "search": 1}
+    assert together.entropy == 0
 
 
 def test_one_tool_has_no_entropy_and_no_trees_no_steps() -> None:

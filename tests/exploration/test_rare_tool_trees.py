@@ -169,6 +169,29 @@ def test_an_unreadable_verdict_is_asked_for_again() -> None:
     assert last_step(tree).outcome is Outcome.SUCCESS
 
 
+def test_the_judge_is_told_why_it_is_asked_again() -> None:
+    with server(verdict(peek=11), verdict()) as served:
+        roll("x", *asking(served))
+        first, again = (body["messages"][0]["content"] for body in served.bodies[:2])
+    assert "refused" not in first
+    assert "refused" in again
+    assert "scores" in again.partition("refused")[2]
+    assert first.rpartition("Query:")[2] == again.rpartition("Query:")[2]
+
+
+def test_an_unusable_reply_is_not_kept() -> None:
+    """Else one bad reply of a greedy judge would be its reply for ever."""
+    cache = ("--set", "rollout.judge.cache=kept")
+    with server(*["hm"] * 3) as served:
+        (tree,) = roll("x", *asking(served, *cache))
+        assert last_step(tree).outcome is Outcome.ERRORED
+        assert len(served.bodies) == 3
+    assert not list(Path("kept").rglob("*.json"))
+    with server("hm", verdict()) as served:
+        (tree,) = roll("y", *asking(served, *cache))
+        assert last_step(tree).outcome is Outcome.SUCCESS
+
+
 def test_a_kept_verdict_is_not_asked_for_again() -> None:
     with server(verdict()) as served:
         first = roll("one", *asking(served, "--set", "rollout.judge.cache=kept"))

@@ -47,7 +47,14 @@ def test_it_reads_what_it_writes(thought: str, name: str, query: str) -> None:
 
 def test_letter_case_and_blanks_do_not_matter(tools: Tools) -> None:
     read = tools.read(CALL.upper().replace("BOXES", "boxes\n  now"), MOMENT)
-    assert read.actions == {1: "peek[THE boxes now]"}
+    assert read.actions == {1: "peek[THE boxes\n  now]"}
+
+
+def test_the_lines_of_a_program_stay_lines(tools: Tools) -> None:
+    program = "total = 0\nfor n in range(4):\n    total += n\nprint(total)"
+    read = tools.read(CALL.replace("peek", "python").replace("the boxes", f"\n{program}\n"), MOMENT)
+    assert read.actions == {1: f"python[{program}]"}
+    assert tools.read(tools.write(read), MOMENT) == read
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _rows(path: Path) -> Iterator[tuple[str, QaRow]]:
     if path.name.endswith(".parquet"):
         yield from _parquet_rows(path)
     elif path.name.endswith(LINES):
-        for number, row in read_numbered(path, QaRow):
+        for number, row in read_numbered(path, QaRow, whole=True):
             yield f"{path}:{number}", row
     elif path.name.endswith(".json"):
         for number, row in enumerate(read_json(path, list[QaRow]), 1):

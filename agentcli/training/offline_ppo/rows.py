@@ -4,7 +4,7 @@ The reward R_t is the part `return` of a step's credit; a step that credit maske
 out. The action is the text in the note `trained` of the step, where the exploration
 method wrote one (the action that was executed, not the one that was proposed), as the
 chat template writes it. Else it is the sampled response. No log-probability of the
-rollout is read: the old ones are those of the policy that training starts from.
+rollout is read: the old ones are computed (appraisal.py).
 """
 
 from pathlib import Path

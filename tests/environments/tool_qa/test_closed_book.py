@@ -1,7 +1,10 @@
 """environment.options.tools: some tools, or none (a closed book)."""
 
+from pathlib import Path
+
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
+from command_line import agentcli
 from refusal import refused
 
 
@@ -32,3 +35,9 @@ def test_only_the_tools_that_are_named() -> None:
 
 def test_an_unknown_tool_is_refused() -> None:
     refused(lambda: world("calculater"), names=("environment.options.tools", "calculater"), remedy="calculator")
+
+
+def test_rare_tool_has_nothing_to_choose_from(tmp_path: Path) -> None:
+    words = ("--env", "tool_qa", "--split", "test", "--tasks", "1", "--policy", "expert", "--method", "rare-tool")
+    settings = ("--set", "rollout.judge.kind=tool-judge", "--set", "environment.options={tools: []}")
+    refused(agentcli("rollout", *words, *settings, "-o", str(tmp_path / "x"), "-q"), 2, "environment.options.tools")

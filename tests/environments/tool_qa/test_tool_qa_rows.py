@@ -142,3 +142,10 @@ def test_what_is_missing_twice_or_no_data_is_refused(tmp_path: Path) -> None:
     splits = [split for split in ("train", "valid", "test") if split != split_of(row(1)["question"])]
     for split in splits:
         refused(lambda split=split: one.tasks(split), code=3, names=("e.jsonl", split), remedy="--data")
+
+
+def test_a_torn_last_row_is_no_row_still_owed(tmp_path: Path) -> None:
+    """A file of questions is not written by a command that could go on with it."""
+    path = write(tmp_path / "rows.jsonl", ROWS)
+    path.write_bytes(path.read_bytes()[:-30])
+    refused(lambda: load_rows(path), 3, f"{path}:{len(ROWS)}")

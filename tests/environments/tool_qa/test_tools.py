@@ -70,6 +70,7 @@ def test_the_calculator_computes(formula: str, value: str) -> None:
         "sqrt(x=4)",
         "True + 1",
         "1e308 * 10",
+        "2 ^ 2000 / 3",
         "1e999",
         "-1e999",
         "(-8) ^ 0.5",
@@ -181,6 +182,11 @@ def test_units_converts(query: str, result: str) -> None:
         "m to km",
         "3 m",
         "1 m**9**9 to m",
+        "2^2000 m to km",
+        "10^400 degC to degF",
+        "5000 dBm to W",
+        "1" + " " * 800 + "m" + " " * 800 + "x",
+        "1 " + "m " * 800 + "x",
     ],
 )
 def test_units_refuses_at_once(query: str) -> None:

@@ -61,7 +61,7 @@ class Algebra:
             with _deadline():
                 return _result(tree)
         except TooSlow as error:
-            raise ToolError(f"no result after {SECONDS:g} s") from error
+            raise ToolError(f"no result after {SECONDS:g} s of computing") from error
         except ToolError:
             raise
         except Exception as error:

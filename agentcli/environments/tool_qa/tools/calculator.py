@@ -53,12 +53,23 @@ def evaluate(text: str) -> Number:
 
 
 def written(value: Number) -> str:
-    """A value as every tool writes it: whole numbers exactly, others with 10 digits."""
+    """A value as every tool writes it: whole numbers exactly, others with 10 digits.
+
+    Raises ToolError for a fraction that no floating-point number can stand for.
+    """
     if isinstance(value, Fraction) and value.denominator == 1:
         value = value.numerator
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         value = int(value)
-    return str(value) if isinstance(value, int) else f"{float(value):.10g}"
+    return str(value) if isinstance(value, int) else f"{as_float(value):.10g}"
+
+
+def as_float(value: Number) -> float:
+    """The nearest floating-point number. Raises ToolError where there is none."""
+    try:
+        return float(value)
+    except OverflowError as error:
+        raise ToolError("the value is too large") from error
 
 
 def _value(node: ast.expr) -> Number:

@@ -1,14 +1,20 @@
 """units: converts a quantity, by pint."""
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
 
-from agentcli.environments.tool_qa.tools.calculator import evaluate, written
+from agentcli.environments.tool_qa.tools.calculator import (
+    as_float,
+    evaluate,
+    written,
+)
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
 LONGEST_UNIT = 60
-"""Characters."""
+LONGEST_QUANTITY = 300
+"""Characters; searching takes the cube of their number."""
 _FORM = re.compile(
     r"(?P<value>[^a-zA-Zµ°]+?)\s*(?P<unit>[a-zA-Zµ°].*?)\s+(?:to|in)\s+(?P<target>.+)"
 )
@@ -28,10 +34,11 @@ class Units:
 
     def run(self, argument: str) -> str:
         """The value in the other unit. Raises ToolError."""
-        form = _FORM.fullmatch(argument.strip())
-        if form is None:
+        quantity_text = " ".join(argument.split())
+        form = _FORM.fullmatch(quantity_text[:LONGEST_QUANTITY])
+        if form is None or len(quantity_text) > LONGEST_QUANTITY:
             raise ToolError("write VALUE UNIT to UNIT")
-        value = float(evaluate(form["value"]))
+        value = as_float(evaluate(form["value"]))
         unit = _unit(form["unit"])
         target = _unit(form["target"])
         import pint
@@ -40,6 +47,8 @@ class Units:
             quantity = _registry().Quantity(value, unit).to(target)
         except (pint.PintError, ArithmeticError, ValueError) as error:
             raise ToolError(str(error)) from error
+        if not math.isfinite(quantity.magnitude):
+            raise ToolError("the value is too large")
         return f"{written(quantity.magnitude)} {form['target'].strip()}"
 
 
