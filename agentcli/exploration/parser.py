@@ -36,5 +36,8 @@ async def read_by_parser(
     """
     message = Message((MESSAGE.format(prompt=prompt, response=response),))
     reply = await actor.ask("parser", node, message, number)
+    # A parser that breaks ends the trajectory as an errored leaf, which `ask` sees to.
+    if isinstance(reply, str):
+        return None
     answer = actor.dialect.read(reply.text, node.moment)
     return None if answer.problem else answer

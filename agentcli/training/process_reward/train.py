@@ -11,19 +11,17 @@ from statistics import fmean
 from typing import Any
 
 import msgspec
-from transformers import TrainingArguments
 
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.model import load_trainable_critic, save_critic
 from agentcli.training.critic.options import RETURN
-from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.distributed import wait_for_all
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.objectives import options_of
 from agentcli.training.policy_gradient.batches import plan_updates
-from agentcli.training.policy_gradient.train import NOT_READ
+from agentcli.training.policy_gradient.train import NOT_READ, row_arguments
 from agentcli.training.process_reward.metrics import ProcessRewardMetrics
 from agentcli.training.process_reward.rows import read_scored_rows
 from agentcli.training.process_reward.trainer import ProcessRewardTrainer
@@ -56,14 +54,7 @@ def train_process_reward(
         "rows": digest(tokens.prompts, numbers, order),
         "starting model": model_fact(model),
     }
-    arguments = trainer_arguments(
-        TrainingArguments,
-        job.seed,
-        processes,
-        per_device_train_batch_size=settings.rows_per_microbatch,
-        gradient_accumulation_steps=plan.microbatches_per_update,
-        max_grad_norm=settings.max_grad_norm,
-    )
+    arguments = row_arguments(job, plan, settings.max_grad_norm)
     model.to(arguments.device)
     pad = tokenizer.pad_token_id or 0
     with keeping_cache(model):

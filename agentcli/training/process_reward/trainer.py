@@ -15,7 +15,11 @@ from agentcli.training.critic.model import state_values
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
-from agentcli.training.loop.trainer import PlannedTrainer, RunningFigures
+from agentcli.training.loop.trainer import (
+    PlannedTrainer,
+    RunningFigures,
+    TrainerUpdate,
+)
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, microbatches
 from agentcli.training.process_reward.metrics import ProcessRewardMetrics
 
@@ -57,7 +61,7 @@ class ProcessRewardTrainer(PlannedTrainer):
         """This microbatch's part of the mean squared error."""
         scores_B = state_values(model, inputs["ids_BT"], inputs["last_B"])
         targets_B = inputs["returns_B"]
-        losses_B = value_losses(scores_B, targets_B, inputs["old_values_B"])
+        losses_B = value_losses(scores_B, targets_B)
         loss = (inputs["value_weights_B"] * losses_B).sum()
         self._sums.add(
             loss=loss.detach().double(),
@@ -65,22 +69,16 @@ class ProcessRewardTrainer(PlannedTrainer):
         )
         return loss * self._plan.processes.size  # DDP averages gradients
 
-    def line(
-        self,
-        update: int,
-        grad_norm: float,
-        learning_rate: float,
-        loss: float,
-    ) -> ProcessRewardMetrics:
+    def line(self, latest: TrainerUpdate) -> ProcessRewardMetrics:
         """The metrics line of every update."""
         sums = self._sums.take(self._plan.processes)
         return ProcessRewardMetrics(
-            update=update,
-            epoch=self._plan.updates[update - 1].epoch,
+            update=latest.update,
+            epoch=self._plan.updates[latest.update - 1].epoch,
             loss=sums["loss"],
             explained_variance=explained_variance(sums),
             target_mean=sums["returns"] / sums["values"],
-            grad_norm=grad_norm,
-            learning_rate=learning_rate,
+            grad_norm=latest.grad_norm,
+            learning_rate=latest.learning_rate,
             seconds=self.recorder.seconds(),
         )
