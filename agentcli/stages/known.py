@@ -135,6 +135,9 @@ class _Keys:
             return f"did you mean {above}{near}, with --method {methods}?"
         everywhere = list(_paths(self._kind, ""))
         homonyms = [path for path in everywhere if path.rpartition(".")[2] == key]
+        # policy.temperature is meant rather than a judge's.
+        top = min((path.count(".") for path in homonyms), default=0)
+        homonyms = [path for path in homonyms if path.count(".") == top]
         # The same name in another section needs less likeness than another name.
         near = closest(f"{above}{key}", homonyms, 0.4)
         if not homonyms:

@@ -111,7 +111,10 @@ def test_a_torn_last_line_is_owed_but_a_torn_middle_line_is_not(tmp_path: Path) 
         ("policy: {kind: expart}", ": policy.kind: is 'expart'; did you mean expert?"),
         ("prompt: {style: ful}", ": prompt.style: is 'ful'; did you mean full?"),
         ("environment: {name: alfwrld}", ": environment.name: no world 'alfwrld'; did you mean alfworld?"),
-        ("environment: {options: {cluter: 1}}", ": environment.options.cluter: no such setting; did you mean clutter?"),
+        (
+            "environment: {options: {cluter: 1}}",
+            ": environment.options.cluter: alfworld has no such setting; did you mean clutter?",
+        ),
         ("environment: {options: {clutter: -1}}", ": environment.options.clutter: expected int >= 0"),
         ("environment: {data: /no/such/folder}", ": --data /no/such/folder: no json_2.1.1/ in it"),
     ],

@@ -105,7 +105,7 @@ def test_several_copies() -> None:
     assert tree.ledger.steps == sum(len(step.moves) for step in tree.steps) > 0
 
 
-@pytest.mark.parametrize("method", sorted({*OF_OUTCOMES} - {"ppo"}))
+@pytest.mark.parametrize("method", sorted({*OF_OUTCOMES} - {"ppo", "grpo-prm"}))
 def test_training_leaves_the_step_out_and_counts_the_failure(method: str) -> None:
     """The group is one success and one failure; the step that was never asked has no advantage."""
     tree = two_trajectories("failure")

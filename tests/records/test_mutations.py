@@ -324,6 +324,7 @@ def test_the_largest_rewards_leave_credit_finite(method: str) -> None:
     largest = tree()
     for number, step in enumerate(largest.steps):
         step.reward = 1e9 if number % 2 else -1e9
+        step.score = step.reward
     assert give_credit(method, largest) is not None
 
 

@@ -48,7 +48,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_names() -> None:
-    assert objective_names() == ["dpo", "offline-ppo", "policy-gradient", "ppo"]
+    assert objective_names() == ["dpo", "offline-ppo", "policy-gradient", "ppo", "process-reward"]
     assert all(make_objective(name).name == name for name in objective_names())
 
 

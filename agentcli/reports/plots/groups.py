@@ -73,8 +73,8 @@ def by_kind(
                 kinds.setdefault(kind, {}).setdefault(name, []).append(of_kind)
     if not kinds:
         raise DataError(
-            f"{', '.join(loops)}: written by an agentcli that recorded no results by "
-            "kind; draw --of training"
+            f"{', '.join(loops)}: written by an earlier version, which recorded no "
+            "results by kind; draw --of training"
         )
     return dict(sorted(kinds.items()))
 
