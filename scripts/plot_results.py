@@ -3,6 +3,7 @@
 The same file gives the same bytes.
 
 usage: plot_results.py --from RESULTS.json... -o FOLDER [--reference grpo] [--png]
+       [--methods NAME...] [--seeds N...] [--pictures NAME...] [--as NAME]
 Writes FOLDER/REGIME-{curves,differences,levels,success,kinds,cost,diagnosis}.svg.
 Needs: pip install 'agentcli[plots]'
 """
@@ -10,9 +11,11 @@ Needs: pip install 'agentcli[plots]'
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from reproduce_measures import (
     STARTS,
@@ -26,9 +29,9 @@ from reproduce_measures import (
     rate,
     regimes,
 )
-from reproduce_results import load
+from reproduce_results import Results, load
 
-from agentcli.errors import AgentCliError, MissingError
+from agentcli.errors import AgentCliError, DataError, MissingError
 
 WIDTH = 7.0
 """Inches at 100 dots each: readable at 700 pixels."""
@@ -325,16 +328,42 @@ PICTURES = {
 }
 
 
+@dataclass(frozen=True)
+class Part:
+    """What is drawn of the results; None: everything."""
+
+    methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+
+    def of(self, results: Results) -> Results:
+        """The results with these runs only. Raises DataError where there are none."""
+
+        def has(seed: int) -> bool:
+            return self.seeds is None or seed in self.seeds
+
+        runs = []
+        for run in results.runs:
+            if has(run.seed) and (self.methods is None or run.method in self.methods):
+                runs.append(run)
+        if not runs:
+            raise DataError("--methods, --seeds: the results hold no such run")
+        starts = [start for start in results.starts if has(start.seed)]
+        return msgspec.structs.replace(results, runs=runs, starts=starts)
+
+
 def draw(
     files: Sequence[Path],
     folder: Path,
     reference: str = "grpo",
     png: bool = False,
     names: Sequence[str] = tuple(PICTURES),
+    part: Part | None = None,
+    title: str | None = None,
 ) -> list[Path]:
     """Draws the pictures `names` of all regimes and returns their paths.
 
-    Raises MissingError without matplotlib.
+    File names begin with `title`, else with the regime's name. Raises MissingError
+    without matplotlib.
     """
     try:
         import matplotlib
@@ -348,12 +377,13 @@ def draw(
     written = []
     folder.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE | {"figure.constrained_layout.use": True}):
-        for regime in regimes(load(files), reference):
+        results = (part or Part()).of(load(files))
+        for regime in regimes(results, reference):
             for name in names:
                 if name == "differences" and len(regime.methods) == 1:
                     continue
                 figure = PICTURES[name](plt, regime)
-                written.append(folder / f"{regime.name}-{name}.svg")
+                written.append(folder / f"{title or regime.name}-{name}.svg")
                 figure.savefig(written[-1], metadata={"Date": None})
                 if png:
                     figure.savefig(written[-1].with_suffix(".png"))
@@ -371,9 +401,23 @@ if __name__ == "__main__":
     parser.add_argument(
         "--png", action="store_true", help="beside each SVG, the same as PNG"
     )
+    parser.add_argument("--methods", nargs="+")
+    parser.add_argument("--seeds", nargs="+", type=int)
+    parser.add_argument(
+        "--pictures", nargs="+", choices=PICTURES, default=list(PICTURES)
+    )
+    parser.add_argument("--as", dest="title", help="what file names begin with")
     chosen = parser.parse_args()
     try:
-        for path in draw(chosen.files, chosen.out, chosen.reference, chosen.png):
+        for path in draw(
+            chosen.files,
+            chosen.out,
+            chosen.reference,
+            chosen.png,
+            chosen.pictures,
+            Part(chosen.methods, chosen.seeds),
+            chosen.title,
+        ):
             print(path)
     except AgentCliError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import reproduce_report
 from made_results import RISING, made
-from plot_results import PICTURES, draw
+from plot_results import PICTURES, Part, draw
+from refusal import refused
 from reproduce_measures import (
     Measure,
     area,
@@ -27,6 +28,16 @@ def test_the_reference_leads() -> None:
     assert regime.methods == ("grpo", "gigpo", "carl")
     assert regime.seeds == (0, 1)
     assert regimes(made(), "carl")[0].reference == "carl"
+
+
+def test_a_picture_can_show_some_methods_and_seeds(tmp_path: Path) -> None:
+    save(tmp_path / "r.json", made())
+    part = Part(methods=["grpo", "gigpo"], seeds=[1])
+    assert {(run.method, run.seed) for run in part.of(made()).runs} == {("grpo", 1), ("gigpo", 1)}
+    assert [start.seed for start in part.of(made()).starts] == [1]
+    (path,) = draw([tmp_path / "r.json"], tmp_path, names=["success"], part=part, title="two")
+    assert path == tmp_path / "two-success.svg"
+    refused(lambda: Part(methods=["none"]).of(made()), 3, "--methods")
 
 
 def test_sampled_success_over_seeds_by_hand() -> None:
