@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agentcli.errors import UsageError
 from agentcli.records.section import Section
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import Head
@@ -49,9 +48,5 @@ class ProcessReward(Objective):
         """Train a process reward model on the credited steps."""
         from agentcli.training.process_reward.train import train_process_reward
 
-        if credit is None:
-            raise UsageError(
-                "train.objective process-reward: reads credit; write some with: "
-                "agentcli assign-credit --method grpo"
-            )
+        credit = self.needed(credit, "agentcli assign-credit RUN")
         return train_process_reward(job, trees, credit)
