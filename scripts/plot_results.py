@@ -11,11 +11,9 @@ Needs: pip install 'agentcli[plots]'
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from reproduce_measures import (
     STARTS,
@@ -29,9 +27,9 @@ from reproduce_measures import (
     rate,
     regimes,
 )
-from reproduce_results import Results, load
+from reproduce_results import Selection, load
 
-from agentcli.errors import AgentCliError, DataError, MissingError
+from agentcli.errors import AgentCliError, MissingError
 
 WIDTH = 7.0
 """Inches at 100 dots each: readable at 700 pixels."""
@@ -328,36 +326,13 @@ PICTURES = {
 }
 
 
-@dataclass(frozen=True)
-class Part:
-    """What is drawn of the results; None: everything."""
-
-    methods: Sequence[str] | None = None
-    seeds: Sequence[int] | None = None
-
-    def of(self, results: Results) -> Results:
-        """The results with these runs only. Raises DataError where there are none."""
-
-        def has(seed: int) -> bool:
-            return self.seeds is None or seed in self.seeds
-
-        runs = []
-        for run in results.runs:
-            if has(run.seed) and (self.methods is None or run.method in self.methods):
-                runs.append(run)
-        if not runs:
-            raise DataError("--methods, --seeds: the results hold no such run")
-        starts = [start for start in results.starts if has(start.seed)]
-        return msgspec.structs.replace(results, runs=runs, starts=starts)
-
-
 def draw(
     files: Sequence[Path],
     folder: Path,
     reference: str = "grpo",
     png: bool = False,
     names: Sequence[str] = tuple(PICTURES),
-    part: Part | None = None,
+    part: Selection | None = None,
     title: str | None = None,
 ) -> list[Path]:
     """Draws the pictures `names` of all regimes and returns their paths.
@@ -377,7 +352,7 @@ def draw(
     written = []
     folder.mkdir(parents=True, exist_ok=True)
     with plt.rc_context(STYLE | {"figure.constrained_layout.use": True}):
-        results = (part or Part()).of(load(files))
+        results = (part or Selection()).of(load(files))
         for regime in regimes(results, reference):
             for name in names:
                 if name == "differences" and len(regime.methods) == 1:
@@ -415,7 +390,7 @@ if __name__ == "__main__":
             chosen.reference,
             chosen.png,
             chosen.pictures,
-            Part(chosen.methods, chosen.seeds),
+            Selection(chosen.methods, chosen.seeds),
             chosen.title,
         ):
             print(path)

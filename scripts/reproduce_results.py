@@ -17,6 +17,7 @@ iteration; shares and rates are 0 to 1.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,29 @@ class Results(Part, kw_only=True):
     settings: dict[str, dict[str, Any]]
     starts: list[Start]
     runs: list[Run]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some methods and seeds of the results; None: all."""
+
+    methods: Sequence[str] | None = None
+    seeds: Sequence[int] | None = None
+
+    def of(self, results: Results) -> Results:
+        """The results with these runs only. Raises DataError where there are none."""
+
+        def has(seed: int) -> bool:
+            return self.seeds is None or seed in self.seeds
+
+        runs = []
+        for run in results.runs:
+            if has(run.seed) and (self.methods is None or run.method in self.methods):
+                runs.append(run)
+        if not runs:
+            raise DataError("--methods, --seeds: the results hold no such run")
+        starts = [start for start in results.starts if has(start.seed)]
+        return msgspec.structs.replace(results, runs=runs, starts=starts)
 
 
 def load(paths: Sequence[Path]) -> Results:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import reproduce_report
 from made_results import RISING, made
-from plot_results import PICTURES, Part, draw
+from plot_results import PICTURES, draw
 from refusal import refused
 from reproduce_measures import (
     Measure,
@@ -20,7 +20,7 @@ from reproduce_measures import (
     regimes,
     to_level,
 )
-from reproduce_results import merge, save
+from reproduce_results import Selection, merge, save
 
 
 def test_the_reference_leads() -> None:
@@ -32,12 +32,12 @@ def test_the_reference_leads() -> None:
 
 def test_a_picture_can_show_some_methods_and_seeds(tmp_path: Path) -> None:
     save(tmp_path / "r.json", made())
-    part = Part(methods=["grpo", "gigpo"], seeds=[1])
+    part = Selection(methods=["grpo", "gigpo"], seeds=[1])
     assert {(run.method, run.seed) for run in part.of(made()).runs} == {("grpo", 1), ("gigpo", 1)}
     assert [start.seed for start in part.of(made()).starts] == [1]
     (path,) = draw([tmp_path / "r.json"], tmp_path, names=["success"], part=part, title="two")
     assert path == tmp_path / "two-success.svg"
-    refused(lambda: Part(methods=["none"]).of(made()), 3, "--methods")
+    refused(lambda: Selection(methods=["none"]).of(made()), 3, "--methods")
 
 
 def test_sampled_success_over_seeds_by_hand() -> None:
