@@ -182,14 +182,19 @@ async def _open_appraisers(plan: SamplingPlan) -> "AsyncIterator[list[Appraiser]
     if plan.critic is None and plan.prm is None:
         yield []
         return
+    from agentcli.policies.load import existing
     from agentcli.training.critic.appraiser import Appraiser
     from agentcli.training.critic.step_readers import read_scores, read_values
 
     use_threads(plan.settings.threads)
     async with AsyncExitStack() as closing:
         appraisers = []
-        for source, read in ((plan.critic, read_values), (plan.prm, read_scores)):
+        for setting, source, read in (
+            ("rollout.critic", plan.critic, read_values),
+            ("rollout.prm", plan.prm, read_scores),
+        ):
             if source is not None:
+                existing(source, setting)
                 appraiser = Appraiser(read(source, settings), settings)
                 closing.push_async_callback(appraiser.close)
                 appraisers.append(appraiser)

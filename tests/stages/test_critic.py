@@ -140,6 +140,7 @@ def test_evaluations_ask_no_critic(folder: Path) -> None:
 
 def test_refusals(folder: Path) -> None:
     refused(agentcli(*ROLLOUT, "--critic", "./nowhere", "-o", "x"), 4, ("rollout.critic", "./nowhere"), "--critic")
+    refused(agentcli(*ROLLOUT, "--critic", "nowhere", "-o", "x"), 4, "rollout.critic", "--critic")
     loop = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--set", "credit.method=ppo", "-o", "y")
     refused(agentcli(*loop), 2, ("credit.method ppo", "policy-gradient"), ("train.objective=ppo", "rollout.critic"))
     train = ("train", "valued", "--model", "sft/checkpoint", "--set", "train.objective=ppo")

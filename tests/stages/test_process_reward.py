@@ -153,6 +153,7 @@ def test_refusals(folder: Path) -> None:
     prm = ("--prm", "sft/checkpoint", "-o", "x")
     refused(agentcli(*ROLLOUT, *prm), 3, ("rollout.prm", "sft/checkpoint"))
     refused(agentcli(*ROLLOUT, "--prm", "./nowhere", "-o", "x"), 4, "rollout.prm", "--prm")
+    refused(agentcli(*ROLLOUT, "--prm", "nowhere", "-o", "x"), 4, "rollout.prm", "--prm")
     refused(agentcli("rollout", "-c", "toy.yaml", "--model", "prm/checkpoint", "-o", "x"), 3, "prm/checkpoint", "--prm")
     card = Path("prm/checkpoint/critic.json")
     card.write_text(card.read_text(encoding="utf-8").replace("response", "prompt"), encoding="utf-8")
