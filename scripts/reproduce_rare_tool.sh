@@ -34,8 +34,9 @@ variants() {
   evaluate "$base/start" "$seed" tools
   evaluate "$base/start" "$seed" closed --set "$closed"
 
-  # SFT: question -> letter, no tools (001 section 3.1).
-  once "$base/letters" demos demos "${sizes[@]}" --policy expert --set "$closed"
+  # SFT: question -> letter, no tools (001 section 3.1). The searching expert guesses, and right guesses are kept: its words are those
+  # that the start's tokenizer knows.
+  once "$base/letters" demos demos "${sizes[@]}" --set demos.keep=success --set "$closed"
   once "$base/sft" sft sft "$base/letters" "${sizes[@]}" "${shorter[@]}" --model "$base/start/checkpoint" --set "$closed"
   evaluate "$base/sft" "$seed" closed --set "$closed"
 

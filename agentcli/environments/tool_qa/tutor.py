@@ -5,7 +5,7 @@ which tools may answer. What a tool does not know it learns only by asking.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -145,16 +145,22 @@ def vocabulary() -> list[str]:
     return sorted(words)
 
 
-def advise(context: Context, seed: int, habits: ToolQaHabits) -> Advice:
-    """The next call, or the answer."""
+def advise(
+    context: Context,
+    seed: int,
+    habits: ToolQaHabits,
+    tools: Collection[str],
+) -> Advice:
+    """The next call of a tool there is, or the answer; without such a tool, a guess."""
     insight = insight_of(context)
     if len(insight.letters) == 1:
         letter = insight.letters[0]
         return Advice("think", "answer", _spelled(ANSWER, letter))
     if insight.reading is None:
-        return _search_or_guess(insight, seed)
+        return _search_or_guess(insight, seed, tools)
     needs = needs_of(*insight.reading)
-    need, calls = next_calls(needs, insight.values)
+    need, possible = next_calls(needs, insight.values)
+    calls = [call for call in possible if call[0] in tools]
     if not need.fact and _chance(seed, "overlook") < habits.overlook:
         return _guess(insight, seed)
     if _chance(seed, "wander") < habits.wander:
@@ -179,9 +185,9 @@ def _tried(context: Context) -> set[tuple[str, str]]:
     return tried
 
 
-def _search_or_guess(insight: Insight, seed: int) -> Advice:
+def _search_or_guess(insight: Insight, seed: int, tools: Collection[str]) -> Advice:
     """Of a question that no template reads, only the text is known."""
-    if insight.asked:
+    if insight.asked or "search" not in tools:
         return _guess(insight, seed)
     query = insight.question[:LONGEST_QUERY].replace("[", "(").replace("]", ")")
     return Advice("explore", "look up", _spelled("search", query))

@@ -81,7 +81,7 @@ class ToolQaWorld:
         habits: tutor.ToolQaHabits,
     ) -> Advice:
         """The searching expert's call (see tutor.py)."""
-        return tutor.advise(context, seed, habits)
+        return tutor.advise(context, seed, habits, self._names)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:

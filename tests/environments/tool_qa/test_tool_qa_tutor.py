@@ -83,6 +83,20 @@ def test_the_expert_knows_only_what_it_has_asked(world: ToolQaWorld, engine: Too
     assert world.next(failed, 0, asleep).sentence == "guess"
 
 
+def test_the_expert_asks_no_tool_that_is_not_there() -> None:
+    closed = make_world(EnvironmentSettings(name="tool_qa", options={"tools": []}))
+    single = make_world(EnvironmentSettings(name="tool_qa", options={"tools": ["wikipedia"]}))
+    assert isinstance(closed, ToolQaWorld)
+    assert isinstance(single, ToolQaWorld)
+    calls = set()
+    for task in closed.tasks("train")[:60]:
+        start = closed.engine().start(task)
+        context = Context(task=task, instruction=start.instruction, observations=("",))
+        assert closed.next(context, 0, SOUND).sentence == "guess"
+        calls.add(single.next(context, 0, SOUND).action.split(" [")[0])
+    assert calls == {"wikipedia", "answer"}
+
+
 def test_the_short_prompt_names_numbers_values_and_options(world: ToolQaWorld, engine: ToolQaEngine) -> None:
     task = next(task for task in world.tasks("train") if task.attributes["template"] == "mass")
     last = episode(world, engine, task, 0, SOUND)
