@@ -24,9 +24,16 @@ VARIANTS = {
     "PPO, greedy tools": ("greedy", "tools"),
     "PPO, random tools": ("random", "tools"),
     "PPO, rarity first": ("rarity", "tools"),
+    "PPO, greedy tools, no early stop": ("greedy-whole", "tools"),
+    "PPO, random tools, no early stop": ("random-whole", "tools"),
+    "PPO, rarity first, no early stop": ("rarity-whole", "tools"),
 }
 """Name -> folder of the run, and label of its evaluation (001 Table 2)."""
-REFERENCES = ("base with tools", "PPO, greedy tools")
+REFERENCES = (
+    "base with tools",
+    "PPO, greedy tools",
+    "PPO, greedy tools, no early stop",
+)
 """What the others are compared with."""
 
 

@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # Does rarity help a tiny policy to use tools (001)? From one start per seed: the base model without and with tools, imitation of bare
 # answers, and offline PPO on trajectories whose tools a judge chose greedily, at random, and rarity first. Held-out questions.
+# 001's early stop ends nearly every epoch of a policy this small after a few updates; so each is trained without it too.
 # usage: scripts/reproduce_rare_tool.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
-#   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS, LEARNING_RATE: of PPO; JOBS: seeds at a
-#   time. Filters, clip, penalty and early stop are 001's; the rates are those of a policy that is trained in full, without an adapter.
+#   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS: of PPO; LEARNING_RATE, WHOLE_RATE: of PPO
+#   with and without the early stop; JOBS: seeds at a time. Filters, batches, clip and penalty are 001's; the rates are those of a policy
+#   that is trained in full, without an adapter.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=${1:?usage: scripts/reproduce_rare_tool.sh OUT [SEED...]}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1 2 3 4)
-export questions=${QUESTIONS:-1000} test=${TEST:-280} preset=quickstart-tools epochs=${EPOCHS:-4} rate=${LEARNING_RATE:-3e-5} out
-export updates=${SFT_UPDATES:-} jobs=${JOBS:-2}
+export questions=${QUESTIONS:-1000} test=${TEST:-280} preset=quickstart-tools epochs=${EPOCHS:-4} out
+export rate=${LEARNING_RATE:-3e-5} whole_rate=${WHOLE_RATE:-1e-4} updates=${SFT_UPDATES:-} jobs=${JOBS:-2}
 export closed='environment.options={tools: []}'
 
 . "$root/scripts/once.sh"
@@ -22,6 +24,15 @@ evaluate() {
   shift 3
   once "$run" "evaluation/$label" eval "$run" --preset "$preset" --model "$run/checkpoint" --split test --tasks "$test" \
     --temperature 0 --seed "$seed" --label "$label" "$@"
+}
+
+# learn SEED ROLLOUT RUN RATE OPTIONS...: offline PPO on a rollout's trajectories, and its evaluation.
+learn() {
+  local seed=$1 rollout=$2 run=$3 rate=$4
+  shift 4
+  once "$run" train train "$rollout" --preset "$preset" --seed "$seed" --model "$out/$seed/start/checkpoint" --credit rare-tool \
+    --set train.objective=offline-ppo --set train.rows_per_update=8 --set train.epochs="$epochs" --set train.learning_rate="$rate" "$@"
+  evaluate "$run" "$seed" tools
 }
 
 # variants SEED: every row of the table.
@@ -45,13 +56,11 @@ variants() {
     once "$run" rollout rollout "${sizes[@]}" --method rare-tool --select "$rule" --set rollout.judge.kind=tool-judge \
       --leaves 1 --tasks "$questions" --model "$base/start/checkpoint"
     agentcli assign-credit "$run" --method rare-tool --set credit.drop_unsound=true --set credit.drop_wrong=true --resume -q >/dev/null
-    once "$run" train train "$run" --preset "$preset" --seed "$seed" --model "$base/start/checkpoint" --credit rare-tool \
-      --set train.objective=offline-ppo --set train.rows_per_update=8 --set train.epochs="$epochs" \
-      --set train.learning_rate="$rate" --set train.options.critic_learning_rate=1e-3
-    evaluate "$run" "$seed" tools
+    learn "$seed" "$run" "$run" "$rate"
+    learn "$seed" "$run" "$run-whole" "$whole_rate" --set train.options.stop_at=1e9
   done
 }
 
-export -f once evaluate variants
+export -f once evaluate learn variants
 printf '%s\n' "${seeds[@]}" | xargs -P "$jobs" -I{} bash -euo pipefail -c 'variants "$1"' variants {}
 python "$root/scripts/report_rare_tool.py" "$out" "${seeds[@]}"
