@@ -30,6 +30,7 @@ from agentcli.records.docs import field_docs
 from agentcli.records.settings import Settings
 from agentcli.records.step_rows import StepRow
 from agentcli.stages.layers import list_presets
+from agentcli.training.objectives import make_objective, objective_names
 
 METHODS_OF_SECTIONS = ("rollout", "credit")
 """Sections whose settings depend on a method, which methods.md lists."""
@@ -137,7 +138,7 @@ def section_part(
 
 
 def methods_page() -> str:
-    """The methods of growing trees and of giving credit, with their settings."""
+    """The methods of growing trees, giving credit and learning, with their settings."""
     intro = "What a method adds to the [settings](settings.md) that all methods share. Papers are named by their number in [PAPERS](../papers.md)."
     parts = [
         "# Methods",
@@ -168,6 +169,15 @@ def methods_page() -> str:
             first_paragraph(import_module(assign.__module__)),
         ]
         parts.append(fields_table(type(settings), "credit."))
+    parts += ["## Learning", "`agentcli train --set train.objective=NAME`."]
+    for name in objective_names():
+        objective = make_objective(name)
+        parts += [
+            f"### objective: {name}",
+            first_paragraph(type(objective)),
+            fields_table(objective.options, "train.options.")
+            or "No settings of its own.",
+        ]
     return page(parts)
 
 

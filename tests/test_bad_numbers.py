@@ -95,7 +95,9 @@ def test_in_every_option_of_every_command(path: tuple[str, ...]) -> None:
 
 def test_most_settings_are_numbers() -> None:
     assert len(METHOD_OF) > 50
-    assert {"seed", "policy.temperature", "train.dpo.beta", "rollout.entropy.base", "sft.tiny.heads"} <= set(METHOD_OF)
+    assert {"seed", "policy.temperature", "train.lora.dropout", "rollout.entropy.base", "sft.tiny.heads"} <= set(
+        METHOD_OF
+    )
 
 
 @pytest.mark.parametrize("path", METHOD_OF)

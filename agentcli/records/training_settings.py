@@ -87,32 +87,18 @@ class SftSettings(Section, kw_only=True):
         return 3e-3 if model == TINY else 1e-5
 
 
-class DpoSettings(Section, kw_only=True):
-    """Preference pairs (train.objective dpo): ETO."""
-
-    beta: Positive = 0.1
-    """DPO's inverse temperature; train.beta is the policy gradient's."""
-    pairs_per_task: Count = 8
-    """Most (success, failure) pairs taken from one tree."""
-    max_length: Count = 32768
-    """Longest trajectory of a pair, prompts and responses of all its steps, in tokens;
-    a longer pair is left out and counted.
-    """
-
-
 class TrainSettings(Section, kw_only=True):
-    """Clipped policy gradient with KL, or DPO on pairs of trajectories.
+    """How a policy learns from trees. Credit arrives as numbers.
 
-    Credit arrives as numbers.
+    What only one objective has stands beside it (agentcli/training/).
     """
 
     objective: str = "policy-gradient"
     """policy-gradient, ppo (with a critic), offline-ppo (001), dpo, process-reward (a
-    model that scores steps; PRM), or one of an installed
-    package.
+    model that scores steps; PRM), or one of an installed package.
     """
     options: dict[str, Any] = field(default_factory=dict)
-    """The settings of an installed objective (validated by the objective)."""
+    """The objective's own settings (validated by the objective)."""
     credit: str | None = None
     """Name of the credit file (credit/<name>.jsonl); None: the only one there."""
     update: Literal["assigned", "critical", "all"] = "assigned"
@@ -158,5 +144,4 @@ class TrainSettings(Section, kw_only=True):
     """
     save_every_updates: Count = 50
     """A killed train resumes from the last multiple of this."""
-    dpo: DpoSettings = field(default_factory=DpoSettings)
     lora: LoraSettings = field(default_factory=LoraSettings)

@@ -22,6 +22,7 @@ from agentcli.exploration.settings import (
 )
 from agentcli.records.options import choices_at, fault_and_path, section_in
 from agentcli.registry import closest
+from agentcli.stages.older import MOVED
 from agentcli.stages.yaml_files import Values
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")
@@ -97,6 +98,8 @@ class _Keys:
             if key not in fields:
                 self._refuse_other_methods(path)
                 hint = self._suggestion(str(key), above, list(fields))
+                if path in MOVED:
+                    hint = f"write it under {MOVED[path]}"
                 raise UsageError(f"{self._place}: no setting {path!r}; {hint}")
             inner = section_in(fields[key])
             if inner is not None and isinstance(value, Mapping):

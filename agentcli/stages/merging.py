@@ -62,7 +62,8 @@ class Merger:
         """
         self._change_credit(place, layer)
         self._change_exploration(place, layer)
-        self._change_world(layer)
+        self._change_owner("environment", "name", layer)
+        self._change_owner("train", "objective", layer)
         self.values = overlay(self.values, layer)
         if users:
             for section in OF_METHODS:
@@ -164,20 +165,17 @@ class Merger:
         self._note("credit.method", method, former, left_out)
         self.values = overlay(self.values, {"train": {"aggregate": None}})
 
-    def _change_world(self, layer: Values) -> None:
-        """Forgets the options of another world, which mean nothing to this one."""
-        environment = self.values["environment"]
-        former = environment["name"]
-        world = layer.get("environment", {}).get("name", former)
-        if world == former:
+    def _change_owner(self, section: str, key: str, layer: Values) -> None:
+        """Forgets the options of another world or objective: they mean nothing here."""
+        values = self.values[section]
+        former = values[key]
+        owner = layer.get(section, {}).get(key, former)
+        if owner == former:
             return
-        if environment["options"]:
-            left_out = (
-                f"leaves out {former}'s options {', '.join(environment['options'])}"
-            )
-            self._note("environment.name", world, former, left_out)
-        environment = {**environment, "options": {}}
-        self.values = {**self.values, "environment": environment}
+        if values["options"]:
+            left_out = f"leaves out {former}'s options {', '.join(values['options'])}"
+            self._note(f"{section}.{key}", owner, former, left_out)
+        self.values = {**self.values, section: {**values, "options": {}}}
 
     def _refuse_users(
         self,

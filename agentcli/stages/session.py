@@ -32,6 +32,7 @@ from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
+from agentcli.stages.older import renamed
 from agentcli.stages.plan import StagePlan, plain
 
 PlanT = TypeVar("PlanT", bound=StagePlan)
@@ -275,7 +276,8 @@ class Session:
 
         Inputs may lie elsewhere now, but must be the same in the same order.
         """
-        difference = first_difference(begun.settings, self.plan.determining)
+        then = renamed(begun.settings)
+        difference = first_difference(then, self.plan.determining)
         if difference:
             return f"settings than it was started with: {difference}"
         fault = other_inputs(begun.inputs, self.plan.hashes)

@@ -75,7 +75,13 @@ def test_a_file_for_another_program_fits_its_schema(name: str) -> None:
 def test_the_reference_has_every_setting_command_and_preset() -> None:
     pages = reference_pages()
     text = "".join(pages.values())
-    for name in ("train.lora.rank", "policy.endpoint.base_url", "rollout.criterion", "credit.pruning"):
+    for name in (
+        "train.lora.rank",
+        "policy.endpoint.base_url",
+        "rollout.criterion",
+        "credit.pruning",
+        "train.options.beta",
+    ):
         assert f"`{name}`" in text
     for path in (ROOT / "presets").glob("*.yaml"):
         assert f"## {path.stem}\n" in pages["reference/presets.md"]

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import torch
 from agentcli.records.files import derive_seed, read_records
-from agentcli.records.training_settings import DpoSettings, LoraSettings, TrainSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job
@@ -101,7 +101,7 @@ def theirs(folder, settings, kind, world):
 
 def preferences(folder, processes):
     """Updates of 3, 3 and 2 pairs: of two processes, the second has nothing to do in a third of the microbatches."""
-    settings = TrainSettings(objective="dpo", dpo=DpoSettings(beta=0.5), **{**COMMON, "rows_per_update": 3})
+    settings = TrainSettings(objective="dpo", options={"beta": 0.5}, **{**COMMON, "rows_per_update": 3})
     metrics = folder / f"dpo-{processes}.jsonl"
     job = Job(
         str(folder / "model"),

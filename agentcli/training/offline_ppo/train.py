@@ -29,7 +29,7 @@ from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.train import row_arguments
 
 NOT_READ = (
-    *("credit", "reference", "carry_optimizer", "objective", "dpo"),
+    *("credit", "reference", "carry_optimizer", "objective"),
     *("update", "beta", "aggregate", "recompute_logprobs"),
 )
 """Settings that say how the caller chose what it hands over, or are of another

@@ -28,7 +28,7 @@ from agentcli.training.policy_gradient.metrics import PolicyFigures, TrainMetric
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
 
-NOT_READ = ("credit", "reference", "carry_optimizer", "objective", "dpo")
+NOT_READ = ("credit", "reference", "carry_optimizer", "objective")
 """Settings that say how the caller chose what it hands over, or are of another
 objective.
 """

@@ -21,11 +21,11 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_frozen, load_trainable
-from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
+from agentcli.training.objectives import options_of
 from agentcli.training.preference.batches import (
     PairPlan,
     TokenPair,
@@ -33,6 +33,7 @@ from agentcli.training.preference.batches import (
     tokenise_pairs,
 )
 from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.preference.objective import DpoOptions
 from agentcli.training.preference.pairs import PairCounts, read_pairs
 from agentcli.training.preference.trainer import PreferenceTrainer
 
@@ -50,20 +51,21 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
 
     An update has settings.rows_per_update pairs, which are run one at a time. The job's
     `reference` None means the model that training starts from, its adapter included. A
-    pair with a trajectory beyond settings.dpo.max_length is left out and counted.
+    pair with a trajectory beyond train.options.max_length is left out and counted.
 
     Returns the statistics of the manifest. Raises DataError for a file that is not a
     trees file or gives no pair, MissingError for a tracker that is not installed,
     AgentCliError when the loss stops being finite.
     """
     settings = job.settings
+    options: Any = options_of(settings)
     processes = start(job)
     tokenizer = load_tokenizer(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
-    pairs, counts = _pairs(job, trees, tokenizer, model)
+    pairs, counts = _pairs(job, options, trees, tokenizer, model)
     plan = plan_pairs(pairs, settings, job.seed, processes)
     facts = _facts(plan, settings, model)
-    arguments = _arguments(job, plan, processes)
+    arguments = _arguments(job, plan, options.beta)
     with keeping_cache(model):
         trainer = PreferenceTrainer(
             model, _reference(job.reference), arguments, tokenizer, plan
@@ -79,6 +81,7 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
 
 def _pairs(
     job: Job[TrainSettings],
+    options: DpoOptions,
     trees: Path,
     tokenizer: Any,
     model: Any,
@@ -87,9 +90,8 @@ def _pairs(
 
     Raises DataError where there is none.
     """
-    settings = job.settings.dpo
     counts = PairCounts()
-    chosen = read_pairs(trees, settings.pairs_per_task, job.seed, counts)
+    chosen = read_pairs(trees, options.pairs_per_task, job.seed, counts)
     pairs = tokenise_pairs(chosen, StepTokeniser.of(tokenizer, model, job.model))
     if not pairs:
         raise DataError(
@@ -98,14 +100,13 @@ def _pairs(
             "failures); roll out more tasks, more leaves (rollout.leaves) or warmer "
             "(policy.temperature)"
         )
-    short = [pair for pair in pairs if pair.length <= settings.max_length]
+    short = [pair for pair in pairs if pair.length <= options.max_length]
     if not short:
         shortest = min(pair.length for pair in pairs)
         raise DataError(
             f"{trees}: all {len(pairs)} pairs have a trajectory of more than "
-            f"train.dpo.max_length ({settings.max_length}) tokens, the shortest "
-            f"{shortest}; set train.dpo.max_length higher "
-            "or prompt.history lower"
+            f"train.options.max_length ({options.max_length}) tokens, the shortest "
+            f"{shortest}; set train.options.max_length higher or prompt.history lower"
         )
     counts.pairs = len(short)
     too_long = len(pairs) - len(short)
@@ -123,13 +124,13 @@ def _reference(directory: str | None) -> Any | None:
 def _arguments(
     job: Job[TrainSettings],
     plan: PairPlan,
-    processes: Processes,
+    beta: float,
 ) -> DPOConfig:
     return trainer_arguments(
         DPOConfig,
         job.seed,
-        processes,
-        beta=job.settings.dpo.beta,
+        plan.processes,
+        beta=beta,
         max_length=None,
         precompute_ref_log_probs=True,
         disable_dropout=False,

@@ -7,7 +7,7 @@ import pytest
 import torch
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
-from agentcli.records.training_settings import DpoSettings, LoraSettings, TrainSettings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.tokens import StepTokeniser
@@ -56,8 +56,8 @@ def train(rollout, sampled, tmp_path):
         name, trees=sampled[0], model=rollout.model, seed=0, beta=BETA, max_length=32768, pairs_per_task=8, **given
     ):
         files = {key: given.pop(key) for key in FILES if key in given}
-        dpo = DpoSettings(beta=beta, max_length=max_length, pairs_per_task=pairs_per_task)
-        settings = TrainSettings(objective="dpo", dpo=dpo, **{**FAST, **given})
+        options = {"beta": beta, "max_length": max_length, "pairs_per_task": pairs_per_task}
+        settings = TrainSettings(objective="dpo", options=options, **{**FAST, **given})
         metrics = tmp_path / f"{name}.jsonl"
         statistics = train_dpo(Job(str(model), tmp_path / name, settings, seed, metrics, **files), trees)
         weights = tmp_path / name / "model.safetensors"
@@ -263,7 +263,7 @@ def test_longer_trajectories_are_left_out_and_counted(rollout, sampled, train):
     fitting = sum(length <= lengths[2] for length in lengths)
     assert statistics["pairs"] == lines[0].pairs == fitting < 8
     assert statistics["pairs_too_long"] == 8 - fitting
-    refused(lambda: train("none", max_length=3), 3, names=("train.dpo.max_length", f"{lengths[0]}"))
+    refused(lambda: train("none", max_length=3), 3, names=("train.options.max_length", f"{lengths[0]}"))
 
 
 def test_refuses_trees_without_a_pair(rollout, sampled, train, tmp_path):
