@@ -15,7 +15,7 @@ def renamed(settings: Values) -> Values:
     train = settings.get("train")
     if not isinstance(train, dict) or "dpo" not in train:
         return settings
-    renamed = {name: value for name, value in train.items() if name != "dpo"}
+    renamed: Values = {name: train[name] for name in train if name != "dpo"}
     if train.get("objective") == "dpo":
         renamed = overlay({"options": train["dpo"]}, renamed)
     return {**settings, "train": renamed}

@@ -7,7 +7,7 @@ a class under the entry-point group `agentcli.objectives`.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -34,11 +34,15 @@ REGISTRY = Registry(
 )
 
 
+HANDED_OVER = ("credit", "reference", "carry_optimizer", "objective")
+"""Settings that say how the caller chose what it hands over."""
+
+
 class NoOptions(Section):
     """The options of an objective that has none."""
 
 
-class Objective(ABC):
+class Objective:
     """One way to learn from the trees of a rollout."""
 
     name: ClassVar[str]
@@ -46,8 +50,14 @@ class Objective(ABC):
     """The class of train.options: settings that only this objective has."""
     metrics: ClassVar[type[MetricsLine]]
     """A line of metrics.jsonl."""
+    trainer: ClassVar[str]
+    """The place of its training function, module:function. It is given the job, the
+    trees and the credit, where that is read, and returns the statistics of the manifest.
+    """
     reads_credit: ClassVar[bool] = True
     """Whether it learns from credit, which then weighs the steps."""
+    credit_maker: ClassVar[str] = "agentcli assign-credit RUN"
+    """The command that writes the credit."""
     takes_ratios: ClassVar[bool] = True
     """Whether it takes a ratio to the policy that sampled. Greedy responses have none."""
     trains_policy: ClassVar[bool] = True
@@ -55,25 +65,25 @@ class Objective(ABC):
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 
-    @abstractmethod
     def train(
-        self,
-        job: Job[TrainSettings],
-        trees: Path,
-        credit: Path | None,
+        self, job: Job[TrainSettings], trees: Path, credit: Path | None
     ) -> dict[str, Any]:
         """Trains as the job says. Returns the statistics of the manifest.
 
-        `credit` is None unless the objective reads it.
+        Raises UsageError without the credit that the objective reads.
         """
-
-    def needed(self, credit: Path | None, command: str) -> Path:
-        """The credit to learn from. Raises UsageError naming the command that gives it."""
-        if credit is None:
+        inputs = [trees]
+        if credit is not None:
+            inputs.append(credit)
+        elif self.reads_credit:
             raise UsageError(
-                f"train.objective {self.name}: reads credit; write some with: {command}"
+                f"train.objective {self.name}: reads credit; write some with: "
+                f"{self.credit_maker}"
             )
-        return credit
+        module, _, function = self.trainer.partition(":")
+        train = getattr(import_module(module), function)
+        statistics: dict[str, Any] = train(job, *inputs)
+        return statistics
 
     def anchored(self, settings: TrainSettings) -> bool:
         """Whether a loop's start is the reference of all its iterations."""
@@ -89,6 +99,11 @@ def make_objective(name: str) -> Objective:
     """The objective of this name. Raises UsageError with the nearest name."""
     objective: Objective = REGISTRY.load(name)()
     return objective
+
+
+def not_read(settings: TrainSettings) -> set[str]:
+    """The settings on which a training does not depend by itself."""
+    return {*HANDED_OVER, *make_objective(settings.objective).unread}
 
 
 def options_of(settings: TrainSettings) -> Section:

@@ -13,7 +13,7 @@ metrics lines so far stay in metrics.jsonl.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +81,7 @@ def digest(*values: Any) -> str:
     return hashlib.blake2b(msgspec.json.encode(values), digest_size=8).hexdigest()
 
 
-def settings_fact(settings: msgspec.Struct, without: Sequence[str] = ()) -> str:
+def settings_fact(settings: msgspec.Struct, without: Collection[str] = ()) -> str:
     """A hash of all settings that a result depends on.
 
     How often snapshots are written is not among them.

@@ -1,18 +1,11 @@
 """The objective `offline-ppo`: PPO on recorded steps, with a critic (001)."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from agentcli.records.section import NotNegative, Positive
-from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import CriticOptions, Head
 from agentcli.training.objectives import Objective
 from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
-
-if TYPE_CHECKING:
-    from agentcli.training.loop.job import Job
 
 
 class OfflinePpoOptions(CriticOptions, kw_only=True):
@@ -36,16 +29,6 @@ class OfflinePpo(Objective):
     name = "offline-ppo"
     options = OfflinePpoOptions
     metrics = OfflinePpoMetrics
+    trainer = "agentcli.training.offline_ppo.train:train_offline_ppo"
+    credit_maker = "agentcli assign-credit --method rare-tool"
     unread = ("update", "beta", "reference", "aggregate", "recompute_logprobs")
-
-    def train(
-        self,
-        job: Job[TrainSettings],
-        trees: Path,
-        credit: Path | None,
-    ) -> dict[str, Any]:
-        """Train actor and critic on the credited rows."""
-        from agentcli.training.offline_ppo.train import train_offline_ppo
-
-        command = "agentcli assign-credit --method rare-tool"
-        return train_offline_ppo(job, trees, self.needed(credit, command))

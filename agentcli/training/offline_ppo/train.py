@@ -19,7 +19,7 @@ from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
 from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.objectives import options_of
+from agentcli.training.objectives import not_read, options_of
 from agentcli.training.offline_ppo.appraisal import Appraisal
 from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
 from agentcli.training.offline_ppo.rows import read_offline_rows
@@ -27,14 +27,6 @@ from agentcli.training.offline_ppo.trainer import OfflinePpoTrainer
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.train import row_arguments
-
-NOT_READ = (
-    *("credit", "reference", "carry_optimizer", "objective"),
-    *("update", "beta", "aggregate", "recompute_logprobs"),
-)
-"""Settings that say how the caller chose what it hands over, or are of another
-objective.
-"""
 
 
 def train_offline_ppo(
@@ -91,7 +83,7 @@ def _facts(
     order = [(update.rows, update.microbatches) for update in plan.updates]
     return {
         "updates": len(plan.updates),
-        "settings": settings_fact(settings, NOT_READ),
+        "settings": settings_fact(settings, not_read(settings)),
         "old": old,
         "rows": digest(tokens.prompts, tokens.responses, numbers, order),
         "starting model": model_fact(pair),

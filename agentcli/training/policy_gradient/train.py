@@ -22,16 +22,12 @@ from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, sta
 from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
+from agentcli.training.objectives import not_read
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
 from agentcli.training.policy_gradient.metrics import PolicyFigures, TrainMetrics
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
-
-NOT_READ = ("credit", "reference", "carry_optimizer", "objective")
-"""Settings that say how the caller chose what it hands over, or are of another
-objective.
-"""
 
 
 def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
@@ -66,6 +62,7 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
         )
     save(job, tokenizer, trained, processes)
     return {
+        "aggregate": settings.aggregate,
         **plan_statistics(plan, counts, lines),
         "updates_before": trained.updates_before,
         "logprob_gap": gap,
@@ -115,7 +112,7 @@ def plan_facts(
     order = [(update.rows, update.microbatches) for update in plan.updates]
     return {
         "updates": len(plan.updates),
-        "settings": settings_fact(settings, NOT_READ),
+        "settings": settings_fact(settings, not_read(settings)),
         "rows": digest(
             tokens.prompts, tokens.responses, tokens.old.tolist(), numbers, order
         ),

@@ -1,18 +1,9 @@
 """The objective `ppo`: the policy gradient, and a critic that learns the returns."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 from agentcli.records.section import Positive
-from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.policy_gradient.objective import PolicyGradient
 from agentcli.training.ppo.metrics import PpoMetrics
-
-if TYPE_CHECKING:
-    from agentcli.training.loop.job import Job
 
 
 class PpoOptions(CriticOptions, kw_only=True):
@@ -34,15 +25,5 @@ class ProximalPolicy(PolicyGradient):
     name = "ppo"
     options = PpoOptions
     metrics = PpoMetrics
-
-    def train(
-        self,
-        job: Job[TrainSettings],
-        trees: Path,
-        credit: Path | None,
-    ) -> dict[str, Any]:
-        """Train policy and critic on the credited rows."""
-        from agentcli.training.ppo.train import train_ppo
-
-        credit = self.needed(credit, "agentcli assign-credit --method ppo")
-        return {"aggregate": job.settings.aggregate, **train_ppo(job, trees, credit)}
+    trainer = "agentcli.training.ppo.train:train_ppo"
+    credit_maker = "agentcli assign-credit --method ppo"

@@ -73,6 +73,7 @@ def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, A
         )
     save_pair(job, tokenizer, trained, processes)
     return {
+        "aggregate": settings.aggregate,
         **plan_statistics(plan, counts, lines),
         "critic": means_of(lines, OF_CRITIC),
         "updates_before": trained.updates_before,

@@ -1,17 +1,8 @@
 """The objective `dpo`: pairs of a success and a failure (ETO, Song et al. 2024)."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
 from agentcli.records.section import Count, Positive, Section
-from agentcli.records.training_settings import TrainSettings
 from agentcli.training.objectives import Objective
 from agentcli.training.preference.metrics import DpoMetrics
-
-if TYPE_CHECKING:
-    from agentcli.training.loop.job import Job
 
 
 class DpoOptions(Section, kw_only=True):
@@ -33,6 +24,7 @@ class DirectPreference(Objective):
     name = "dpo"
     options = DpoOptions
     metrics = DpoMetrics
+    trainer = "agentcli.training.preference.train:train_dpo"
     reads_credit = False
     takes_ratios = False
     unread = (
@@ -44,14 +36,3 @@ class DirectPreference(Objective):
         "rows_per_microbatch",
         "recompute_logprobs",
     )
-
-    def train(
-        self,
-        job: Job[TrainSettings],
-        trees: Path,
-        credit: Path | None,
-    ) -> dict[str, Any]:
-        """Train on the preference pairs."""
-        from agentcli.training.preference.train import train_dpo
-
-        return train_dpo(job, trees)

@@ -25,7 +25,7 @@ from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, sta
 from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
-from agentcli.training.objectives import options_of
+from agentcli.training.objectives import not_read, options_of
 from agentcli.training.preference.batches import (
     PairPlan,
     TokenPair,
@@ -36,14 +36,6 @@ from agentcli.training.preference.metrics import DpoMetrics
 from agentcli.training.preference.objective import DpoOptions
 from agentcli.training.preference.pairs import PairCounts, read_pairs
 from agentcli.training.preference.trainer import PreferenceTrainer
-
-NOT_READ = (
-    *("credit", "reference", "carry_optimizer", "objective"),
-    *("clip", "beta", "aggregate", "rows_per_microbatch", "recompute_logprobs"),
-)
-"""Settings that say how the caller chose what it hands over, or are the policy
-gradient's.
-"""
 
 
 def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
@@ -144,7 +136,7 @@ def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> F
     """The plan in figures and hashes, which a snapshot must share to be resumed."""
     return {
         "updates": len(plan.updates),
-        "settings": settings_fact(settings, NOT_READ),
+        "settings": settings_fact(settings, not_read(settings)),
         "pairs": digest(plan.pairs, plan.updates),
         "starting model": model_fact(model),
     }

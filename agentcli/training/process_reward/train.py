@@ -19,9 +19,9 @@ from agentcli.training.critic.options import RETURN
 from agentcli.training.loop.distributed import wait_for_all
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
-from agentcli.training.objectives import options_of
+from agentcli.training.objectives import not_read, options_of
 from agentcli.training.policy_gradient.batches import plan_updates
-from agentcli.training.policy_gradient.train import NOT_READ, row_arguments
+from agentcli.training.policy_gradient.train import row_arguments
 from agentcli.training.process_reward.metrics import ProcessRewardMetrics
 from agentcli.training.process_reward.rows import read_scored_rows
 from agentcli.training.process_reward.trainer import ProcessRewardTrainer
@@ -50,7 +50,7 @@ def train_process_reward(
     order = [(update.rows, update.microbatches) for update in plan.updates]
     facts: Facts = {
         "updates": len(plan.updates),
-        "settings": settings_fact(settings, NOT_READ),
+        "settings": settings_fact(settings, not_read(settings)),
         "rows": digest(tokens.prompts, numbers, order),
         "starting model": model_fact(model),
     }
