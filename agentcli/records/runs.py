@@ -16,6 +16,7 @@ from pathlib import Path
 from agentcli import __version__
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, sha256_file, write_json
+from agentcli.records.older import renamed
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 
@@ -141,7 +142,10 @@ class RunDirectory:
         # A link that leads nowhere is a damaged run, not a new one.
         if not os.path.lexists(self.manifest_path):
             return Manifest()
-        return read_json(self.manifest_path, Manifest)
+        manifest = read_json(self.manifest_path, Manifest)
+        for record in manifest.stages.values():
+            record.settings = renamed(record.settings)
+        return manifest
 
     def record_stage(self, name: str, record: StageRecord) -> None:
         """Adds or replaces one stage's entry, atomically."""

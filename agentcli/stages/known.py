@@ -20,9 +20,9 @@ from agentcli.exploration.settings import (
     rollout_class,
     settings_class,
 )
+from agentcli.records.older import MOVED
 from agentcli.records.options import choices_at, fault_and_path, section_in
 from agentcli.registry import closest
-from agentcli.stages.older import MOVED
 from agentcli.stages.yaml_files import Values
 
 UNWRITABLE = re.compile("[\0\ud800-\udfff]")

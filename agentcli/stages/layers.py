@@ -18,7 +18,6 @@ from agentcli.records.settings import Settings
 from agentcli.registry import nearest
 from agentcli.stages.known import check, without_foreign
 from agentcli.stages.merging import Merger, overlay, shown
-from agentcli.stages.older import renamed
 from agentcli.stages.yaml_files import Values, parse_value, read_yaml
 
 PREFIX = "AGENTCLI_"
@@ -68,8 +67,8 @@ def resolve(
     """
     layers = []
     if base is not None:
-        recorded = renamed(msgspec.to_builtins(base))
-        layers.append(Layer(RECORDED, [(RECORDED, recorded)], users=False))
+        recorded = (RECORDED, msgspec.to_builtins(base))
+        layers.append(Layer(RECORDED, [recorded], users=False))
     if preset is not None:
         shipped = _file_layer(find_preset(preset))
         layers.append(shipped._replace(users=False))

@@ -27,12 +27,12 @@ from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
+from agentcli.records.older import renamed
 from agentcli.records.processes import rank
 from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress
 from agentcli.stages.logs import AttemptLog, Logged, NoteHandler
-from agentcli.stages.older import renamed
 from agentcli.stages.plan import StagePlan, plain
 
 PlanT = TypeVar("PlanT", bound=StagePlan)
@@ -70,6 +70,10 @@ class Begun(msgspec.Struct):
     """sha256 by path."""
     resolved: dict[str, Any] = {}
     """All settings; empty in older files."""
+
+    def __post_init__(self) -> None:
+        self.settings = renamed(self.settings)
+        self.resolved = renamed(self.resolved)
 
 
 def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
@@ -276,8 +280,7 @@ class Session:
 
         Inputs may lie elsewhere now, but must be the same in the same order.
         """
-        then = renamed(begun.settings)
-        difference = first_difference(then, self.plan.determining)
+        difference = first_difference(begun.settings, self.plan.determining)
         if difference:
             return f"settings than it was started with: {difference}"
         fault = other_inputs(begun.inputs, self.plan.hashes)

@@ -7,34 +7,20 @@ import pytest
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Credit, Tree
-from command_line import agentcli, chained
+from command_line import agentcli
 from refusal import refused
+from toy_policy import ROLLOUT, chained_on
 
-TOY = """
-environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 8, length: 3}}
-prompt: {style: compact}
-policy: {temperature: 1.0, max_tokens: 16}
-demos: {count: 32, keep: all}
-sft: {updates: 60, learning_rate: 1.0e-2, tiny: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}
-rollout: {leaves: 3, tasks_per_step: 3, concurrency: 2}
-train: {learning_rate: 1.0e-3, rows_per_update: 16, beta: 0.0, save_every_updates: 1}
-evaluation: {split: test}
-"""
+TRAIN = "{learning_rate: 1.0e-3, rows_per_update: 16, beta: 0.0, save_every_updates: 1}"
 PPO = ("--set", "credit.method=ppo", "--set", "train.objective=ppo")
 LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "2", *PPO, "-o", "loop", "-q")
-ROLLOUT = ("rollout", "-c", "toy.yaml", "--model", "sft/checkpoint", "-q")
-CHAIN = [
-    ("demos", "-c", "toy.yaml", "-o", "demos", "-q"),
-    ("sft", "demos", "-c", "toy.yaml", "--model", "tiny", "-o", "sft", "-q"),
-    LOOP,
-    (*ROLLOUT, "-o", "plain"),
-    (*ROLLOUT, "--critic", "loop/iteration_001/critic", "-o", "valued"),
-]
+CHAIN = [LOOP, (*ROLLOUT, "--critic", "loop/iteration_001/critic", "-o", "valued")]
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chained(tmp_path_factory.mktemp("critic") / "made", TOY, CHAIN)
+    base = tmp_path_factory.getbasetemp()
+    return chained_on(base, tmp_path_factory.mktemp("critic") / "made", TRAIN, CHAIN)
 
 
 @pytest.fixture

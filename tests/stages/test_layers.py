@@ -12,7 +12,6 @@ from agentcli.exploration.settings import decode
 from agentcli.records.settings import Settings
 from agentcli.reports.output import to_yaml
 from agentcli.stages.layers import find_preset, list_presets, resolve
-from agentcli.stages.older import renamed
 from agentcli.stages.yaml_files import read_yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -308,22 +307,6 @@ def test_a_missing_file_and_an_empty_one(tmp_path: Path) -> None:
 def test_a_base_of_another_version_is_bad_data() -> None:
     with pytest.raises(DataError, match=r"recorded settings: .*--preset"):
         only(base={"rollout": {"gone": 1}})
-
-
-@pytest.mark.parametrize(
-    ("objective", "options"),
-    [("policy-gradient", {}), ("dpo", {"beta": 0.3, "max_length": 9})],
-)
-def test_dpo_settings_that_an_older_version_recorded_are_read(objective: str, options: dict[str, Any]) -> None:
-    older: dict[str, Any] = msgspec.to_builtins(only([f"train.objective={objective}"]))
-    older["train"]["dpo"] = {"beta": 0.3, "max_length": 9}
-    assert only(base=older).train.options == options
-    assert only(base=older) == only(base=renamed(older))
-
-
-@pytest.mark.parametrize("train", [1, "dpo", {"dpo": 3, "objective": "dpo"}])
-def test_a_damaged_older_record_is_bad_data(train: Any) -> None:
-    refused(lambda: only(base={"train": train}), 3, names=("recorded settings", "train"))
 
 
 def test_dpo_settings_at_their_old_place_are_refused_with_the_new_one() -> None:

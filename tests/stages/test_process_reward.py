@@ -14,28 +14,16 @@ from agentcli.records.settings import PolicySettings
 from agentcli.records.types import Credit, Tree
 from agentcli.training.critic.step_readers import ANSWERS, QUESTION, read_scores
 from agentcli.training.process_reward.metrics import ProcessRewardMetrics
-from command_line import agentcli, chained
+from command_line import agentcli
 from refusal import refused
 from safetensors.torch import load_file
+from toy_policy import POLICY, ROLLOUT, chained_on
 
-TOY = """
-environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 8, length: 3}}
-prompt: {style: compact}
-policy: {temperature: 1.0, max_tokens: 16}
-demos: {count: 32, keep: all}
-sft: {updates: 60, learning_rate: 1.0e-2, tiny: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, intermediate: 32}}
-rollout: {leaves: 3, tasks_per_step: 3, concurrency: 2}
-train: {learning_rate: 3.0e-3, rows_per_update: 16, beta: 0.0, epochs: 6, save_every_updates: 1}
-"""
-POLICY = ("-c", "toy.yaml", "--model", "sft/checkpoint")
+SETTINGS = "{learning_rate: 3.0e-3, rows_per_update: 16, beta: 0.0, epochs: 6, save_every_updates: 1}"
 TRAIN = ("train", "plain", *POLICY, "--set", "train.objective=process-reward", "-q")
-ROLLOUT = ("rollout", *POLICY, "-q")
 PRM = ("--prm", "prm/checkpoint")
 LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--credit", "grpo-prm", "--iterations", "2", "-q")
 CHAIN = [
-    ("demos", "-c", "toy.yaml", "-o", "demos", "-q"),
-    ("sft", "demos", "-c", "toy.yaml", "--model", "tiny", "-o", "sft", "-q"),
-    (*ROLLOUT, "-o", "plain"),
     ("assign-credit", "plain", "--method", "grpo", "-q"),
     (*TRAIN, "-o", "prm"),
     (*ROLLOUT, *PRM, "-o", "scored"),
@@ -45,7 +33,8 @@ CHAIN = [
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return chained(tmp_path_factory.mktemp("prm") / "made", TOY, CHAIN)
+    base = tmp_path_factory.getbasetemp()
+    return chained_on(base, tmp_path_factory.mktemp("prm") / "made", SETTINGS, CHAIN)
 
 
 @pytest.fixture

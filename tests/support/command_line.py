@@ -45,7 +45,7 @@ def agentcli(*words: str) -> Answer:
 
 def chained(folder: Path, settings: str, commands: Iterable[Sequence[str]]) -> Path:
     """`folder`, made with `settings` as toy.yaml and what `commands` leave there; each must end well."""
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     with contextlib.chdir(folder):
         Path("toy.yaml").write_text(settings, encoding="utf-8")
         for words in commands:

@@ -127,7 +127,11 @@ def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: s
 
 @pytest.mark.parametrize(
     ("fault", "faulty", "deadline"),
-    [("slow", 6, 1.0), ("hang", 2, 1.5), pytest.param("stuck", 2, 1.5, marks=pytest.mark.slow)],
+    [
+        ("slow", 6, 1.0),
+        pytest.param("hang", 2, 1.5, marks=pytest.mark.slow),
+        pytest.param("stuck", 2, 1.5, marks=pytest.mark.slow),
+    ],
 )
 def test_waiting_behind_others_does_not_count_towards_the_deadline(fault: str, faulty: int, deadline: float) -> None:
     """Six slow calls, or two hangs that are tried twice, together take longer than the deadline of those behind them."""

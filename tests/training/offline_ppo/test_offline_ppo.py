@@ -45,6 +45,7 @@ def problem(rollout, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_the_critic_finds_the_values_and_the_better_action_grows_likelier(problem, tmp_path, rollout):
     """Five trainings in a row, each on from the one before: the chance of the better action rises every time."""
     model, critic, carried = rollout.model, None, None

@@ -51,6 +51,7 @@ def problem(rollout, tmp_path):
     return call
 
 
+@pytest.mark.slow
 def test_on_one_state_the_critic_finds_the_mean_and_the_policy_the_better_action(problem, tmp_path, rollout):
     """Credit ppo from the critic's own values, round after round, as `run` does it."""
     model, critic, carried = rollout.model, None, None
