@@ -139,6 +139,13 @@ BUDGET = method_option(
     metavar="UNIT=N",
     values=fixed("tokens=", "steps=", "leaves="),
 )
+PRM = method_option(
+    "--prm",
+    "rollout.prm",
+    "Process reward model that scores every step; credit grpo-prm reads it.",
+    str,
+    "DIR|ID",
+)
 ITERATION = method_option(
     "--iteration",
     "rollout.iteration",
@@ -222,13 +229,6 @@ RUN_ARGUMENT = Option(
 LAYERS = (PRESET, CONFIG, SET)
 WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
 SAMPLING = (POLICY, MODEL, ADAPTER, BASE_URL, DEVICE, DTYPE, TEMPERATURE, HISTORY)
-PRM = method_option(
-    "--prm",
-    "rollout.prm",
-    "Process reward model that scores every step; credit grpo-prm reads it.",
-    str,
-    "DIR|ID",
-)
 GROWTH = (LEAVES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
 PACE = (SEED, CONCURRENCY)
 OUTPUT = (OUT, RESUME, OVERWRITE)

@@ -22,6 +22,9 @@ from agentcli.evaluation.summary import by_kind, results_of, successes_by_task
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.types import Episode, Ledger
 
+Samples = list[list[bool]]
+"""The success of every sample of each task."""
+
 
 class Difference(Struct, kw_only=True):
     """A difference of two rates with its 95 % interval."""
@@ -124,13 +127,6 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     samples_after = [after[task] for task in tasks]
     difference, low, high = paired_bootstrap(samples_before, samples_after)
     gains = [fmean(after[task]) - fmean(before[task]) for task in tasks]
-    mcnemar = None
-    # McNemar's test pairs single results.
-    if tasks and all(len(samples) == 1 for samples in samples_before + samples_after):
-        mcnemar = mcnemar_exact(
-            [success for (success,) in samples_before],
-            [success for (success,) in samples_after],
-        )
     cost_before = charged([row for row in first if row.task in after])
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
@@ -138,7 +134,7 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
         gained=sum(gain > 0 for gain in gains),
         lost=sum(gain < 0 for gain in gains),
         success=Difference(difference=difference, low=low, high=high),
-        mcnemar=mcnemar,
+        mcnemar=_mcnemar(samples_before, samples_after),
         tokens=_ratio(cost_after.generated_tokens, cost_before.generated_tokens),
         steps=_ratio(cost_after.steps, cost_before.steps),
     )
@@ -187,6 +183,13 @@ def _compared(
         ledger=charged(rows),
         against=UNSET if reference is None else paired(reference, rows),
     )
+
+
+def _mcnemar(before: Samples, after: Samples) -> float | None:
+    """McNemar's p-value over tasks. None without any, and for several samples a task."""
+    if not before or any(len(samples) > 1 for samples in before + after):
+        return None
+    return mcnemar_exact([won for (won,) in before], [won for (won,) in after])
 
 
 def _ratio(part: int, whole: int) -> float | None:

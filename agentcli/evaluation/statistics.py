@@ -6,8 +6,10 @@ exact signed-rank test knows no ties. Every random draw has a fixed seed.
 """
 
 import math
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import add
 from statistics import NormalDist
 from typing import Any
 
@@ -16,6 +18,8 @@ from numpy.typing import NDArray
 
 UPPER_TAIL = 0.975
 """The quantile that a two-sided interval of 95 % ends at."""
+Z = NormalDist().inv_cdf(UPPER_TAIL)
+Z_SQUARED = Z * Z
 RESAMPLES = 10_000
 SEED = 0
 TIE = 1e-9
@@ -31,13 +35,12 @@ def wilson(successes: int, total: int) -> Interval:
     """Wilson's score interval of a proportion (Wilson 1927); (0, 1) of nothing."""
     if total == 0:
         return 0.0, 1.0
-    z = NormalDist().inv_cdf(UPPER_TAIL)
-    z_squared = z * z
     rate = successes / total
-    shrinkage = 1 + z_squared / total
-    centre = (rate + z_squared / (2 * total)) / shrinkage
-    variance = rate * (1 - rate) / total + z_squared / (4 * total * total)
-    half = z / shrinkage * math.sqrt(variance)
+    shrinkage = 1 + Z_SQUARED / total
+    centre = (rate + Z_SQUARED / (2 * total)) / shrinkage
+    sampling = rate * (1 - rate) / total
+    variance = sampling + Z_SQUARED / (4 * total * total)
+    half = Z / shrinkage * math.sqrt(variance)
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
@@ -75,17 +78,13 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
 
     Raises ValueError on unlike lengths.
     """
-    if len(before) != len(after):
-        raise ValueError(f"paired test of {len(before)} and {len(after)} results")
-    pairs = Counter(zip(map(bool, before), map(bool, after), strict=True))
+    pairs = Counter(zip(before, after, strict=True))
     gained = pairs[False, True]
-    discordant = gained + pairs[True, False]
-    if not discordant:
-        return 1.0
-    fewer = min(gained, discordant - gained)
+    lost = pairs[True, False]
+    discordant = gained + lost
+    fewer = min(gained, lost)
     patterns = sum(math.comb(discordant, count) for count in range(fewer + 1))
-    tail: float = patterns / 2**discordant
-    return min(1.0, 2 * tail)
+    return _two_sided(patterns, discordant)
 
 
 def paired_bootstrap(
@@ -125,23 +124,25 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     rounded = [round(difference, 9) for difference in differences]
     nonzero = [value for value in rounded if value != 0]
     sizes = sorted(map(abs, nonzero))
-    ranks = {}
-    for size in set(sizes):
-        # Twice the mean rank of a tie is a whole number: first plus last rank.
-        first = sizes.index(size) + 1
-        ranks[size] = 2 * first + sizes.count(size) - 1
+    # Twice the mean rank of a tie is a whole number: its first plus its last rank.
+    ranks = {
+        size: bisect_left(sizes, size) + 1 + bisect_right(sizes, size) for size in sizes
+    }
     # ways[w]: sign patterns with a (doubled) sum of positive ranks of w.
     ways = [1]
     for size in sizes:
         padding = [0] * ranks[size]
-        negative = ways + padding
-        positive = padding + ways
-        ways = [a + b for a, b in zip(negative, positive, strict=True)]
+        ways = list(map(add, ways + padding, padding + ways))
     positive_sum = sum(ranks[value] for value in nonzero if value > 0)
     negative_sum = len(ways) - 1 - positive_sum
     smaller = min(positive_sum, negative_sum)
     patterns = sum(ways[: smaller + 1])
-    tail: float = patterns / 2 ** len(sizes)
+    return _two_sided(patterns, len(sizes))
+
+
+def _two_sided(patterns: int, coins: int) -> float:
+    """The p-value where `patterns` of fair coins are as extreme, on one side."""
+    tail: float = patterns / 2**coins
     return min(1.0, 2 * tail)
 
 

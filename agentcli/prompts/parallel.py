@@ -7,7 +7,7 @@ shall act: `<env_i>` is copy i. The tags are the paper's.
 from collections.abc import Collection, Mapping
 
 from agentcli.prompts.protocol import Answer, Moment
-from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
+from agentcli.prompts.tags import Tag, between, find_tags, one_line, shown, tag_pattern
 
 _TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")
 
@@ -55,13 +55,32 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     reasoning = between(response, tags[0], tags[1])
     if not reasoning:
         return Answer(problem="<think> is empty")
+    if not _are_pairs(acting):
+        sequence = shown(names[2:]) or "none"
+        problem = f"expected closed <env_i> tags and nothing else; found {sequence}"
+        return Answer(problem=problem)
+    return _acting(response, reasoning, acting, copies)
 
+
+def _are_pairs(acting: list[Tag]) -> bool:
+    """Whether the tags are those of one copy after another, each closed."""
+    names = [tag.name for tag in acting]
+    closings = [f"/{name}" for name in names[::2]]
+    return bool(names) and names[1::2] == closings and all(map(_is_copy, names[::2]))
+
+
+def _is_copy(name: str) -> bool:
+    return name.startswith("env_")
+
+
+def _acting(
+    response: str, reasoning: str, acting: list[Tag], copies: Collection[int]
+) -> Answer:
+    """The answer of a response whose tags come in pairs."""
     numbers = {f"env_{number}": number for number in copies}
     actions: dict[int, str] = {}
-    for opening, closing in zip(acting[::2], acting[1::2], strict=False):
+    for opening, closing in zip(acting[::2], acting[1::2], strict=True):
         name = opening.name
-        if not name.startswith("env_") or closing.name != f"/{name}":
-            break
         number = numbers.get(name)
         if number is None:
             problem = f"no <{name}> to act in; there are {listed(copies)}"
@@ -69,11 +88,6 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
         if number in actions:
             return Answer(problem=f"<{name}> acts twice")
         actions[number] = one_line(between(response, opening, closing))
-    # Tags are left over: the loop ended early, or their number is odd.
-    if not actions or 2 * len(actions) != len(acting):
-        sequence = shown(names[2:]) or "none"
-        problem = f"expected closed <env_i> tags and nothing else; found {sequence}"
-        return Answer(problem=problem)
     if not all(actions.values()):
         return Answer(problem="an <env_i> is empty")
     return Answer("think", reasoning, actions)

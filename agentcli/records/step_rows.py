@@ -49,8 +49,8 @@ class StepRow(msgspec.Struct, kw_only=True):
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
     """The mean advantage of the rows of one step; None where none is assigned."""
-    advantages = [row.advantage for row in rows if row.advantage is not None]
-    return sum(advantages) / len(advantages) if advantages else None
+    assigned = [row.advantage for row in rows if row.advantage is not None]
+    return sum(assigned) / len(assigned) if assigned else None
 
 
 def advantages(credit: Credit) -> dict[int, float | None]:

@@ -110,23 +110,22 @@ async def _check_task(
     choose = drawn(task, max_steps)
     if pool.solvable:
         choose = planned(await pool.plan(state))
-    states, actions = await _play(pool, state, choose)
-    first = [state.observation for state in states]
+    played, actions = await _play(pool, state, choose)
     row.steps = len(actions)
-    row.reward = sum(observation.reward for observation in first)
+    row.reward = sum(state.observation.reward for state in played)
+    shortfall = None
     if pool.solvable:
-        row.problem = _shortfall(card, first[-1], row.reward)
+        shortfall = _shortfall(card, played[-1].observation, row.reward)
     await pool.release(task.id)
     state = await pool.start(task)
-    states, _ = await _play(pool, state, planned(actions))
-    second = [state.observation for state in states]
-    row.problem = _difference(first, second) or row.problem
-    if not actions:
-        row.problem = row.problem or "nothing was played: the world shows no actions"
-    if row.problem is None:
-        row.problem = await _fork(pool, states, actions)
-    if row.problem is None:
-        row.problem = await _leave(pool, states, actions)
+    replayed, _ = await _play(pool, state, planned(actions))
+    row.problem = (
+        _difference(played, replayed)
+        or shortfall
+        or ("" if actions else "nothing was played: the world shows no actions")
+        or await _fork(pool, replayed, actions)
+        or await _leave(pool, replayed, actions)
+    )
     await pool.release(task.id)
 
 
@@ -187,12 +186,10 @@ def _shortfall(card: Card, last: Observation, reward: float) -> str | None:
     return f"the expert ended with reward {reward}, end {last.end}"
 
 
-def _difference(
-    first: Sequence[Observation], second: Sequence[Observation]
-) -> str | None:
+def _difference(first: Sequence[State], second: Sequence[State]) -> str | None:
     """The first step at which two plays of the same actions differ."""
     for step, (one, two) in enumerate(zip(first, second, strict=True)):
-        change = _change(one, two)
+        change = _change(one.observation, two.observation)
         if change is not None:
             return f"replay differs at step {step}: {change}"
     return None

@@ -96,13 +96,14 @@ class OfflinePpoTrainer(PlannedTrainer):
             batches, items = super().get_batch_samples(*args, **kwargs)
             if not batches:
                 return batches, items
-            before = self.recorder.done if self._fetched is None else self._fetched
-            self._fetched = before + 1
-            epoch = self._plan.updates[before].epoch
-            if epoch >= self.recorder.counters.get(STOPPED, 0):
-                if self._options.old == "epoch" and epoch > self._appraisal.epoch:
-                    self._appraisal.begin(epoch)
-                return batches, items
+            place = self.recorder.done if self._fetched is None else self._fetched
+            self._fetched = place + 1
+            epoch = self._plan.updates[place].epoch
+            if epoch < self.recorder.counters.get(STOPPED, 0):
+                continue
+            if self._options.old == "epoch" and epoch > self._appraisal.epoch:
+                self._appraisal.begin(epoch)
+            return batches, items
 
     def update_number(self) -> int:
         """The number in the plan of the update just made."""

@@ -51,10 +51,6 @@ class ProcessRewardTrainer(PlannedTrainer):
         ids_BT, _ = pad_rows([(texts[row], []) for row in members], self._pad)
         return {"ids_BT": ids_BT, **critic_tensors(self._plan, part)}
 
-    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not counted."""
-        return 0
-
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
