@@ -12,6 +12,7 @@ from agentcli.credit.registry import make
 from agentcli.credit.rewardflow import RewardFlowSettings
 from agentcli.errors import UsageError
 from credit_trees import FAILURE, OF_OUTCOMES, SUCCESS, outcomes
+from refusal import refused
 
 
 @pytest.mark.parametrize("name", sorted(OF_OUTCOMES))
@@ -191,8 +192,7 @@ def test_a_switch_of_few_words_lists_them_with_the_nearest(method: str, switch: 
 
 
 def test_ranges_hold_without_the_registry() -> None:
-    with pytest.raises(UsageError, match="gamma: must be a number above 0"):
-        RewardFlowSettings(gamma=2.0)
+    refused(lambda: RewardFlowSettings(gamma=2.0), names="gamma")
 
 
 PACKAGE = """

@@ -12,6 +12,7 @@ from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
+from refusal import refused
 from scripted import Answers, Audited, ListedPolicy, ScriptedPolicy, SeededPolicy, scripted
 from word_trees import TASK, grow_word, words
 from word_world import WordEngines
@@ -209,5 +210,4 @@ def test_entropies_of_another_distribution_than_the_sampled_one_are_refused(samp
 
 @pytest.mark.parametrize("method", ["carl", "arpo", "treerl"])
 def test_more_roots_than_leaves_are_refused(method: str) -> None:
-    with pytest.raises(UsageError, match="lower --roots"):
-        grow_word(method, scripted({}), leaves=2, roots=3)
+    refused(lambda: grow_word(method, scripted({}), leaves=2, roots=3), remedy="--roots")

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from agentcli.environments.protocol import Context
-from agentcli.errors import UsageError
 from agentcli.policies.demonstrator import Demonstrator, stray_action
 from agentcli.policies.model_free import Uniform
 from agentcli.policies.protocol import Reply
@@ -83,8 +82,7 @@ def test_the_tutor_is_given_the_habits_that_demos_sets() -> None:
 
 
 def test_a_habit_that_the_tutor_does_not_have_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"demos\.wander"):
-        Demonstrator(Searcher(WORLD), WORLD, DemosSettings(wander=0.5))
+    refused(lambda: Demonstrator(Searcher(WORLD), WORLD, DemosSettings(wander=0.5)), names="demos.wander")
 
 
 @pytest.mark.parametrize("habit", ["forget", "overlook"])

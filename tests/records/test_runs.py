@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from agentcli.errors import DataError, UsageError
 from agentcli.records.runs import RunDirectory, hash_inputs, link_latest, versions
 from agentcli.records.types import StageRecord
+from refusal import refused
 
 
 def record(seed: int) -> StageRecord:
@@ -28,16 +28,13 @@ def test_stages_are_added_and_replaced_one_by_one(tmp_path: Path) -> None:
 
 def test_credit_is_found_when_there_is_only_one(tmp_path: Path) -> None:
     run = RunDirectory(tmp_path)
-    with pytest.raises(DataError, match="agentcli assign-credit"):
-        run.existing_credit(None)
+    refused(lambda: run.existing_credit(None), 3, remedy="agentcli assign-credit")
     run.credit("grpo").parent.mkdir()
     run.credit("grpo").write_text("")
     assert run.existing_credit(None) == run.credit("grpo")
     run.credit("spark").write_text("")
-    with pytest.raises(UsageError, match="grpo, spark"):
-        run.existing_credit(None)
-    with pytest.raises(DataError, match="--method carl"):
-        run.existing_credit("carl")
+    refused(lambda: run.existing_credit(None), names="grpo, spark")
+    refused(lambda: run.existing_credit("carl"), 3, remedy="--method carl")
 
 
 def test_latest_names_the_newest_run_of_a_runs_folder_only(tmp_path: Path) -> None:

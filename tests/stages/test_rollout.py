@@ -68,8 +68,7 @@ def test_errored_trees_are_redone_in_their_place(tmp_path: Path) -> None:
         tree.task.id for tree in read_records(tmp_path / "x" / "trees.jsonl", Tree) if any(s.error for s in tree.steps)
     }
     assert errors == {"train/2", "train/7"}
-    with pytest.raises(UsageError, match=r"environment\.options\.fault was 'raise', now None"):
-        roll(toy(), tmp_path / "x", resume=True)
+    refused(lambda: roll(toy(), tmp_path / "x", resume=True), names=("environment.options.fault", "raise"))
     settings = RunDirectory(tmp_path / "x").path / "settings" / "rollout.json"
     settings.unlink()
     roll(toy(), tmp_path / "x", resume=True)
@@ -143,8 +142,7 @@ def test_a_rollout_that_is_replaced_no_longer_counts_as_done(tmp_path: Path) -> 
     roll(toy(), run.path)
     broken = toy("spark")
     broken.rollout.branch = "often"
-    with pytest.raises(UsageError, match="use explore"):
-        roll(broken, run.path, overwrite=True)
+    refused(lambda: roll(broken, run.path, overwrite=True), remedy="explore")
     assert run.finished("rollout") is not None, "refused before anything was written"
     session = Session(plan(toy(), run.path, model=None), Invocation([], overwrite=True))
     session.check()
@@ -166,8 +164,7 @@ def test_iterations_take_different_slices_with_different_seeds(tmp_path: Path) -
 def test_a_wrong_setting_ends_the_rollout_with_its_message(tmp_path: Path) -> None:
     settings = toy("spark")
     settings.rollout.branch = "often"
-    with pytest.raises(UsageError, match="use explore, or fixed:P"):
-        roll(settings, tmp_path / "x")
+    refused(lambda: roll(settings, tmp_path / "x"), remedy=("explore", "fixed:P"))
 
 
 def test_slow_trees_hold_up_nothing_and_come_in_order() -> None:
@@ -220,8 +217,7 @@ def test_cut_demonstrations_resume_to_the_same_bytes(tmp_path: Path, cut: int) -
     stamp = (tmp_path / "d" / "manifest.json").read_bytes()
     assert demonstrate(tmp_path / "d", resume=True, count=20) == again
     assert (tmp_path / "d" / "manifest.json").read_bytes() == stamp, "nothing owed, nothing written"
-    with pytest.raises(UsageError, match=r"demos\.count was 20, now 21"):
-        demonstrate(tmp_path / "d", resume=True, count=21)
+    refused(lambda: demonstrate(tmp_path / "d", resume=True, count=21), names=("demos.count", "20", "21"))
 
 
 @pytest.mark.parametrize("killed", [True, False])

@@ -146,15 +146,11 @@ def test_a_preview_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Pat
     begin(tmp_path, max_steps=9)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     session(tmp_path, resume=True, max_steps=9).preview()
-    with pytest.raises(UsageError, match=r"environment\.max_steps was 9, now 8"):
-        session(tmp_path, resume=True, max_steps=8).preview()
+    refused(lambda: session(tmp_path, resume=True, max_steps=8).preview(), names=("environment.max_steps", "9", "8"))
     with session(tmp_path) as writer:
         writer.check()
         for _ in range(2):
-            with pytest.raises(
-                UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"
-            ):
-                session(tmp_path, resume=True, max_steps=9).preview()
+            refused(lambda: session(tmp_path, resume=True, max_steps=9).preview(), names="agentcli rollout")
     session(tmp_path, resume=True, max_steps=9).preview()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
@@ -162,8 +158,7 @@ def test_a_preview_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Pat
 def test_a_run_has_one_writer(tmp_path: Path) -> None:
     with session(tmp_path) as first:
         first.check()
-        with pytest.raises(UsageError, match=r"is being written by `agentcli rollout` \(process \d+ on .*wait for it"):
-            session(tmp_path).check()
+        refused(lambda: session(tmp_path).check(), names="agentcli rollout")
     assert list(tmp_path.iterdir()) == [], "a stage that wrote nothing leaves nothing"
     with session(tmp_path) as next_one:
         next_one.check()
@@ -189,8 +184,7 @@ def test_what_appears_between_check_and_start_is_not_overwritten(tmp_path: Path)
         late.check()
         run.mkdir()
         output.write_text("theirs")
-        with pytest.raises(UsageError, match=r"trees\.jsonl has just been written by another command"):
-            late.start()
+        refused(lambda: late.start(), names="trees.jsonl", remedy="-o DIR")
     assert output.read_text() == "theirs"
 
 

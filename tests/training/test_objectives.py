@@ -6,7 +6,6 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 import pytest
-from agentcli.errors import UsageError
 from agentcli.records.section import Section
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
@@ -89,5 +88,7 @@ def test_another_packages_objective_trains_through_the_stage(rollout: Any, tmp_p
     assert Halved.seen == [CriticSettings(critic_rate=0.25)]
     assert (run / "checkpoint" / "model.safetensors").is_file()
     wrong = TrainSettings(objective="halved", options={"speed": 1})
-    with pytest.raises(UsageError, match=r"train\.options\.speed"):
-        plan(Settings(train=wrong), run, tmp_path / "other", model=str(rollout.model))
+    refused(
+        lambda: plan(Settings(train=wrong), run, tmp_path / "other", model=str(rollout.model)),
+        names="train.options.speed",
+    )

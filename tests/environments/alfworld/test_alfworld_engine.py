@@ -16,7 +16,7 @@ from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import game as fast_game
 from agentcli.environments.alfworld.fast.game import close_idle
 from agentcli.environments.protocol import Observation, Start
-from agentcli.errors import DataError, EngineError, UsageError
+from agentcli.errors import EngineError
 from agentcli.records.types import Task
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from refusal import refused
@@ -235,22 +235,22 @@ def test_a_changed_file_is_loaded_anew(files: list[Path], tmp_path: Path, cache:
         instructions.append(engine.start(file_task(path)).instruction)
     assert instructions[0] != instructions[1]
     path.write_text('{"grammar": 3}')
-    with pytest.raises(DataError, match=r"game\.tw-pddl"):
-        engine.start(file_task(path))
+    refused(lambda: engine.start(file_task(path)), 3, names="game.tw-pddl")
 
 
 def test_wrong_settings_and_missing_files_are_named(tmp_path: Path, files: list[Path]) -> None:
-    with pytest.raises(UsageError, match="fast or stock"):
-        AlfworldEngine(locate, "quick")
+    refused(lambda: AlfworldEngine(locate, "quick"), remedy=("fast", "stock"))
     for backend in ("fast", "stock"):
-        with pytest.raises(DataError, match="missing"):
-            AlfworldEngine(locate, backend).start(file_task(tmp_path / "missing"))
+        refused(
+            lambda backend=backend: AlfworldEngine(locate, backend).start(file_task(tmp_path / "missing")),
+            3,
+            names="missing",
+        )
     game = json.loads(files[0].read_text())
     game["pddl_problem"] = "(define (problem p)"
     path = tmp_path / "torn.tw-pddl"
     path.write_text(json.dumps(game))
-    with pytest.raises(DataError, match=r"torn\.tw-pddl: pddl_problem"):
-        AlfworldEngine(locate, "fast").start(file_task(path))
+    refused(lambda: AlfworldEngine(locate, "fast").start(file_task(path)), 3, names=("torn.tw-pddl", "pddl_problem"))
 
 
 def test_a_library_without_snapshots_is_refused_and_stock_has_none(

@@ -12,6 +12,7 @@ from agentcli.errors import EngineError, MissingError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from pools import direct, play, tasks_of, toy, with_pool
+from refusal import refused
 
 
 def test_plans_win_from_the_state_they_are_made_for() -> None:
@@ -257,10 +258,11 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
 
 
 def test_a_pool_that_is_not_open_says_how_to_open_it() -> None:
-    with pytest.raises(UsageError, match="async with"):
-        asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open")))
-    with pytest.raises(UsageError, match=r"environment\.processes"):
-        EnginePool(toy(processes=0))
+    refused(
+        lambda: asyncio.run(EnginePool(toy()).start(Task(id="train/0", world="toy", split="train", kind="open"))),
+        remedy="async with",
+    )
+    refused(lambda: EnginePool(toy(processes=0)), names="environment.processes")
 
 
 def children(pid: int) -> list[int]:

@@ -18,6 +18,7 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.trackers import Sampled, Tracked, check_trackers, open_trackers
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
+from refusal import refused
 from stopping import SFT, TRAIN, Stopped, stop_after
 
 
@@ -210,10 +211,12 @@ def test_a_tracker_that_is_not_installed_is_named_before_anything_is_written(rol
         raise metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr("agentcli.training.loop.trackers.metadata.version", missing)
-    with pytest.raises(
-        MissingError, match=r"^tracking\.to: wandb is not installed; .* pip install 'agentcli\[trackers\]'$"
-    ):
-        call(rollout, tmp_path / "run", ["wandb"])
+    refused(
+        lambda: call(rollout, tmp_path / "run", ["wandb"]),
+        4,
+        names=("tracking.to", "wandb"),
+        remedy="pip install 'agentcli[trackers]'",
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -262,18 +265,22 @@ def test_a_place_where_nothing_can_be_written_is_refused(tmp_path, monkeypatch, 
     locked = tmp_path / "locked"
     locked.mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: path != locked)  # root may write anywhere
-    with pytest.raises(
-        UsageError, match=r"locked/tracking, but \S*locked cannot be written; .* elsewhere with -o DIR$"
-    ):
-        check_trackers(TrackingSettings(to=[tracker]), locked / "tracking")
+    refused(
+        lambda: check_trackers(TrackingSettings(to=[tracker]), locked / "tracking"),
+        names="locked/tracking",
+        remedy="-o DIR",
+    )
     assert list(locked.iterdir()) == []
 
 
 def test_the_store_of_trackio_is_looked_at(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("x")
     monkeypatch.setattr("trackio.utils.TRACKIO_DIR", tmp_path / "file" / "store")
-    with pytest.raises(UsageError, match=r"^tracking\.to: trackio writes to \S*/store, .*: export TRACKIO_DIR=DIR$"):
-        check_trackers(TrackingSettings(to=["trackio"]))
+    refused(
+        lambda: check_trackers(TrackingSettings(to=["trackio"])),
+        names=("tracking.to", "trackio", "/store"),
+        remedy="export TRACKIO_DIR=DIR",
+    )
 
 
 def test_a_tracker_that_does_not_open_is_one_line(rollout, tmp_path):

@@ -7,7 +7,6 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from agentcli.errors import DataError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
@@ -289,8 +288,7 @@ def test_refuses_an_optimiser_state_of_another_model(train, tmp_path):
     save_file({key: value for key, value in tensors.items() if key != name}, tmp_path / "missing.safetensors")
     refused(lambda: train("two", optimizer_in=tmp_path / "missing.safetensors"), 3, names="missing.safetensors")
     (tmp_path / "torn.safetensors").write_bytes(b"torn")
-    with pytest.raises(DataError, match=r"torn\.safetensors"):
-        train("two", optimizer_in=tmp_path / "torn.safetensors")
+    refused(lambda: train("two", optimizer_in=tmp_path / "torn.safetensors"), 3, names="torn.safetensors")
 
 
 def test_the_checkpoint_is_a_plain_directory(rollout, train, tmp_path):
@@ -342,17 +340,18 @@ def test_lora_trains_an_adapter_and_goes_on_with_it(rollout, train, tmp_path):
     second = load_file(tmp_path / "further" / "adapter_model.safetensors")
     assert first.keys() == second.keys()
     assert not all(torch.equal(first[name], second[name]) for name in first)
-    with pytest.raises(UsageError, match=r"lora\.rank=4"):
-        train("other", model=tmp_path / "adapter", lora=LoraSettings(rank=2))
-    with pytest.raises(UsageError, match=r"lora\.rank=4"):
-        train("other", model=tmp_path / "adapter")
+    refused(lambda: train("other", model=tmp_path / "adapter", lora=LoraSettings(rank=2)), names="lora.rank=4")
+    refused(lambda: train("other", model=tmp_path / "adapter"), names="lora.rank=4")
 
 
 def test_refuses_tokens_of_another_vocabulary(rollout, train):
     trees = [msgspec.convert(msgspec.to_builtins(tree), type(tree)) for tree in rollout.tree_list]
     trees[1].steps[2].token_ids[0] = 10**6
-    with pytest.raises(DataError, match=r"foreign\.jsonl:2: steps\[2\]\.token_ids: 1000000 is not a token"):
-        train("foreign", trees=write(rollout.folder / "foreign.jsonl", trees))
+    refused(
+        lambda: train("foreign", trees=write(rollout.folder / "foreign.jsonl", trees)),
+        3,
+        names=("foreign.jsonl:2: steps[2].token_ids", "1000000"),
+    )
 
 
 def test_a_loss_that_is_not_finite_saves_nothing(rollout, train, tmp_path):
@@ -374,15 +373,13 @@ def test_refuses_settings_that_cannot_take_effect(setting):
 
 def test_refuses_a_launcher_that_started_one_process_of_several(train, monkeypatch):
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
-    with pytest.raises(UsageError, match="torchrun"):
-        train("launched")
+    refused(lambda: train("launched"), names="torchrun")
 
 
 def test_refuses_a_model_without_tokenizer_or_template(rollout, train, tmp_path):
     model = AutoModelForCausalLM.from_pretrained(rollout.model)
     model.save_pretrained(tmp_path / "bare")
-    with pytest.raises(DataError, match=r"tokenizer_config\.json: no such file"):
-        train("out", model=tmp_path / "bare")
+    refused(lambda: train("out", model=tmp_path / "bare"), 3, names="tokenizer_config.json")
     rollout.tokenizer.save_pretrained(tmp_path / "bare")
     (tmp_path / "bare" / "chat_template.jinja").unlink()
     refused(lambda: train("out", model=tmp_path / "bare"), names="bare")
