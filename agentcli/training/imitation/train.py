@@ -6,6 +6,7 @@ from the demonstrations and a small model from settings; anything else is a mode
 directory or hub id.
 """
 
+import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from agentcli.training.imitation.demonstrations import (
 )
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.trainer import ImitationTrainer
+from agentcli.training.imitation.unknown import UnknownWords
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
@@ -42,6 +44,7 @@ from agentcli.training.loop.snapshots import (
     settings_fact,
 )
 
+log = logging.getLogger(__name__)
 SCHEDULES = (
     "linear",
     "cosine",
@@ -73,7 +76,11 @@ def run_sft(
     processes = start(job)
     _check(settings, processes)
     tokenizer, model = _model(job, trees, entities)
-    samples, counts = _samples(trees, tokenizer, settings)
+    words = UnknownWords(tokenizer)
+    samples, counts = _samples(trees, tokenizer, settings, words)
+    warning = words.warning(job.model)
+    if warning:
+        log.warning("%s", warning)
     passes_in_updates = len(samples) / settings.samples_per_update
     updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
     order = sample_order(len(samples), updates * settings.samples_per_update, job.seed)
@@ -98,6 +105,8 @@ def run_sft(
         "vocabulary": len(tokenizer),
         "final_loss": lines[-1].loss,
         "final_token_accuracy": lines[-1].token_accuracy,
+        "unknown_tokens": words.unknown,
+        "unknown_words": words.frequent(),
     }
 
 
@@ -140,13 +149,19 @@ def _samples(
     trees: Sequence[Path],
     tokenizer: Any,
     settings: SftSettings,
+    words: UnknownWords,
 ) -> tuple[list[Sample], SampleCounts]:
-    """The samples, and what became of all steps. Raises DataError for none."""
+    """The samples, and what became of all steps.
+
+    `words` counts what the tokenizer does not know. Raises DataError for no sample.
+    """
     counts = SampleCounts()
-    samples = [
-        tokenise(tokenizer, step, place, settings.max_length)
-        for place, step in read_steps(trees, counts)
-    ]
+    samples = []
+    for place, step in read_steps(trees, counts):
+        sample = tokenise(tokenizer, step, place, settings.max_length)
+        words.add(sample.prompt, step.prompt)
+        words.add(sample.response, step.response)
+        samples.append(sample)
     if not samples:
         files = ", ".join(map(str, trees))
         raise DataError(

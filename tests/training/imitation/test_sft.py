@@ -190,3 +190,27 @@ def test_refuses_a_template_that_cannot_be_learned_from(rollout, tmp_path):
         "{% if add_generation_prompt %}", f"{{% if add_generation_prompt %}}{WORDS[0]} "
     )
     refused(lambda: tokenise(tokenizer, step, "here", 100), names=tokenizer.name_or_path, remedy="chat_template")
+
+
+def test_words_that_the_tokenizer_does_not_know_are_counted_and_named(rollout, sft, tmp_path, caplog):
+    trees = copy.deepcopy(rollout.tree_list)
+    for step in trees[0].steps:
+        step.prompt += " zebra zebra \x1b[31m okapi"
+    steps = len(trees[0].steps)
+    path = write(tmp_path / "strange.jsonl", trees)
+    statistics, _ = sft("strange", trees=path, model=str(rollout.model))
+    assert statistics["unknown_tokens"] == sum(statistics["unknown_words"].values())
+    assert statistics["unknown_words"]["zebra"] == 2 * steps
+    assert statistics["unknown_words"]["okapi"] == steps
+    (record,) = [record for record in caplog.records if record.name.startswith("agentcli")]
+    line = record.getMessage()
+    assert line.isprintable()
+    for part in (str(rollout.model), "'zebra'", str(2 * steps), "--model tiny"):
+        assert part in line
+
+
+@pytest.mark.parametrize("model", ["tiny", None])
+def test_a_tokenizer_that_knows_all_words_is_not_warned_of(rollout, sft, caplog, model):
+    statistics, _ = sft("known", model=model or str(rollout.model))
+    assert (statistics["unknown_tokens"], statistics["unknown_words"]) == (0, {})
+    assert not [record for record in caplog.records if record.name.startswith("agentcli")]
