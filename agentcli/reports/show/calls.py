@@ -36,14 +36,22 @@ def steps_table(shown: ShownTree) -> Blocks:
     """The calls of one tree with what the judge said of them (001 Table 1)."""
     title = f"{shown.file}:{shown.line}  {shown.tree.task.id}"
     table = Blocks(
-        title, ["thought", "tool", "query"], ["step", "chosen", "best", "process ok"]
+        title,
+        ["thought", "tool", "query"],
+        ["step", "LINE:STEP", "chosen", "best", "process ok"],
     )
+    places: dict[int | None, int] = {None: 0}
     for step in shown.tree.steps:
-        table.add(list(_cells(step)))
+        # Counted from 1, as in the table of a whole run.
+        place = places[step.parent] + 1
+        places[step.id] = place
+        name = f"{shown.line}:{step.id}"
+        table.add([*_words(step), str(place), name, *_judgement(step)])
     return table
 
 
-def _cells(step: Step) -> Iterator[str]:
+def _words(step: Step) -> Iterator[str]:
+    """Thought, tool and query."""
     # The text of the first tag; a response without tags has none.
     opened = step.response.partition(">")[2]
     thought = one_line(opened.partition("</")[0].strip())
@@ -53,7 +61,10 @@ def _cells(step: Step) -> Iterator[str]:
     yield thought
     yield call.name if call else "-"
     yield call.argument if call else step.action or "-"
-    yield str(step.id)
+
+
+def _judgement(step: Step) -> Iterator[str]:
+    """What the judge said of the call."""
     for name in ("chosen", "best"):
         score = step.notes.get(name)
         yield "-" if score is None else f"{score:.1f}"

@@ -47,6 +47,15 @@ def test_the_calls_of_one_tree() -> None:
     assert "7.0" in text
 
 
+def test_steps_are_counted_from_one_in_both_tables_and_named_as_step_takes_them() -> None:
+    table = agentcli("show", "x", "2", "--calls")
+    rows = [[cell.strip() for cell in line.split("│")] for line in table.stdout.splitlines()]
+    calls = [row for row in rows if "weigh" in row or "answer" in row]
+    assert [row[row.index("2:0") - 1] for row in calls if "2:0" in row] == ["1"]
+    assert [row[row.index("2:1") - 1] for row in calls if "2:1" in row] == ["2"]
+    assert agentcli("show", "x", "--step", "2:1").code == 0
+
+
 def test_other_views_are_refused() -> None:
     refused(agentcli("show", "x", "--calls", "--failed"), 2, "--calls", "failed")
     refused(agentcli("show", "--calls"), 2, "agentcli show RUN")
