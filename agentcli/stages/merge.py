@@ -6,8 +6,9 @@ shards, put in the panel's order, are those of the whole, byte for byte. What is
 can be resumed as the whole can be.
 """
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,20 +19,26 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
+from agentcli.policies.load import is_adapter
 from agentcli.records.files import read_json, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import Shard, ShardExtent, WholePanel
-from agentcli.records.types import Episode, StageRecord, Task, Tree
+from agentcli.records.trees import read_trees
+from agentcli.records.types import Episode, StageRecord, Task
 from agentcli.stages import evaluate, rollout
 from agentcli.stages.layers import resolve
 from agentcli.stages.ordered import write_in_order
 from agentcli.stages.panels import interleaved, make_panel, panel_hash
 from agentcli.stages.plan import StagePlan, determining, with_changes
+from agentcli.stages.resolve import find_run
 from agentcli.stages.sampling import SECTIONS
 from agentcli.stages.session import Session, first_difference, other_inputs
 from agentcli.stages.tally import Tally
 from agentcli.stages.walk import PanelWalk
+
+REPAIR = "sample the shard with --resume"
+REPLACE = "sample the shard again with --overwrite"
 
 
 class ShardRun(NamedTuple):
@@ -54,8 +61,12 @@ class ShardRun(NamedTuple):
 
     @property
     def settings(self) -> Settings:
-        """The settings of the whole: without the shard."""
-        settings = resolve(base=self.record.settings)
+        """The settings of the whole: without the shard. Raises DataError."""
+        try:
+            settings = resolve(base=self.record.settings)
+        except DataError as error:
+            fault = str(error).partition(";")[0]
+            raise DataError(f"{self.run.manifest_path}: {fault}; {REPLACE}") from error
         return with_changes(settings, environment={"shard": None})
 
     @property
@@ -63,23 +74,60 @@ class ShardRun(NamedTuple):
         """The file of trees or episodes."""
         return records_of(self.run, self.stage)
 
+    @property
+    def label(self) -> str:
+        """The label of an evaluation."""
+        return self.stage.removeprefix("evaluation/")
+
     def tasks(self) -> list[str]:
         """The ids of its tasks, in order.
 
-        Raises DataError for a damaged file, and where they are not those that it ended
-        with.
+        Raises DataError for damaged files, and where they do not hold just the tasks
+        that the shard ended with.
         """
         if self.stage == "rollout":
-            names = [tree.task.id for tree in read_records(self.records, Tree)]
+            tasks = _tasks_of_trees(self.records)
         else:
-            names = [row.task for row in read_records(self.records, Episode)]
-        tasks = list(dict.fromkeys(names))
+            rows = list(read_records(self.records, Episode))
+            samples = [(row.task, row.sample) for row in rows]
+            _refuse_twice(samples, self.records)
+            tasks = list(dict.fromkeys(row.task for row in rows))
         if panel_hash(tasks) != self.record.panel:
             raise DataError(
                 f"{self.records}: does not hold the tasks that the manifest names; "
-                "repair it with --resume"
+                f"{REPAIR}"
             )
+        if self.stage != "rollout":
+            self._check_trees(tasks)
         return tasks
+
+    def _check_trees(self, tasks: list[str]) -> None:
+        """Raises DataError for trees of an evaluation that are damaged or missing."""
+        file = self.run.evaluation_trees(self.label)
+        keep = self.settings.evaluation.trees
+        if os.path.lexists(file):
+            kept = _tasks_of_trees(file)
+        elif keep == "all":
+            raise DataError(f"{file}: no such file; {REPAIR}")
+        else:
+            kept = []
+        if (kept != tasks) if keep == "all" else not set(kept) <= set(tasks):
+            raise DataError(
+                f"{file}: does not hold the trees of {self.records}; {REPAIR}"
+            )
+
+
+def _tasks_of_trees(file: Path) -> list[str]:
+    """The task of each tree. Raises DataError for a damaged file."""
+    tasks = [tree.task.id for _, tree in read_trees(file)]
+    _refuse_twice(tasks, file)
+    return tasks
+
+
+def _refuse_twice(keys: Sequence[Hashable], file: Path) -> None:
+    """Raises DataError for a record that is there twice."""
+    if len(set(keys)) < len(keys):
+        raise DataError(f"{file}: holds a record twice; {REPLACE}")
 
 
 def records_of(run: RunDirectory, stage: str) -> Path:
@@ -97,11 +145,20 @@ class MergePlan(StagePlan):
     """In the order of the panel."""
     tasks: Sequence[str]
     """Ids of the whole panel."""
+    summary: EvaluationSummary | None
+    """That of the first shard; None of a rollout."""
 
     @cached_property
     def hashes(self) -> dict[str, str]:
         """The inputs of the shards, wherever they lie now."""
         return self.shards[0].record.inputs
+
+    @property
+    def beside(self) -> list[Path]:
+        """What lies beside the records: seconds of a rollout, trees of an evaluation."""
+        if self.summary is None:
+            return [shard.run.seconds for shard in self.shards]
+        return [shard.run.evaluation_trees(shard.label) for shard in self.shards]
 
     def counts(self) -> dict[str, int]:
         """The shards, and the tasks of the panel."""
@@ -112,21 +169,21 @@ def plan(runs: Sequence[Path], out: Path) -> list[MergePlan]:
     """One plan for every stage that the runs hold shards of, into `out`.
 
     Raises UsageError for shards that are missing, given twice, not ended, or of unlike
-    panels, settings or inputs; DataError for damaged ones.
+    panels, settings or inputs; DataError for damaged ones and for no run at all.
     """
     for run in runs:
         if run.resolve() == out.resolve():
             raise UsageError(
                 f"{run} cannot be merged into itself; choose another -o DIR"
             )
-    held = [_shards_in(RunDirectory(run)) for run in runs]
+    held = [_shards_in(RunDirectory(find_run(run))) for run in runs]
     plans = []
     for stage in sorted(set[str]().union(*held)):
         for run, shards in zip(runs, held, strict=True):
             if stage not in shards:
                 raise UsageError(
-                    f"{run}: its shard of {stage} is missing or has not ended; go on "
-                    "with it by --resume"
+                    f"{run}: no shard of {stage} has ended here, as in another run; go "
+                    "on with it by --resume, or leave the others out"
                 )
         of_stage = [shards[stage] for shards in held]
         plans.append(_plan(stage, of_stage, RunDirectory(out)))
@@ -140,6 +197,11 @@ def _shards_in(run: RunDirectory) -> dict[str, ShardRun]:
         if "shard" in record.statistics:
             extent = _extent(run, name, record)
             shards[name] = ShardRun(name, run, record, extent)
+    if not shards and is_adapter(str(run.checkpoint)):
+        raise UsageError(
+            f"{run.path}: holds an adapter and no shard; merge it into its model with: "
+            f"agentcli export {run.path} --to model"
+        )
     if not shards:
         raise UsageError(
             f"{run.path}: holds no shard that has ended; go on with --resume, or "
@@ -174,10 +236,12 @@ def _plan(
             "manifests name"
         )
     records = records_of(out, stage)
-    if stage == "rollout":
-        beside = [out.seconds]
-    else:
-        _refuse_missing_trees(shards, records.stem)
+    summary = None
+    beside = [out.seconds]
+    if stage != "rollout":
+        # The table goes up to the k that was asked for.
+        file = shards[0].records.with_suffix(".json")
+        summary = read_json(file, EvaluationSummary)
         trees = out.evaluation_trees(records.stem)
         beside = [records.with_suffix(".json"), trees]
     return MergePlan(
@@ -190,15 +254,8 @@ def _plan(
         resumable=False,
         shards=shards,
         tasks=tasks,
+        summary=summary,
     )
-
-
-def _refuse_missing_trees(shards: Sequence[ShardRun], label: str) -> None:
-    """Raises DataError for a shard that kept all trees and has them no longer."""
-    for shard in shards:
-        file = shard.run.evaluation_trees(label)
-        if shard.settings.evaluation.trees == "all" and not file.exists():
-            raise DataError(f"{file}: no such file; sample the shard with --resume")
 
 
 def _refuse_unlike(shards: Sequence[ShardRun], sections: tuple[str, ...]) -> None:
@@ -250,7 +307,9 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     The seconds are the sum over the shards.
     """
     session.start()
-    records, *beside = plan.outputs
+    records, *_, beside = plan.outputs
+    # The smaller file first: where it is damaged, no records are left.
+    _write_existing(plan.beside, plan.tasks, beside)
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
     seconds = Counter[str]()
     for shard in plan.shards:
@@ -260,21 +319,15 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     panel = make_panel(plan.shards[0].whole.name, "", tasks)
     # Nothing was sampled now: what there is to warn of, each shard has said.
     walked = PanelWalk(panel=panel, extent={}, sampled=Tally(), seconds=seconds)
-    if plan.stage == "rollout":
-        timed = [shard.run.seconds for shard in plan.shards]
-        _write_existing(timed, plan.tasks, beside[0])
+    summary = plan.summary
+    if summary is None:
         return rollout.conclude(session, walked)
-    trees = [shard.run.evaluation_trees(records.stem) for shard in plan.shards]
-    _write_existing(trees, plan.tasks, beside[1])
-    summary_file = plan.shards[0].records.with_suffix(".json")
-    summary = read_json(summary_file, EvaluationSummary)
-    # The table goes up to the k that was asked for.
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
     return evaluate.conclude(session, records, summary.stage, k, walked)
 
 
 def _write_existing(sources: Sequence[Path], tasks: Sequence[str], out: Path) -> None:
     """Writes the lines of those sources that exist, in order; nothing without any."""
-    files = [file for file in sources if file.exists()]
+    files = [file for file in sources if os.path.lexists(file)]
     if files:
         write_in_order(files, tasks, out)

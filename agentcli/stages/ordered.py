@@ -3,13 +3,15 @@
 The lines are copied as they are, and never held in memory.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
+from agentcli.errors import DataError
+from agentcli.records.faults import UNREADABLE, fault_in, is_torn
 from agentcli.records.files import replacing
 from agentcli.records.regular import open_regular
 from agentcli.records.types import Task
@@ -41,20 +43,36 @@ def write_in_order(
 ) -> None:
     """Writes the lines of all sources to `out` in the order of their keys.
 
-    Lines of one key keep their order; lines of other keys are left out. `out`, which
-    may be a source, appears whole.
+    Lines of one key keep their order; lines of other keys are left out, and a torn last
+    line. `out`, which may be a source, appears whole. Raises DataError for a damaged
+    line.
     """
     with ExitStack() as stack:
         places: dict[Hashable, list[Place]] = {}
         for source in sources:
             file = stack.enter_context(open_regular(source))
-            offset = 0
-            for line in file:
-                places.setdefault(key_of(line), []).append((file, offset))
-                offset += len(line)
+            for key, offset in _keyed(file, source, key_of):
+                places.setdefault(key, []).append((file, offset))
         ordered = stack.enter_context(replacing(out))
         for key in keys:
             for origin, offset in places.get(key, ()):
                 origin.seek(offset)
                 # The last line of a killed writer may lack its newline.
                 ordered.write(origin.readline().rstrip(b"\n") + b"\n")
+
+
+def _keyed(
+    file: IO[bytes], source: Path, key_of: Callable[[bytes], Hashable]
+) -> Iterator[tuple[Hashable, int]]:
+    """The key of each line, and where the line begins."""
+    offset = 0
+    for number, line in enumerate(file, 1):
+        if not line.endswith(b"\n") and is_torn(line, _HEADS):
+            return
+        try:
+            if not line.isspace():
+                yield key_of(line), offset
+        except UNREADABLE as error:
+            fault = fault_in(error, line)
+            raise DataError(f"{source}:{number}: {fault}") from error
+        offset += len(line)

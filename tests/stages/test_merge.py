@@ -14,6 +14,7 @@ from agentcli.records.types import Manifest, Tree
 from agentcli.stages.merge import perform, plan
 from agentcli.stages.panels import interleaved
 from agentcli.stages.session import Invocation, carry_out
+from bad_input_runs import Damage, copy, edit_lines, remove, torn_inside, write
 from command_line import agentcli
 from grown_runs import toy
 from refusal import refused
@@ -172,6 +173,73 @@ def test_a_shard_that_has_not_ended_or_was_damaged_is_refused() -> None:
     answer = agentcli("merge", "1", "2", "-o", "merged", "-q")
     assert (answer.code, answer.stdout) == (0, "merged\n"), answer
     assert [tree.task.id for tree in read_records(Path("merged/trees.jsonl"), Tree)] == [f"train/{n}" for n in range(8)]
+
+
+def doubled(lines: list[bytes]) -> list[bytes]:
+    return [*lines, lines[0]]
+
+
+def no_tree(lines: list[bytes]) -> list[bytes]:
+    return [lines[0].replace(b'"parent":0', b'"parent":7777'), *lines[1:]]
+
+
+def no_limit(lines: list[bytes]) -> list[bytes]:
+    return [line.replace(b'"leaves": 2', b'"leaves": "x"') for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "line"),
+    [
+        ("trees.jsonl", edit_lines, doubled),
+        ("trees.jsonl", edit_lines, no_tree),
+        ("trees.jsonl", edit_lines, torn_inside),
+        ("trees.jsonl", edit_lines, lambda lines: lines[::-1]),
+        ("seconds.jsonl", write, b"nothing\n"),
+        ("manifest.json", edit_lines, no_limit),
+    ],
+    ids=["a tree twice", "no tree", "torn", "order", "seconds", "settings"],
+)
+@pytest.mark.usefixtures("shards")
+def test_a_damaged_file_of_a_shard_is_named_and_no_records_are_written(
+    file: str, damage: Callable[[str, Any], Damage], line: Any
+) -> None:
+    damage(f"2/{file}", line)()
+    refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), code=3, names=f"2/{file}")
+    assert not Path("merged/trees.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("test.jsonl", lambda path: edit_lines(path, doubled)),
+        ("trees/test.jsonl", lambda path: edit_lines(path, doubled)),
+        ("trees/test.jsonl", lambda path: edit_lines(path, torn_inside)),
+        ("trees/test.jsonl", lambda path: edit_lines(path, lambda lines: lines[1:])),
+        ("trees/test.jsonl", lambda path: copy("1/evaluation/trees/test.jsonl", path)),
+        ("trees/test.jsonl", remove),
+    ],
+    ids=["an episode twice", "a tree twice", "torn", "a tree less", "another shard's", "none"],
+)
+def test_a_damaged_file_of_an_evaluations_shard_is_named(
+    file: str, damage: Callable[[str], Damage], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for index in (1, 2):
+        done = agentcli("eval", *WORDS[1:6], "5", "--shard", f"{index}/2", "-q", "-o", str(index))
+        assert done.code == 0, done
+    damage(f"2/evaluation/{file}")()
+    refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), code=3, names=f"2/evaluation/{file}")
+    assert not Path("merged/evaluation").exists()
+
+
+@pytest.mark.usefixtures("shards")
+def test_what_is_no_shard_is_named() -> None:
+    refused(agentcli("merge", "1", "nowhere", "-o", "merged", "-q"), code=3, names="nowhere: no such run directory")
+    refused(agentcli("merge", "1", "2/trees.jsonl", "-o", "merged", "-q"), code=3, names="2/trees.jsonl")
+    write("lora/checkpoint/adapter_config.json", "{}")()
+    refused(
+        agentcli("merge", "1", "lora", "-o", "merged", "-q"), names="lora", remedy="agentcli export lora --to model"
+    )
 
 
 @pytest.mark.parametrize(
