@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from bad_input_runs import (
+    ADAPTER,
     ANNOTATE,
     BEGUN,
     CREDIT,
@@ -122,6 +123,7 @@ READ: list[tuple[str, tuple[str, ...], int]] = [
     (WEIGHTS, ROLLOUT, 3),
     (TOKENIZER, ROLLOUT, 3),
     (f"{START}/config.json", ("eval", *MODEL, "-o", "new"), 3),
+    (f"{ADAPTER}/adapter_config.json", ("export", "runs/lora", "--to", "model", "-o", "m"), 3),
     ("runs/x/.lock", RESUMED, 3),
 ]
 

@@ -8,6 +8,7 @@ that is not there is an error, where transformers would draw a random one.
 
 import contextlib
 import json
+import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
-from agentcli.records.regular import refuse_irregular
+from agentcli.records.regular import read_regular, refuse_irregular
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
@@ -308,7 +309,7 @@ def _only_errors_logged() -> Iterator[None]:
 def is_adapter(model: str) -> bool:
     """Whether this is a directory that holds a PEFT adapter and no whole model."""
     folder = Path(model)
-    return (folder / ADAPTER).is_file() and not (folder / CONFIG).is_file()
+    return os.path.lexists(folder / ADAPTER) and not (folder / CONFIG).is_file()
 
 
 def adapter_base(model: str) -> str | None:
@@ -317,7 +318,7 @@ def adapter_base(model: str) -> str | None:
         return None
     config = Path(model) / ADAPTER
     try:
-        return str(json.loads(config.read_bytes())["base_model_name_or_path"])
+        return str(json.loads(read_regular(config))["base_model_name_or_path"])
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{config}: base_model_name_or_path: cannot be read; save the adapter again"

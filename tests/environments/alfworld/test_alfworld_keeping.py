@@ -1,6 +1,7 @@
 """Where the world cannot keep its files, it says which folder has no room and how to name another."""
 
 import errno
+import os
 import resource
 import tempfile
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from agentcli.environments.alfworld.engine import AlfworldEngine
 from agentcli.environments.alfworld.fast import library
+from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.keeping import keeping
 from agentcli.errors import EngineError, WriteError
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
@@ -67,3 +69,13 @@ def test_a_planner_that_cannot_be_loaded_from_there(file: Path, monkeypatch: pyt
 def test_want_of_memory_is_not_want_of_room(tmp_path: Path) -> None:
     with pytest.raises(MemoryError), keeping(tmp_path, "TMPDIR"):
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+
+def test_a_pipe_in_the_place_of_a_translation_keeps_nobody_waiting(tmp_path: Path) -> None:
+    cache = Cache(tmp_path)
+    assert cache.get(str, ("x",), lambda: "built") == "built"
+    (kept,) = tmp_path.rglob("*.zst")
+    kept.unlink()
+    os.mkfifo(kept)
+    with pytest.raises(WriteError, match="AGENTCLI_CACHE=DIR"):
+        cache.get(str, ("x",), lambda: "built")

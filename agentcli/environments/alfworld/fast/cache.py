@@ -18,6 +18,7 @@ import zstandard
 
 from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.records.files import write_atomic
+from agentcli.records.regular import require_regular
 
 FORMAT = 1
 """Raise it with any change to the cached types or to what computes them."""
@@ -62,6 +63,7 @@ class Cache:
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
+    require_regular(path)
     try:
         packed = zstandard.ZstdDecompressor().decompress(path.read_bytes())
         return msgspec.msgpack.decode(packed, type=kind)
