@@ -160,7 +160,10 @@ class RunDirectory:
             write_json(self.manifest_path, manifest)
 
     def forget_snapshot(self) -> None:
-        """Removes the snapshot that a killed training would have gone on from."""
+        """Removes the snapshot that a killed training would have gone on from.
+
+        It is there after the training too where a kill came just before this.
+        """
         shutil.rmtree(self.snapshot, ignore_errors=True)
 
     def finished(self, name: str) -> StageRecord | None:

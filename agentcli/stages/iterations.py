@@ -97,9 +97,10 @@ def drop_old(out: Path, newest: int, keep: int, best: int | None) -> bool:
         run = RunDirectory(iteration_folder(out, iteration))
         if iteration == best or not run.checkpoint.exists():
             continue
+        # The checkpoint goes last: what a kill leaves is deleted the next time.
         run.optimizer.unlink(missing_ok=True)
-        shutil.rmtree(run.checkpoint)
         shutil.rmtree(run.critic, ignore_errors=True)
+        shutil.rmtree(run.checkpoint)
         dropped = True
     return dropped
 

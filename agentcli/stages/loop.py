@@ -129,8 +129,10 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
             if critic is not None:
                 critic = str(folder / "critic")
             lines.append(loop_metrics(out, iteration, plan.label))
-            write_metrics(plan.run.metrics, lines)
-            _keep(plan, lines, progress)
+            # What a killed loop left of earlier ones stays as it is.
+            if iteration >= done - 1:
+                write_metrics(plan.run.metrics, lines)
+                _keep(plan, lines, progress)
             if iteration >= done:
                 success = lines[-1].figures["rollout/success"]
                 progress.advance(1, figures={"success": round(success, 2)})
@@ -172,6 +174,7 @@ async def _iteration(
         await _rollout(plan, session, iteration, workshop, start)
     if not is_trained(plan.run.path, iteration):
         _learn(plan, session, iteration, start)
+    run.forget_snapshot()
     if _owes_evaluation(plan, iteration, run):
         evaluation = plan_inner_evaluation(
             plan.settings, folder, str(run.checkpoint), plan.world

@@ -83,6 +83,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     run = plan.run
     settings = plan.settings
     if session.done and run.checkpoint.exists():
+        run.forget_snapshot()
         return session.nothing_owed(session.done)
     for path in plan.trees:
         next(checked_trees(path, "demos"))

@@ -216,6 +216,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     run = plan.run
     settings = plan.settings
     if session.done and run.checkpoint.exists():
+        run.forget_snapshot()
         return session.nothing_owed(session.done)
     if _carries(settings) and not plan.carry:
         session.progress.note(f"fresh optimiser: no {plan.carried} to carry on")
