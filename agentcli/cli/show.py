@@ -283,7 +283,9 @@ def _show_step(call: Call) -> None:
     if call.values["json"]:
         print_json({"step": step, "credit": shown.rows.get(number, [])})
         return
-    console().print(step_details(shown, step))
+    out = console()
+    for part in step_details(shown, step):
+        out.print(part)
 
 
 SHOWS = {

@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -145,30 +145,43 @@ def _location(point: Point) -> str:
 
 def initial_facts(scene: Scene) -> list[Fact]:
     """The initial facts under AI2-THOR ids, predicates as in alfred.pddl."""
-    actions = constants().VAL_ACTION_OBJECTS
     facts: list[Fact] = [("atLocation", "agent1", _location(scene.start))]
     for place in scene.receptacles:
-        facts.append(("receptacleType", place.id, f"{place.type}Type"))
-        facts.append(("receptacleAtLocation", place.id, _location(place.point)))
-        if place.type in constants().OPENABLE_CLASS_SET:
-            facts.append(("openable", place.id))
+        facts += _facts_of_place(place)
     for thing in scene.things:
-        facts.append(("objectType", thing.id, f"{thing.type}Type"))
-        facts.append(("inReceptacle", thing.id, thing.where.id))
-        facts.append(("objectAtLocation", thing.id, _location(thing.where.point)))
-        if thing.type in constants().MOVABLE_RECEPTACLES_SET:
-            facts.append(("isReceptacleObject", thing.id))
-        if thing.type not in actions["Toggleable"]:
-            facts.append(("pickupable", thing.id))
-        for label in sorted(actions):
-            if thing.type in actions[label]:
-                facts.append((label.lower(), thing.id))
+        facts += _facts_of_thing(thing)
+    facts += _capacities(scene)
+    return facts
+
+
+def _facts_of_place(place: Receptacle) -> Iterator[Fact]:
+    yield "receptacleType", place.id, f"{place.type}Type"
+    yield "receptacleAtLocation", place.id, _location(place.point)
+    if place.type in constants().OPENABLE_CLASS_SET:
+        yield "openable", place.id
+
+
+def _facts_of_thing(thing: Thing) -> Iterator[Fact]:
+    actions = constants().VAL_ACTION_OBJECTS
+    yield "objectType", thing.id, f"{thing.type}Type"
+    yield "inReceptacle", thing.id, thing.where.id
+    yield "objectAtLocation", thing.id, _location(thing.where.point)
+    if thing.type in constants().MOVABLE_RECEPTACLES_SET:
+        yield "isReceptacleObject", thing.id
+    if thing.type not in actions["Toggleable"]:
+        yield "pickupable", thing.id
+    for label in sorted(actions):
+        if thing.type in actions[label]:
+            yield label.lower(), thing.id
+
+
+def _capacities(scene: Scene) -> Iterator[Fact]:
+    """Which types of receptacles can contain which types of things."""
     kinds = sorted({thing.type for thing in scene.things})
     for place_kind in sorted({place.type for place in scene.receptacles}):
         for kind in kinds:
             if kind in fits()[place_kind]:
-                facts.append(("canContain", f"{place_kind}Type", f"{kind}Type"))
-    return facts
+                yield "canContain", f"{place_kind}Type", f"{kind}Type"
 
 
 def _problem(

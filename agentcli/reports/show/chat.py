@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
@@ -31,8 +31,7 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     yield Text(f"{one_line(shown.file)}:{shown.line}  trajectory {number}", style=QUIET)
     children = Counter(step.parent for step in shown.tree.steps)
     for step in steps:
-        title = _turn(shown, step, children[step.parent])
-        yield Rule(title, style=QUIET, align="left")
+        yield _heading(_turn(shown, step, children[step.parent]))
         yield _indented(step.observation, style=QUIET)
         yield _indented(step.response or "(no response)", style="")
         yield Padding(action(step), (0, 0, 0, INDENT))
@@ -44,26 +43,25 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     yield Text(f"{mark} {last.outcome} after {len(steps)} steps", style=style)
 
 
-def step_details(shown: ShownTree, step: Step) -> Group:
+def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     """Everything about one step: prompt, response, numbers, credit, states."""
-    parts: list[RenderableType] = [
-        Text(f"{one_line(shown.file)}:{shown.line}  step {step.id}", style=QUIET)
-    ]
+    yield Text(f"{one_line(shown.file)}:{shown.line}  step {step.id}", style=QUIET)
     for title, text in (("prompt", step.prompt), ("response", step.response)):
-        parts.append(Rule(title, style=QUIET, align="left"))
-        parts.append(_indented(text or "(none)", style=""))
-    parts.append(Rule("what came of it", style=QUIET, align="left"))
-    parts.append(Padding(action(step), (0, 0, 0, INDENT)))
-    parts.append(_indented(step.next_observation, style=QUIET))
-    parts.append(Rule("numbers", style=QUIET, align="left"))
+        yield _heading(title)
+        yield _indented(text or "(none)", style="")
+    yield _heading("what came of it")
+    yield Padding(action(step), (0, 0, 0, INDENT))
+    yield _indented(step.next_observation, style=QUIET)
+    yield _heading("numbers")
     for name, value in _numbers(step):
-        parts.append(Text(f"  {one_line(name):<18}{one_line(value)}"))
+        yield Text(f"  {one_line(name):<18}{one_line(value)}")
     if shown.credit is not None:
-        parts.append(
-            Rule(Text(f"credit by {one_line(shown.credit)}"), style=QUIET, align="left")
-        )
-        parts += _credit_rows(shown, step)
-    return Group(*parts)
+        yield _heading(Text(f"credit by {one_line(shown.credit)}"))
+        yield from _credit_rows(shown, step)
+
+
+def _heading(title: str | Text) -> Rule:
+    return Rule(title, style=QUIET, align="left")
 
 
 def _turn(shown: ShownTree, step: Step, siblings: int) -> Text:

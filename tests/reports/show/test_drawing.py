@@ -111,7 +111,7 @@ def test_hostile_texts_are_harmless(width: int, color: bool) -> None:
         tree_drawing(one),
         side_by_side(one, one),
         *chat(one, path(hostile, hostile.steps[0]), 1),
-        step_details(one, hostile.steps[0]),
+        *step_details(one, hostile.steps[0]),
     ]
     text = printed(*views, width=width, color=color)
     for character in "\u202e\u2066\x07\r":
