@@ -33,7 +33,9 @@ def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Block
         f"runs in {folder}", ["run", "stages", "model", "measured on"], ["%", "ended"]
     )
     for run in runs:
-        stages = [*run.stages, *(f"{name} (not ended)" for name in run.unfinished)]
+        # A narrow terminal would break the long word anywhere.
+        stages = [name.replace("evaluation/", "eval ") for name in run.stages]
+        stages += [f"{name} (not ended)" for name in run.unfinished]
         if run.problem is not None:
             stages = [f"cannot be read: {run.problem}"]
         cells = [run.path, ", ".join(stages), run.model or "-"]
