@@ -24,6 +24,7 @@ from agentcli.credit import registry as credit
 from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.sokoban.levels import SokobanOptions
 from agentcli.environments.tool_qa.options import ToolQaOptions
+from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.exploration import registry as exploration
 from agentcli.exploration.settings import added_fields, rollout_class
 from agentcli.records.docs import field_docs
@@ -38,6 +39,7 @@ WORLDS = {
     "alfworld": AlfworldOptions,
     "sokoban": SokobanOptions,
     "tool_qa": ToolQaOptions,
+    "webshop": WebshopOptions,
 }
 """The options of the worlds that are built in."""
 LARGEST_SHOWN = 1e9

@@ -21,6 +21,7 @@ WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
     "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
     "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",
+    "webshop": "agentcli.environments.webshop.world:WebshopWorld",
 }
 """Name -> "module:Class"."""
 

@@ -100,7 +100,9 @@ def _spread(moment: Moment, search: Advise) -> dict[int, Advice]:
         pooled = _pooled(moment, number)
         left = tuple(action for action in pooled.admissible if action not in tried)
         move = search(msgspec.structs.replace(pooled, admissible=left))
-        if move.action in left:
+        # Where a list cannot hold the move, as a search in words, all copies make it.
+        free = bool(left) and move.action not in pooled.admissible
+        if free or move.action in left:
             moves[number] = move
             tried.add(move.action)
     return moves

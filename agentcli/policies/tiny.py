@@ -103,7 +103,7 @@ def _pattern(entities: list[str]) -> str:
             several_words.append(entity)
     patterns = [
         r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",  # a word with its number
-        r"\w(?:[^\s<>]*\w)?",  # a word
+        r"\w(?:[^\s<>\[\]]*\w)?",  # a word
         r"</?[a-z]+(?:_\d+)?>",  # a tag
         r"\S",  # a mark
     ]

@@ -1,0 +1,179 @@
+"""Products as pages, search and reward need them, made from rows of WebShop's files.
+
+The rules are those of WebShop's own loader: a row without a price costs 100 dollars,
+two prices are a range, options are lower case, and a slash in them becomes a bar.
+"""
+
+import random
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import DataError
+from agentcli.records.faults import shown
+from agentcli.records.files import derive_seed
+
+LONGEST_ASIN = 10
+NO_PRICE = 100.0
+"""Dollars that a product without a price costs."""
+NO_ATTRIBUTES = ("DUMMY_ATTR",)
+"""Attributes of a product that the file of attributes lacks."""
+
+
+class RawOption(msgspec.Struct):
+    """One value of an option as the files have it; its picture is not read."""
+
+    value: str
+
+
+class RawProduct(msgspec.Struct):
+    """A row of items_shuffle*.json; fields that nothing needs are not read."""
+
+    asin: str
+    name: str
+    category: str
+    query: str
+    product_category: str
+    full_description: str | None = None
+    small_description: list[str | None] | str | None = None
+    pricing: str | None = None
+    customization_options: (
+        dict[str, list[RawOption] | None] | str | list[Any] | None
+    ) = None
+
+
+class RawAttributes(msgspec.Struct):
+    """A row of items_ins_v2*.json."""
+
+    attributes: list[str] | None = None
+    instruction: str | None = None
+    instruction_attributes: list[str] | None = None
+
+
+class HumanInstruction(msgspec.Struct, frozen=True):
+    """An entry of items_human_ins.json."""
+
+    instruction: str
+    instruction_attributes: tuple[str, ...] = ()
+    instruction_options: tuple[str, ...] = ()
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """One product."""
+
+    asin: str
+    title: str
+    category: str
+    """fashion, beauty, electronics, garden or grocery."""
+    query: str
+    """The words under which it was found when the data was collected."""
+    product_category: str
+    """The path of categories, e.g. "A › B › C"."""
+    description: str
+    bullets: tuple[str, ...]
+    attributes: tuple[str, ...]
+    options: dict[str, tuple[str, ...]]
+    """Name -> values, in the order of the page."""
+    prices: tuple[float, ...]
+    """One price, or the ends of a range."""
+    instruction: str | None = None
+    """What a synthetic goal asks for; None where there is none."""
+    instruction_attributes: tuple[str, ...] = ()
+    human: tuple[HumanInstruction, ...] = ()
+
+    @property
+    def price_tag(self) -> str:
+        """The price as pages show it."""
+        return " to ".join(f"${price}" for price in self.prices)
+
+    @property
+    def price(self) -> float:
+        """The price that is paid; one inside a range is drawn once for all."""
+        if len(self.prices) == 1:
+            return self.prices[0]
+        rng = random.Random(derive_seed("webshop", "price", self.asin))
+        return rng.uniform(*self.prices)
+
+    @property
+    def indexed_text(self) -> str:
+        """The text that the search engine reads."""
+        options = []
+        for name, values in self.options.items():
+            options.append(f"{name}: {', '.join(values)}")
+        first_bullet = self.bullets[0] if self.bullets else ""
+        parts = (self.title, self.description, first_bullet, ", and ".join(options))
+        return " ".join(parts).lower()
+
+
+def product_of(
+    raw: RawProduct,
+    attributes: RawAttributes | None,
+    human: Sequence[HumanInstruction],
+    place: str,
+) -> Product:
+    """A product from its rows. Raises DataError for a price that is none."""
+    instruction = None
+    asked: Sequence[str] = ()
+    listed: Sequence[str] = NO_ATTRIBUTES
+    if attributes is not None:
+        instruction = attributes.instruction
+        asked = attributes.instruction_attributes or ()
+        if attributes.attributes is not None:
+            listed = attributes.attributes
+    return Product(
+        asin=raw.asin,
+        title=raw.name,
+        category=raw.category,
+        query=raw.query.lower().strip(),
+        product_category=raw.product_category,
+        description=raw.full_description or "",
+        bullets=_bullets(raw.small_description),
+        attributes=tuple(listed),
+        options=_options(raw.customization_options),
+        prices=_prices(raw.pricing, place),
+        instruction=instruction,
+        instruction_attributes=tuple(asked),
+        human=tuple(human),
+    )
+
+
+def _bullets(texts: list[str | None] | str | None) -> tuple[str, ...]:
+    if isinstance(texts, str):
+        return (texts,)
+    return tuple(text or "" for text in texts or ())
+
+
+def _options(
+    raw: dict[str, list[RawOption] | None] | str | list[Any] | None,
+) -> dict[str, tuple[str, ...]]:
+    # Some rows have an empty text or list where others have a mapping.
+    if not isinstance(raw, Mapping):
+        return {}
+    options = {}
+    for name, contents in raw.items():
+        if contents is not None:
+            options[name.lower()] = tuple(_spelled(one.value) for one in contents)
+    return options
+
+
+def _spelled(value: str) -> str:
+    return value.strip().replace("/", " | ").lower()
+
+
+def _prices(pricing: str | None, place: str) -> tuple[float, ...]:
+    """The dollars behind each sign: one price, or the first two."""
+    if not pricing:
+        return (NO_PRICE,)
+    prices = []
+    for text in pricing.split("$")[1:]:
+        digits = re.sub(r"[^\d.]", "", text)
+        try:
+            prices.append(float(digits))
+        except ValueError:
+            raise DataError(
+                f"{place}: {shown(pricing)!r} is not a price such as $12.34 - at "
+                "`$.pricing`"
+            ) from None
+    return tuple(prices[:2]) or (NO_PRICE,)

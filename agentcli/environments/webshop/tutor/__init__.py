@@ -1,0 +1,1 @@
+"""All that serves a policy from scratch: a short prompt, words, a searching expert."""

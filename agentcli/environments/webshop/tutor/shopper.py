@@ -1,0 +1,119 @@
+"""The expert that searches: it knows only the pages it has seen, like its pupil.
+
+It searches for the wanted words and opens hits that may fit. It goes back where an
+option is lacking or the price too high, reads the features where the title leaves
+something open, chooses the options and buys. Every move follows from the agent's past,
+the seed and the habits.
+"""
+
+import random
+from collections.abc import Sequence
+
+from agentcli.environments.protocol import FINISHED, Advice, Context
+from agentcli.environments.webshop import pages
+from agentcli.environments.webshop.tutor.compact import open_hits
+from agentcli.environments.webshop.tutor.habits import WebshopHabits
+from agentcli.environments.webshop.tutor.knowledge import Item, Knowledge
+from agentcli.records.files import derive_seed
+
+MOST_MISSING = 3
+"""Wanted words that a title may lack while the features may still have them."""
+PAGES_READ = 2
+"""Pages of results that are looked at before the expert settles for less."""
+
+
+def advise(context: Context, seed: int, habits: WebshopHabits) -> Advice:
+    """The next move."""
+    return _Decision(context, seed, habits).move()
+
+
+class _Decision:
+    """One decision: what is known, and what follows from it."""
+
+    def __init__(self, context: Context, seed: int, habits: WebshopHabits) -> None:
+        self.known = Knowledge(context)
+        self.wish = self.known.wish
+        self.possible = context.admissible
+        self.seed = seed
+        self.forgets = self._chance("forget") < habits.forget
+        self.overlooks = self._chance("overlook") < habits.overlook
+        self.wanders = self._chance("wander") < habits.wander
+
+    def move(self) -> Advice:
+        """The next move, by the page that is open."""
+        known = self.known
+        if known.page.kind == "results":
+            return self._open()
+        if known.item is None:
+            return Advice("explore", "search", f"search[{' '.join(self.wish.words)}]")
+        if known.page.kind == "sub":
+            tag = "explore" if self._is_refused(known.item) else "think"
+            return Advice(tag, "go back", _click(pages.PREVIOUS))
+        return self._buy_or_leave(known.item)
+
+    def _open(self) -> Advice:
+        """Opens a hit, turns the page, or settles for one that was refused."""
+        # In several copies, those that another copy opens are left out of the list.
+        hits = [hit for hit in open_hits(self.known) if self._is_possible(hit)]
+        if not self.overlooks:
+            hits = [hit for hit in hits if self._is_promising(hit)]
+            hits.sort(key=self._preference)
+        if hits:
+            return Advice("explore", "open", _click(hits[0].asin))
+        if max(self.known.pages_read) < PAGES_READ:
+            return Advice("explore", "next page", _click(pages.NEXT))
+        rest = min(self.known.hits, key=self._regret, default=None)
+        if rest is None:
+            return Advice("think", FINISHED, _click(pages.BACK))
+        return Advice("explore", "settle", _click(rest.asin))
+
+    def _is_possible(self, hit: Item) -> bool:
+        return _click(hit.asin) in self.possible
+
+    def _is_promising(self, hit: Item) -> bool:
+        missing = hit.missing(self.wish)
+        return not hit.is_dear(self.wish) and len(missing) <= MOST_MISSING
+
+    def _preference(self, hit: Item) -> tuple[int, int]:
+        """What lacks least comes first, then what the page shows first."""
+        missing = len(hit.missing(self.wish))
+        return missing, derive_seed(self.seed, hit.asin) if self.wanders else 0
+
+    def _regret(self, hit: Item) -> tuple[bool, int]:
+        lacking = len(hit.missing(self.wish)) + len(self._lacking(hit))
+        return hit.is_dear(self.wish), lacking
+
+    def _lacking(self, item: Item) -> Sequence[str]:
+        """The wanted values that a product does not have."""
+        wanted = (value for _, value in self.wish.options)
+        return [value for value in wanted if value not in item.values]
+
+    def _is_refused(self, item: Item) -> bool:
+        """Whether a product is left again. One that is opened twice is settled for."""
+        if self.overlooks or item.visits > 1:
+            return False
+        if item.is_dear(self.wish) or self._lacking(item):
+            return True
+        return bool(item.missing(self.wish)) and bool(item.read)
+
+    def _buy_or_leave(self, item: Item) -> Advice:
+        if self._is_refused(item):
+            return Advice("explore", "go back", _click(pages.PREVIOUS))
+        unsure = item.missing(self.wish) and not item.read
+        if unsure and not self.overlooks and item.visits == 1:
+            return Advice("explore", "check features", _click("features"))
+        wanted = self.wish.options
+        if self.forgets:
+            wanted = wanted[:-1]
+        for name, value in wanted:
+            if value in item.values and value not in self.known.chosen:
+                return Advice("think", f"choose {name}", _click(value))
+        return Advice("think", "buy", _click(pages.BUY))
+
+    def _chance(self, habit: str) -> float:
+        """A number from 0 to 1 that is drawn once per episode and habit."""
+        return random.Random(derive_seed(self.seed, habit)).random()
+
+
+def _click(text: str) -> str:
+    return f"click[{text}]"

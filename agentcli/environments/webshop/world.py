@@ -1,0 +1,102 @@
+"""WebShop: find the product that an instruction asks for, choose its options, buy it.
+
+The files of WebShop are read unchanged where --data names their folder; else the
+catalogue is generated in the same schema. The reward is between 0 and 1 and comes with
+the purchase; success is reward 1.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.webshop.options import PLACE, WebshopOptions
+from agentcli.environments.webshop.source import Source, real_files
+from agentcli.environments.webshop.tutor.habits import WebshopHabits
+from agentcli.errors import UsageError
+from agentcli.records.options import read_options
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+if TYPE_CHECKING:
+    from agentcli.environments.webshop.engine import WebshopEngine
+
+SPLITS = ("train", "test")
+
+
+class WebshopWorld:
+    """The World and its Tutor."""
+
+    card = Card(
+        name="webshop",
+        role=(
+            "You are an expert autonomous agent operating in the WebShop e-commerce "
+            "environment."
+        ),
+        splits=SPLITS,
+        evaluation_split="test",
+        meanings={"test": "goals 0 to 499 of WebShop's order; train has the rest"},
+        extra="webshop",
+    )
+    habits = WebshopHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = read_options(
+            settings.options, WebshopOptions, PLACE, self.card.name
+        )
+        self._source = Source(self.options, settings.data)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The goals of a split, in WebShop's order; kind is the product's category."""
+        if split not in SPLITS:
+            raise UsageError(f"--split {split}: webshop has {', '.join(SPLITS)}")
+        count = self._source.goals
+        tests = min(self.options.tests, count)
+        numbers = range(tests) if split == "test" else range(tests, count)
+        return [self._source.task(number, split, self.card.name) for number in numbers]
+
+    def engine(self) -> "WebshopEngine":
+        """A new engine; all engines of a process share one catalogue."""
+        # An ImportError of what they need is due here, not in the middle of a rollout.
+        import bm25s  # noqa: F401
+        import rapidfuzz  # noqa: F401
+        import Stemmer  # noqa: F401
+
+        from agentcli.environments.webshop.engine import WebshopEngine
+
+        return WebshopEngine(self._source.catalogue, self._source.number)
+
+    def compact(self, context: Context) -> str:
+        """What is wanted and where the agent is, in short (see tutor/compact.py)."""
+        from agentcli.environments.webshop.tutor.compact import compact
+
+        return compact(context)
+
+    def vocabulary(self) -> list[str]:
+        """Asins, options and attributes, as whole tokens."""
+        from agentcli.environments.webshop.tutor.vocabulary import names
+
+        if self.options.size == "all":
+            raise UsageError(
+                f"{PLACE}.size: a million products are too many for the words of a "
+                "tiny policy; choose small"
+            )
+        return names(self._source.catalogue.products)
+
+    def next(self, context: Context, seed: int, habits: WebshopHabits) -> Advice:
+        """The searching expert's next move (see tutor/shopper.py)."""
+        from agentcli.environments.webshop.tutor.shopper import advise
+
+        return advise(context, seed, habits)
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """WebShop's files, where the environment names their folder."""
+        return [real_files(environ)]
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        """The folder of large catalogues."""
+        from agentcli.environments.webshop.shelf import cache_folder
+
+        return cache_folder(environ)
