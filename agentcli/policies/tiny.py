@@ -98,12 +98,15 @@ def _pattern(entities: list[str]) -> str:
     """Matches one token."""
     numbered = re.compile(r"[^\W\d_]\w* \d+")
     several_words = []
+    opened = []
     for entity in entities:
-        if " " in entity and not numbered.fullmatch(entity):
+        if entity.endswith(tuple(OPENING)):
+            opened.append(re.escape(entity))
+        elif " " in entity and not numbered.fullmatch(entity):
             several_words.append(entity)
     patterns = [
         r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",  # a word with its number
-        r"\w(?:[^\s<>\[\]]*\w)?",  # a word
+        r"\w(?:[^\s<>]*\w)?",  # a word
         r"</?[a-z]+(?:_\d+)?>",  # a tag
         r"\S",  # a mark
     ]
@@ -111,7 +114,8 @@ def _pattern(entities: list[str]) -> str:
         longest_first = sorted(several_words, key=lambda entity: (-len(entity), entity))
         alternatives = "|".join(map(re.escape, longest_first))
         patterns.insert(0, rf"(?:{alternatives})(?!\w)")
-    return "|".join(patterns)
+    # The beginning of a call, such as click[, else one word with what follows.
+    return "|".join([*opened, *patterns])
 
 
 def make_model(

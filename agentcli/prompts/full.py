@@ -17,6 +17,8 @@ by exactly one action:
 <action> your action </action>"""
 
 WORD_FOR_WORD = "The action must be one of the admissible actions, word for word."
+OWN_WORDS = "Where an action shows <...>, write words of your own in its place."
+"""Follows where a listed action leaves something open."""
 
 NO_ACTION = "(none: the response held no readable action)"
 """Stands in the history for the action of an unreadable response."""
@@ -44,9 +46,16 @@ class Full(Tagged):
             listed = [f"- {action}" for action in context.admissible]
             parts.append("\n".join(["Admissible actions:", *listed]))
             parts.append(f"{self.instructions}\n{WORD_FOR_WORD}")
+            if leaves_open(context):
+                parts.append(OWN_WORDS)
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
+
+
+def leaves_open(context: Context) -> bool:
+    """Whether a listed action leaves words to the policy, as search[<your query>]."""
+    return any("<" in action and ">" in action for action in context.admissible)
 
 
 def _past(context: Context, length: int) -> list[str]:

@@ -1,6 +1,6 @@
 """ReAct: a thought and an action in turn, for models that were not trained for this."""
 
-from agentcli.prompts.full import NO_ACTION, Full
+from agentcli.prompts.full import NO_ACTION, OWN_WORDS, Full, leaves_open
 from agentcli.prompts.protocol import Message, Moment
 
 INSTRUCTIONS = """\
@@ -38,5 +38,7 @@ class React(Full):
         if context.admissible:
             admissible = "; ".join(context.admissible)
             parts.append(f"Actions possible now, word for word: {admissible}")
+            if leaves_open(context):
+                parts.append(OWN_WORDS)
         parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))

@@ -46,6 +46,9 @@ rollout: {leaves: 5, roots: 2, copies: 2, tasks_per_step: 3}
 evaluation: {tasks: 2, temperature: 1.0}
 """
 PAPERS = [path.stem for path in list_presets() if "-alfworld" in path.stem]
+SHOPS = [path.stem for path in list_presets() if "-webshop" in path.stem and not path.stem.startswith("quickstart")]
+READ = [*PAPERS, *SHOPS]
+"""Presets whose files are read here; that those of WebShop run is tested beside that world."""
 WITHOUT_TRAINING = {"react-alfworld", "sft-alfworld"}
 TRAINED = [name for name in PAPERS if name not in WITHOUT_TRAINING]
 METHODS = sorted({resolve(name, [], {}, [], {}).rollout.method for name in TRAINED})
@@ -104,7 +107,7 @@ def test_there_is_a_preset_for_every_method_that_can_be_trained() -> None:
     assert [one.train.objective for one in settings].count("dpo") == 1
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", READ)
 def test_it_resolves_and_its_methods_take_its_switches(name: str) -> None:
     settings = resolve(name, [], {}, [], {})
     assert settings != decode({})
@@ -136,7 +139,7 @@ def test_002_table_8(name: str) -> None:
     assert set(papers) >= set(OF_002)
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", READ)
 def test_its_header_names_paper_table_models_and_start(name: str) -> None:
     header = find_preset(name).read_text(encoding="utf-8").partition("\n\n")[0]
     lines = header.splitlines()
@@ -157,11 +160,32 @@ def test_its_header_names_paper_table_models_and_start(name: str) -> None:
             assert re.search(rf"{re.escape(size)} \d+\.\d( / \d+\.\d)+", result), size
 
 
-@pytest.mark.parametrize("name", PAPERS)
+OF_002_SHOPS = ("rewardflow-webshop", "grpo-webshop-rewardflow", "gigpo-webshop-rewardflow", "rloo-webshop")
+
+
+@pytest.mark.parametrize("name", OF_002_SHOPS)
+def test_002_table_8_for_webshop(name: str) -> None:
+    settings = resolve(name, [], {}, [], {})
+    assert (settings.rollout.tasks_per_step, settings.train.rows_per_update, settings.environment.max_steps) == (
+        16,
+        64,
+        15,
+    )
+    policy = settings.policy
+    assert (policy.max_prompt_tokens, policy.max_tokens, policy.temperature) == (4096, 512, 0.4)
+    assert (settings.run.iterations, settings.train.learning_rate, settings.train.beta) == (100, 1e-6, 0.01)
+    assert (settings.rollout.leaves, settings.prompt.history, settings.evaluation.split) == (8, 2, "test")
+
+
+@pytest.mark.parametrize("name", READ)
 def test_every_value_says_where_it_comes_from(name: str) -> None:
     for line in find_preset(name).read_text(encoding="utf-8").partition("\n\n")[2].splitlines():
         key, _, value = line.strip().partition(": ")
-        if not value or (key, value) in {("name", "alfworld"), ("split", "train")} or key == "method":
+        if (
+            not value
+            or (key, value) in {("name", "alfworld"), ("name", "webshop"), ("split", "train")}
+            or key == "method"
+        ):
             continue
         source = value.partition("# ")[2]
         assert re.match(r"00[0-4] |00[0-4]: |not named|not read", source), line

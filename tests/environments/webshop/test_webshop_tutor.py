@@ -93,19 +93,13 @@ def test_prompts_are_short_and_their_words_are_known_to_a_tiny_tokenizer(shop: W
     assert all(unknown not in tokenizer(text)["input_ids"] for text in (*prompts, *actions))
     assert max(len(tokenizer(action)["input_ids"]) for action in actions) < 14
     click = next(action for action in actions if action.startswith("click[b0"))
-    assert len(tokenizer(click)["input_ids"]) == 4
+    assert len(tokenizer(click)["input_ids"]) == 3
 
 
 def test_what_a_tiny_policy_writes_is_the_action_it_was_shown(shop: WebshopWorld) -> None:
-    tokenizer = make_tokenizer(["click search"], shop.vocabulary())
-    engine = shop.engine()
-    engine.start(shop.tasks("test")[0])
-    for action in engine.plan():
-        written = tokenizer.decode(tokenizer(action)["input_ids"])
-        if action.startswith("click"):
-            assert engine.step(written).accepted, written
-        else:
-            engine.step(action)
+    tokenizer = make_tokenizer(["features"], shop.vocabulary())
+    _, _, actions = play(shop, shop.tasks("test")[0], 0, SOUND)
+    assert [tokenizer.decode(tokenizer(action)["input_ids"]) for action in actions] == actions
 
 
 def test_after_an_unreadable_response_the_tutor_goes_by_the_last_page(shop: WebshopWorld) -> None:

@@ -8,8 +8,8 @@ from agentcli.environments.webshop.products import Product
 
 
 def names(products: Iterable[Product]) -> list[str]:
-    """Asins and values of options, with the generator's kinds and attributes, sorted."""
-    words = {BACK, BUY, NEXT, PREVIOUS}
+    """Actions, asins, values of options, and the generator's kinds and attributes."""
+    words = {"click[", "search[", BACK, BUY, NEXT, PREVIOUS}
     for kind in KINDS.values():
         words.update((kind.name, *kind.attributes))
     for product in products:
