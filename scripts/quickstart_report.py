@@ -21,8 +21,8 @@ from agentcli.reports.blocks import Blocks
 from agentcli.reports.tables import rate
 
 WIDTH = 140
-HONESTY = """The demonstrations are imperfect on purpose: in most episodes they leave out the tool step (cleaning) or the
-second object, and they pass by closed places. What the loop gains is what it found beyond them."""
+HONESTY = """The demonstrations are imperfect on purpose: in most episodes they leave out a step that the task needs (the
+preset's first lines say which). What the loop gains is what it found beyond them."""
 
 
 def main(runs: Path) -> None:
