@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
-from agentcli.environments.webshop.goals import Goal, goal_of, goals_of
+from agentcli.environments.webshop.goals import ShopGoal, goal_of, goals_of
 from agentcli.environments.webshop.products import Product
 from agentcli.environments.webshop.search import SearchEngine
 
@@ -69,7 +69,7 @@ class Catalogue:
     def _search(self, keywords: str) -> tuple[int, ...]:
         return tuple(self._index.best(keywords))
 
-    def _goal(self, goal: int) -> Goal:
+    def _goal(self, goal: int) -> ShopGoal:
         asker = self.asker(goal)
         end = self._ends[bisect.bisect_right(self._ends, self.order[goal])]
         number = self.order[goal] - (end - asker.goals)

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 from agentcli.environments.protocol import Observation, Start
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.catalogue import Catalogue
-from agentcli.environments.webshop.goals import Goal
+from agentcli.environments.webshop.goals import ShopGoal
 from agentcli.environments.webshop.pages import PER_PAGE
 from agentcli.environments.webshop.products import Product
 from agentcli.environments.webshop.reward import reward_of
@@ -42,7 +42,7 @@ class WebshopEngine:
 
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other settings."""
-        self.goal: Goal = self._catalogue.goal(self._locate(task))
+        self.goal: ShopGoal = self._catalogue.goal(self._locate(task))
         self.visit = START
         return Start(instruction=self.goal.instruction, observation=self._observe())
 

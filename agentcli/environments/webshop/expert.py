@@ -3,14 +3,14 @@
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.catalogue import Catalogue
 from agentcli.environments.webshop.engine import Visit
-from agentcli.environments.webshop.goals import Goal
+from agentcli.environments.webshop.goals import ShopGoal
 from agentcli.environments.webshop.products import Product
 from agentcli.environments.webshop.reward import color_of, matches, reward_of
 from agentcli.environments.webshop.search import LONGEST_QUERY
 from agentcli.errors import EngineError
 
 
-def plan(catalogue: Catalogue, goal: Goal, visit: Visit) -> list[str]:
+def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
     """Actions that end with reward 1. Raises EngineError when there are none."""
     wanted = goal.product
     choice = choice_of(goal)
@@ -27,7 +27,7 @@ def plan(catalogue: Catalogue, goal: Goal, visit: Visit) -> list[str]:
     return [*way, _click(pages.BUY)]
 
 
-def choice_of(goal: Goal) -> dict[str, str]:
+def choice_of(goal: ShopGoal) -> dict[str, str]:
     """The values of the wanted product's options that match the goal, by name."""
     choice = {}
     for wanted in goal.options:

@@ -8,7 +8,7 @@ values of each option, so that not every product that fits can be had as it is w
 import random
 from collections.abc import Iterator
 
-from agentcli.environments.webshop.kinds import KINDS, Kind
+from agentcli.environments.webshop.kinds import KINDS, ProductKind
 from agentcli.environments.webshop.options import (
     GENERATOR_VERSION,
     PLACE,
@@ -63,7 +63,7 @@ def rows(options: WebshopOptions) -> Iterator[tuple[RawProduct, RawAttributes]]:
         )
 
 
-def kinds_of(options: WebshopOptions) -> list[Kind]:
+def kinds_of(options: WebshopOptions) -> list[ProductKind]:
     """The kinds of product that are drawn. Raises UsageError for an unknown one."""
     if options.kinds is None:
         return list(KINDS.values())
@@ -88,7 +88,7 @@ def _new_names(taken: set[str], rng: random.Random) -> tuple[str, str]:
 
 
 def _row(
-    kind: Kind, attributes: list[str], names: tuple[str, str], rng: random.Random
+    kind: ProductKind, attributes: list[str], names: tuple[str, str], rng: random.Random
 ) -> RawProduct:
     asin, brand = names
     first, second, third = attributes
@@ -111,7 +111,7 @@ def _row(
     )
 
 
-def _pricing(kind: Kind, rng: random.Random) -> str:
+def _pricing(kind: ProductKind, rng: random.Random) -> str:
     """One price, or two for a tenth of the products."""
     low = rng.randint(kind.low, kind.high) - 0.01
     if rng.random() < 0.9:

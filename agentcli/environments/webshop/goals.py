@@ -20,7 +20,7 @@ PRICE_STEPS = tuple(10.0 * step for step in range(1, 100))
 NO_LIMIT = 1_000_000.0
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
+class ShopGoal(msgspec.Struct, frozen=True, kw_only=True):
     """One task."""
 
     product: Product
@@ -41,14 +41,14 @@ def goals_of(product: Product, kind: str) -> int:
     return math.prod(len(values) for values in product.options.values())
 
 
-def goal_of(product: Product, kind: str, number: int) -> Goal:
+def goal_of(product: Product, kind: str, number: int) -> ShopGoal:
     """The goal `number` of those that a product gives."""
     if kind == "human":
         return _human(product, number)
     return _synthetic(product, number)
 
 
-def _synthetic(product: Product, number: int) -> Goal:
+def _synthetic(product: Product, number: int) -> ShopGoal:
     names = sorted(product.options)
     combinations = itertools.product(*(product.options[name] for name in names))
     values = next(itertools.islice(combinations, number, None))
@@ -57,7 +57,7 @@ def _synthetic(product: Product, number: int) -> Goal:
     with_options = ", and ".join(f"{name}: {value}" for name, value in pairs)
     if with_options:
         with_options = f" with {with_options}"
-    return Goal(
+    return ShopGoal(
         product=product,
         instruction=f"{product.instruction}{with_options}{price_text}",
         attributes=product.instruction_attributes,
@@ -74,11 +74,11 @@ def _compared(name: str, value: str) -> str:
     return f"{name} {value}"
 
 
-def _human(product: Product, number: int) -> Goal:
+def _human(product: Product, number: int) -> ShopGoal:
     asked = [one for one in product.human if one.instruction_attributes]
     one = asked[number]
     limit, price_text = _price_limit(product, number)
-    return Goal(
+    return ShopGoal(
         product=product,
         instruction=one.instruction.strip(".") + price_text,
         attributes=one.instruction_attributes,

@@ -66,7 +66,7 @@ FOOD = (
 )
 
 
-class Kind(NamedTuple):
+class ProductKind(NamedTuple):
     """Products of one sort."""
 
     name: str
@@ -80,40 +80,40 @@ class Kind(NamedTuple):
     """Prices in dollars."""
 
 
-def _shoes(name: str, low: int, high: int) -> Kind:
+def _shoes(name: str, low: int, high: int) -> ProductKind:
     path = "Clothing, Shoes & Jewelry › Shoes › " + name.title()
     options = (("size", SHOE_SIZES), ("color", COLORS))
-    return Kind(name, "fashion", path, SHOES, options, low, high)
+    return ProductKind(name, "fashion", path, SHOES, options, low, high)
 
 
-def _clothes(name: str, low: int, high: int) -> Kind:
+def _clothes(name: str, low: int, high: int) -> ProductKind:
     path = "Clothing, Shoes & Jewelry › Clothing › " + name.title()
     options = (("size", CLOTHES_SIZES), ("color", COLORS))
-    return Kind(name, "fashion", path, CLOTHES, options, low, high)
+    return ProductKind(name, "fashion", path, CLOTHES, options, low, high)
 
 
-def _care(name: str, option: str, values: tuple[str, ...]) -> Kind:
+def _care(name: str, option: str, values: tuple[str, ...]) -> ProductKind:
     path = "Beauty & Personal Care › Skin & Hair › " + name.title()
     options = ((option, values), ("size", PACKS))
-    return Kind(name, "beauty", path, CARE, options, 8, 60)
+    return ProductKind(name, "beauty", path, CARE, options, 8, 60)
 
 
-def _device(name: str, low: int, high: int) -> Kind:
+def _device(name: str, low: int, high: int) -> ProductKind:
     path = "Electronics › Accessories › " + name.title()
     options = (("color", COLORS), ("size", PACKS))
-    return Kind(name, "electronics", path, DEVICES, options, low, high)
+    return ProductKind(name, "electronics", path, DEVICES, options, low, high)
 
 
-def _home(name: str, sizes: tuple[str, ...], low: int, high: int) -> Kind:
+def _home(name: str, sizes: tuple[str, ...], low: int, high: int) -> ProductKind:
     path = "Home & Kitchen › Furniture › " + name.title()
     options = (("size", sizes), ("color", COLORS))
-    return Kind(name, "garden", path, HOME, options, low, high)
+    return ProductKind(name, "garden", path, HOME, options, low, high)
 
 
-def _food(name: str, option: str, values: tuple[str, ...]) -> Kind:
+def _food(name: str, option: str, values: tuple[str, ...]) -> ProductKind:
     path = "Grocery & Gourmet Food › Pantry › " + name.title()
     options = ((option, values), ("size", PACKS))
-    return Kind(name, "grocery", path, FOOD, options, 6, 50)
+    return ProductKind(name, "grocery", path, FOOD, options, 6, 50)
 
 
 _KINDS = (

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from agentcli.environments.webshop.products import Product
 
 if TYPE_CHECKING:
-    from agentcli.environments.webshop.goals import Goal
+    from agentcli.environments.webshop.goals import ShopGoal
 
 MATCH = 85
 """The rounded ratio that a match exceeds."""
@@ -51,7 +51,7 @@ def color_of(option: str) -> str:
     return option
 
 
-def reward_of(goal: "Goal", bought: Product, chosen: Iterable[str]) -> float:
+def reward_of(goal: "ShopGoal", bought: Product, chosen: Iterable[str]) -> float:
     """What buying a product with the chosen values of its options is worth, 0 to 1."""
     hits = attribute_hits(goal.attributes, bought)
     hits += option_hits(goal.options, chosen)

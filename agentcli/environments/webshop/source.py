@@ -25,7 +25,7 @@ DOWNLOAD = (
 )
 
 
-class Source:
+class GoalSource:
     """The goals as tasks, and the catalogue behind them.
 
     It is cheap to make. Raises UsageError for an unknown kind of product and DataError

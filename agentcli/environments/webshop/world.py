@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.webshop.options import PLACE, WebshopOptions
-from agentcli.environments.webshop.source import Source, real_files
+from agentcli.environments.webshop.source import GoalSource, real_files
 from agentcli.environments.webshop.tutor.habits import WebshopHabits
 from agentcli.errors import UsageError
 from agentcli.records.options import read_options
@@ -44,7 +44,7 @@ class WebshopWorld:
         self.options = read_options(
             settings.options, WebshopOptions, PLACE, self.card.name
         )
-        self._source = Source(self.options, settings.data)
+        self._source = GoalSource(self.options, settings.data)
 
     def tasks(self, split: str) -> list[Task]:
         """The goals of a split, in WebShop's order; kind is the product's category."""

@@ -6,7 +6,7 @@ import re
 import msgspec
 import pytest
 from agentcli.environments.webshop.generator import generated
-from agentcli.environments.webshop.goals import Goal, goal_of, goals_of
+from agentcli.environments.webshop.goals import ShopGoal, goal_of, goals_of
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.products import HumanInstruction, Product
 from agentcli.environments.webshop.reward import COLORS, matches, reward_of, type_reward
@@ -51,7 +51,7 @@ def first_color(text: str) -> str:
     return next((color for color in COLORS if color in text), text)
 
 
-def by_formula(goal: Goal, pairs: dict[str, str], bought: Product, chosen: list[str]) -> float:
+def by_formula(goal: ShopGoal, pairs: dict[str, str], bought: Product, chosen: list[str]) -> float:
     """r_type * (attributes + options + price) / (wanted + 1), from the goal's product and its wanted options."""
     attributes = 0
     text = [bought.title.lower(), " ".join(bought.bullets).lower(), bought.description.lower()]

@@ -5,14 +5,14 @@ what they lack of the wish, prices to cheap or dear.
 """
 
 from agentcli.environments.protocol import Context
-from agentcli.environments.webshop.tutor.knowledge import Item, Knowledge, Wish
+from agentcli.environments.webshop.tutor.knowledge import Item, ShopKnowledge, Wish
 
 HITS_SHOWN = 5
 
 
 def compact(context: Context) -> str:
     """One line per kind of information."""
-    known = Knowledge(context)
+    known = ShopKnowledge(context)
     wish = known.wish
     lines = [f"task {' '.join(wish.words)}"]
     page = known.page
@@ -29,7 +29,7 @@ def compact(context: Context) -> str:
     return "\n".join(lines)
 
 
-def open_hits(known: Knowledge) -> list[Item]:
+def open_hits(known: ShopKnowledge) -> list[Item]:
     """The hits that were not looked at yet, those that fit best, in the page's order."""
     new = [item for item in known.hits if not item.visits]
     by_fit = sorted(new, key=lambda item: len(item.missing(known.wish)))
@@ -44,7 +44,7 @@ def _fit(item: Item, wish: Wish) -> str:
     return f"{fit} {'dear' if item.is_dear(wish) else 'cheap'}"
 
 
-def _standing(known: Knowledge, item: Item) -> list[str]:
+def _standing(known: ShopKnowledge, item: Item) -> list[str]:
     """Each wanted option as it stands, and what was read."""
     lines = []
     for name, value in known.wish.options:

@@ -108,7 +108,7 @@ def read_page(text: str) -> Page:
     return Page("sub", pieces)
 
 
-class Knowledge:
+class ShopKnowledge:
     """All that was seen, and where the agent is."""
 
     def __init__(self, context: Context) -> None:

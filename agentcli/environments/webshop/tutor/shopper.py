@@ -13,7 +13,7 @@ from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.tutor.compact import open_hits
 from agentcli.environments.webshop.tutor.habits import WebshopHabits
-from agentcli.environments.webshop.tutor.knowledge import Item, Knowledge
+from agentcli.environments.webshop.tutor.knowledge import Item, ShopKnowledge
 from agentcli.records.files import derive_seed
 
 MOST_MISSING = 3
@@ -24,14 +24,14 @@ PAGES_READ = 2
 
 def advise(context: Context, seed: int, habits: WebshopHabits) -> Advice:
     """The next move."""
-    return _Decision(context, seed, habits).move()
+    return _NextMove(context, seed, habits).move()
 
 
-class _Decision:
+class _NextMove:
     """One decision: what is known, and what follows from it."""
 
     def __init__(self, context: Context, seed: int, habits: WebshopHabits) -> None:
-        self.known = Knowledge(context)
+        self.known = ShopKnowledge(context)
         self.wish = self.known.wish
         self.possible = context.admissible
         self.seed = seed
