@@ -5,6 +5,7 @@ Functions return tables or text and print nothing; output.py prints them.
 
 import shlex
 from collections.abc import Mapping, Sequence
+from math import isclose
 from pathlib import Path
 from textwrap import fill
 from typing import Any
@@ -54,15 +55,25 @@ def evaluation_table(summary: EvaluationSummary) -> Blocks:
 
 
 def results_table(title: str, whole: ResultsByKind) -> Blocks:
-    """Results: a row per task kind and one for all, shares in percent."""
+    """Results: a row per task kind and one for all, shares in percent.
+
+    The score, a mean of rewards, has a column where it is more than the success rate.
+    """
     ratios = [f"{name} %" for name in RATIOS]
-    heads = ["episodes", SUCCESS, "steps", "tokens", *ratios]
+    graded = any(is_graded(one) for one in (whole, *whole.kinds.values()))
+    scores = ["score"] if graded else []
+    heads = ["episodes", SUCCESS, *scores, "steps", "tokens", *ratios]
     table = Blocks(title, ["kind"], heads)
     for kind, results in whole.kinds.items():
         colours = {SUCCESS: _colour_of(results.success.rate)}
-        table.add([kind, *_results_cells(results)], colours=colours)
-    table.add(["all", *_results_cells(whole)], style="bold")
+        table.add([kind, *_results_cells(results, graded)], colours=colours)
+    table.add(["all", *_results_cells(whole, graded)], style="bold")
     return table
+
+
+def is_graded(results: Results) -> bool:
+    """Whether rewards say more than success does."""
+    return not isclose(results.score, results.success.rate, abs_tol=1e-9)
 
 
 def _colour_of(share: float) -> str:
@@ -70,10 +81,11 @@ def _colour_of(share: float) -> str:
     return {0.0: "red", 1.0: "green"}.get(share, "")
 
 
-def _results_cells(results: Results) -> list[str]:
+def _results_cells(results: Results, graded: bool) -> list[str]:
     return [
         str(results.episodes),
         rate(results.success),
+        *([f"{results.score:.3f}"] if graded else []),
         f"{results.steps:.1f}",
         f"{results.tokens:.0f}",
         *(percent(getattr(results, name)) for name in RATIOS),

@@ -28,6 +28,14 @@ def test_evaluation_by_kind_and_over_all() -> None:
     assert rows[2][:3] == ["all", "40", "50.0 (40.0-60.0)"]
 
 
+def test_a_score_that_is_more_than_success_has_a_column() -> None:
+    graded = replace(results(0.25), score=0.75)
+    rows = text_of(evaluation_table(summary(0.5, {"fashion": graded})))
+    assert rows[0][3] == "score"
+    assert rows[1][2:4] == ["25.0 (15.0-35.0)", "0.750"]
+    assert "score" not in text_of(evaluation_table(summary(0.5)))[0]
+
+
 def test_pass_at_k() -> None:
     chances = {"1": Rate(rate=0.5, low=0.4, high=0.6), "4": Rate(rate=0.9, low=0.8, high=1.0)}
     rows = text_of(pass_at_k_table(summary(0.5, pass_at_k=chances)))

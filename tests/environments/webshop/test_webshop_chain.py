@@ -27,7 +27,7 @@ environment:
 prompt: {style: compact}
 policy: {temperature: 0.9, max_tokens: 40, max_prompt_tokens: 2048}
 demos: {keep: all, forget: 0.5, wander: 0}
-sft: {updates: 250, learning_rate: 4.0e-3, samples_per_update: 16, max_length: 2048, tiny: {hidden: 64, layers: 2}}
+sft: {updates: 150, learning_rate: 4.0e-3, samples_per_update: 16, max_length: 2048, tiny: {hidden: 64, layers: 2}}
 rollout: {leaves: 4, roots: 2, copies: 2, tasks_per_step: 2}
 evaluation: {tasks: 2, temperature: 1.0, n: 4, k: 2}
 run: {iterations: 1}
@@ -37,6 +37,7 @@ WITHOUT_TRAINING = {"react-webshop", "sft-webshop"}
 TRAINED = [name for name in PRESETS if name not in WITHOUT_TRAINING]
 METHODS = ("chain", "spark", "carl", "arpo", "treerl", "treerpo", "dpepo")
 POLICY = "runs/sft/checkpoint"
+SHOP = ("-c", "small.yaml", "--env", "webshop")
 CRITICS = {"ppo", "grpo-prm", "rare-tool"}
 """Credit methods that need a critic, a process reward model or a judge of tools."""
 
@@ -57,9 +58,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         chosen = {**small["rollout"]}
         small["rollout"] = {"leaves": chosen["leaves"], "tasks_per_step": chosen["tasks_per_step"]}
         Path("small.yaml").write_text(yaml.safe_dump(small), encoding="utf-8")
-        done("demos", "--preset", "grpo-webshop", "-c", "small.yaml", "--count", "60", "-o", "runs/demos")
+        done("demos", "--preset", "grpo-webshop", "-c", "small.yaml", "--count", "40", "-o", "runs/demos")
         copies = ("--set", "rollout.copies=2")
-        done("demos", "--preset", "dpepo-webshop", "-c", "small.yaml", *copies, "--count", "30", "-o", "runs/parallel")
+        done("demos", "--preset", "dpepo-webshop", "-c", "small.yaml", *copies, "--count", "20", "-o", "runs/parallel")
         with open("runs/demos/trees.jsonl", "ab") as file:
             file.write(Path("runs/parallel/trees.jsonl").read_bytes())
         done("sft", "runs/demos", "-c", "small.yaml", "--model", "tiny", "-o", "runs/sft")
@@ -126,11 +127,11 @@ def test_a_preset_runs_one_iteration(name: str) -> None:
 
 
 def test_every_way_to_evaluate_reports_score_and_success() -> None:
-    done("eval", "runs/sft", "-c", "small.yaml", "--env", "webshop", "--split", "test", "-o", "runs/eval")
+    done("eval", "runs/sft", *SHOP, "--split", "test", "-o", "runs/eval")
     episodes = list(read_records(Path("runs/eval/evaluation/test.jsonl"), Episode))
     assert len(episodes) == 2
     for episode in episodes:
         assert 0 <= episode.score <= 1
         assert (episode.score == 1) is (episode.outcome is Outcome.SUCCESS)
     for command in ("pass-at-k", "test-time-branch"):
-        done(command, "runs/sft", "-c", "small.yaml", "--env", "webshop", "--split", "test", "-o", f"runs/{command}")
+        done(command, "runs/sft", *SHOP, "--split", "test", "-o", f"runs/{command}")
