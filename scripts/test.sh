@@ -3,5 +3,5 @@
 # -m "slow or not slow" adds what .ci/run has besides.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-scripts/install.sh .venv alfworld,test
+scripts/install.sh .venv alfworld,scienceworld,test
 exec .venv/bin/python -m pytest -n 2 --dist loadfile "$@"

@@ -11,6 +11,7 @@ where it is missing:
                checks every observation
     Solvable   the engine knows actions that win; without it there is no policy `expert`
     Closable   the engine holds something that must be let go of
+    Guiding    the world says how actions are written, where they are too many to list
     Tutor      the world teaches policies from scratch: a short prompt, a vocabulary, a
                searching expert
     Inspected  the world says what this machine has of what it can use (agentcli doctor)
@@ -40,6 +41,13 @@ WORLD_FAILED = "the world failed: "
 """Begins the fault of a leaf in which the world itself raised, or came back to a state
 that is not what it was. Such a fault would most likely repeat.
 """
+
+
+class LostEngineError(Exception):
+    """What the engines of this process share is gone, a server of theirs for instance.
+
+    The process ends over it, and the pool replays its states in another.
+    """
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -244,6 +252,23 @@ class Toolbox(Protocol):
     @property
     def tools(self) -> Mapping[str, str]:
         """One line about each tool, by its name, in the order they are shown."""
+        ...
+
+
+@runtime_checkable
+class Guiding(Protocol):
+    """A world with more actions than a prompt can list.
+
+    Full prompts say this in the place of the admissible actions.
+    """
+
+    @property
+    def forms(self) -> str:
+        """How actions are written."""
+        ...
+
+    def sight(self, context: Context) -> str:
+        """What an action can be about now."""
         ...
 
 

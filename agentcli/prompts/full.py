@@ -1,6 +1,6 @@
 """The papers' prompt (000 Fig. 8) in our own words, for models that can follow it."""
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
 from agentcli.records.settings import PromptSettings
@@ -32,6 +32,7 @@ class Full(Tagged):
     def __init__(self, settings: PromptSettings, world: World) -> None:
         self._history = settings.history
         self._role = world.card.role
+        self._world = world
 
     def ask(self, moment: Moment) -> Message:
         """One text, and the pictures of the last observation."""
@@ -42,7 +43,9 @@ class Full(Tagged):
             *_past(context, self._history),
             f"Current observation: {context.observations[-1]}",
         ]
-        if context.admissible:
+        if isinstance(self._world, Guiding):
+            parts += [self._world.forms, self._world.sight(context), self.instructions]
+        elif context.admissible:
             listed = [f"- {action}" for action in context.admissible]
             parts.append("\n".join(["Admissible actions:", *listed]))
             parts.append(f"{self.instructions}\n{WORD_FOR_WORD}")

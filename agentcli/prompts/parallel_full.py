@@ -6,7 +6,7 @@ copies that acted last what is admissible in them now.
 
 from collections.abc import Collection, Mapping
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.parallel import Parallel, listed
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import PromptSettings
@@ -37,6 +37,7 @@ class ParallelFull(Parallel):
 
     def __init__(self, settings: PromptSettings, world: World) -> None:
         self._role = world.card.role
+        self._world = world
 
     def ask(self, moment: Moment) -> Message:
         """One text."""
@@ -46,12 +47,13 @@ class ParallelFull(Parallel):
             if copy.actions:
                 past[number] = copy
         parts = [self._role, *_opening(moment)]
+        if isinstance(self._world, Guiding):
+            parts.append(self._world.forms)
         if past:
             parts.append(_earlier(past, moment.acted))
-            parts.append(_last(past, moment.acted))
+            parts.append(self._last(past, moment.acted))
         elif first.admissible:
-            admissible = "; ".join(first.admissible)
-            parts.append(f"Admissible actions in every copy: {admissible}")
+            parts.append(self._possible(first, "in every copy"))
         if moment.unread:
             parts.append(UNREADABLE)
         if moment.ended:
@@ -61,6 +63,23 @@ class ParallelFull(Parallel):
             parts.append(f"Not acted in yet: {listed(fresh)}.")
         parts.append(RULES)
         return Message(("\n\n".join(filter(None, parts)),))
+
+    def _last(self, past: Mapping[int, Context], acted: Collection[int]) -> str:
+        """The pairs of the last step and what can be done after it; "" without any."""
+        lines = ["The last step:"]
+        for number in acted:
+            copy = past[number]
+            lines.append(f"env_{number}")
+            lines.append(_pair(copy, len(copy.actions) - 1))
+            if copy.admissible:
+                lines.append(f"   {self._possible(copy, 'now')}")
+        return "\n".join(lines) if acted else ""
+
+    def _possible(self, copy: Context, where: str) -> str:
+        """What can be done in a copy, or what can be acted on."""
+        if isinstance(self._world, Guiding):
+            return self._world.sight(copy)
+        return f"Admissible actions {where}: {'; '.join(copy.admissible)}"
 
 
 def _opening(moment: Moment) -> list[str]:
@@ -93,19 +112,6 @@ def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
         for index in range(length):
             lines.append(_pair(copy, index))
     return "\n".join(lines) if len(lines) > 1 else ""
-
-
-def _last(past: Mapping[int, Context], acted: Collection[int]) -> str:
-    """The pairs of the last step and what is admissible after it; "" without any."""
-    lines = ["The last step:"]
-    for number in acted:
-        copy = past[number]
-        lines.append(f"env_{number}")
-        lines.append(_pair(copy, len(copy.actions) - 1))
-        if copy.admissible:
-            admissible = "; ".join(copy.admissible)
-            lines.append(f"   Admissible actions now: {admissible}")
-    return "\n".join(lines) if acted else ""
 
 
 def _pair(copy: Context, index: int) -> str:

@@ -1,5 +1,6 @@
 """ReAct: a thought and an action in turn, for models that were not trained for this."""
 
+from agentcli.environments.protocol import Guiding
 from agentcli.prompts.full import NO_ACTION, OWN_WORDS, Full, leaves_open
 from agentcli.prompts.protocol import Message, Moment
 
@@ -35,7 +36,9 @@ class React(Full):
             f"Your task: {context.instruction}",
             "\n".join(trace),
         ]
-        if context.admissible:
+        if isinstance(self._world, Guiding):
+            parts += [self._world.forms, self._world.sight(context)]
+        elif context.admissible:
             admissible = "; ".join(context.admissible)
             parts.append(f"Actions possible now, word for word: {admissible}")
             if leaves_open(context):

@@ -11,7 +11,7 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -25,7 +25,6 @@ from agentcli.environments.alfworld.draw import (
     name_of,
 )
 from agentcli.environments.alfworld.goal import goal_of_task
-from agentcli.environments.alfworld.keeping import CACHE, keeping
 from agentcli.environments.alfworld.layouts import (
     Point,
     Receptacle,
@@ -42,6 +41,8 @@ from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.alfworld.planner import plan
 from agentcli.environments.alfworld.statekey import Fact
 from agentcli.environments.alfworld.traj_data import traj_data
+from agentcli.environments.cache import cache_folder
+from agentcli.environments.keeping import CACHE, keeping
 from agentcli.records.files import derive_seed
 
 
@@ -319,18 +320,6 @@ def _publish(
                 raise
 
 
-def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The folder for all generated games.
-
-    It lies below $AGENTCLI_CACHE, or below the platform's cache folder.
-    """
-    base = environ.get(CACHE)
-    if base:
-        return Path(base) / "alfworld"
-    platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return platform / "agentcli" / "alfworld"
-
-
 def cache_root(options: AlfworldOptions) -> Path:
     """The folder for the games of these options: one folder per digest."""
-    return cache_folder(os.environ) / options.digest()
+    return cache_folder(os.environ, "alfworld") / options.digest()

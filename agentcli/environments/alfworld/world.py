@@ -15,6 +15,7 @@ from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
 from agentcli.environments.alfworld.requisites import generated_games, official_games
 from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.cache import cache_folder
 from agentcli.environments.protocol import (
     Advice,
     Card,
@@ -85,13 +86,13 @@ class AlfworldWorld:
         """The official games and the generated ones, as this machine has them."""
         return [
             official_games(environ),
-            generated_games(generator.cache_folder(environ)),
+            generated_games(cache_folder(environ, "alfworld")),
         ]
 
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
         """The folder of the generated games."""
-        return generator.cache_folder(environ)
+        return cache_folder(environ, "alfworld")
 
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, sorted by trial, then folder.

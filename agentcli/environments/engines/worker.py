@@ -33,6 +33,7 @@ from agentcli.environments.protocol import (
     Engine,
     Forkable,
     Judging,
+    LostEngineError,
     Observation,
     Solvable,
     World,
@@ -98,15 +99,16 @@ class Host:
     def serve(self, request: frames.Request) -> bytes | None:
         """The frame that answers `request`.
 
-        An engine that raises is discarded and reported as Failed. Raises MemoryError,
-        which ends the process: what its engines share may be half changed.
+        An engine that raises is discarded and reported as Failed. Raises MemoryError
+        and LostEngineError, which end the process: what its engines share may be half
+        changed, or gone.
         """
         began = time.perf_counter()
         self._busy = None
         self._replayed = 0
         try:
             return _answer_frame(self._answers[type(request)](request), began)
-        except MemoryError:
+        except (MemoryError, LostEngineError):
             raise
         except LostStateError:
             return _answer_frame(frames.Lost(), began)

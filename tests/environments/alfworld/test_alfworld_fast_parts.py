@@ -6,7 +6,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from agentcli.environments.alfworld.fast import library
-from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import FactTable, Hierarchy
 from agentcli.environments.alfworld.fast.grammar import SENTENCE, Grammar, Text, load_grammar, split_sentence
 from agentcli.environments.alfworld.fast.render import Renderer
@@ -14,6 +13,7 @@ from agentcli.environments.alfworld.fast.translation import Signature, Translati
 from agentcli.environments.alfworld.fast.translator import translate
 from agentcli.environments.alfworld.layouts import wheel
 from agentcli.environments.alfworld.statekey import Physics
+from agentcli.environments.cache import Cache
 from agentcli.errors import EngineError
 from alfworld_games import game_cache, small_world, some_of_each_kind  # noqa: F401
 from hypothesis import given, settings

@@ -2,19 +2,23 @@
 
 import weakref
 from collections.abc import Callable
+from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 
 from agentcli.environments.alfworld import statekey
-from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.game import (
     Game,
     GameState,
     open_game,
     release,
 )
+from agentcli.environments.cache import Cache
 from agentcli.environments.protocol import Observation
 from agentcli.errors import EngineError
 
+CACHED = 1
+"""Raise it with any change to the cached types or to what computes them."""
 Moment = tuple[GameState, Observation]
 """A state, and the observation that led there: what a snapshot holds."""
 
@@ -26,7 +30,7 @@ class FastBackend:
     """
 
     def __init__(self, cache: Path | None) -> None:
-        self._cache = Cache(cache)
+        self._cache = Cache(cache, _version())
         self._game: Game | None = None
         self._now: Moment | None = None
         self._release: Callable[[], object] | None = None
@@ -80,3 +84,10 @@ class FastBackend:
         self._game = None
         self._now = None
         self._release = None
+
+
+@lru_cache(maxsize=1)
+def _version() -> str:
+    textworld = version("textworld")
+    planner = version("fast_downward_textworld")
+    return f"{CACHED} {textworld} {planner}"

@@ -21,7 +21,6 @@ import msgspec
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.commands import NOTHING, judge
 from agentcli.environments.alfworld.fast import library
-from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import (
     Entities,
     FactTable,
@@ -31,6 +30,7 @@ from agentcli.environments.alfworld.fast.grammar import load_grammar, split_sent
 from agentcli.environments.alfworld.fast.render import Render, Renderer
 from agentcli.environments.alfworld.fast.translation import Supertypes, Translation
 from agentcli.environments.alfworld.fast.translator import load_translation, undisturbed
+from agentcli.environments.cache import Cache
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
 from agentcli.records.regular import read_regular

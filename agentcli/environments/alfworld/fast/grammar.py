@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.translation import Scope
+from agentcli.environments.cache import Cache
 
 SENTENCE = "AGENTCLI TASK SENTENCE"
 """Stands in rules where the game's own task sentence belongs."""

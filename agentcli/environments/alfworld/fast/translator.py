@@ -18,7 +18,6 @@ import msgspec
 
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.fast import library
-from agentcli.environments.alfworld.fast.cache import Cache
 from agentcli.environments.alfworld.fast.facts import FactTable, numbers
 from agentcli.environments.alfworld.fast.translation import (
     Parameters,
@@ -28,6 +27,7 @@ from agentcli.environments.alfworld.fast.translation import (
     Translation,
 )
 from agentcli.environments.alfworld.names import display_names, unmangle
+from agentcli.environments.cache import Cache
 from agentcli.errors import DataError, EngineError
 
 _ATOM = re.compile(r"(Negated)?Atom ([^(]+)\((.*)\)")

@@ -6,30 +6,31 @@ another version) is computed again and replaced.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import zstandard
 
-from agentcli.environments.alfworld.keeping import CACHE, keeping
+from agentcli.environments.keeping import CACHE, keeping
 from agentcli.records.files import write_atomic
 from agentcli.records.regular import require_regular
 
-FORMAT = 1
-"""Raise it with any change to the cached types or to what computes them."""
 T = TypeVar("T")
 
 
-@lru_cache(maxsize=1)
-def _salt() -> bytes:
-    textworld = version("textworld")
-    planner = version("fast_downward_textworld")
-    return f"{FORMAT} {textworld} {planner}".encode()
+def cache_folder(environ: Mapping[str, str], world: str) -> Path:
+    """The folder for the files of a world.
+
+    It lies below $AGENTCLI_CACHE, or below the platform's cache folder.
+    """
+    base = environ.get(CACHE)
+    if base:
+        return Path(base) / world
+    platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return platform / "agentcli" / world
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Cache:
     """A folder of computed values; None keeps nothing."""
 
     folder: Path | None
+    version: str = ""
+    """The version of the cached types and of what computes them."""
 
     def get(
         self,
@@ -50,7 +53,7 @@ class Cache:
         """
         if self.folder is None:
             return build()
-        path = _path(self.folder, kind, parts)
+        path = self._path(self.folder, kind, parts)
         with keeping(self.folder, CACHE):
             value = _read(path, kind)
         if value is None:
@@ -61,6 +64,14 @@ class Cache:
                 write_atomic(path, packed)
         return value
 
+    def _path(self, folder: Path, kind: type, parts: tuple[str, ...]) -> Path:
+        digest = hashlib.blake2b(self.version.encode(), digest_size=16)
+        for part in parts:
+            digest.update(b"\0")
+            digest.update(part.encode())
+        name = digest.hexdigest()
+        return folder / kind.__name__.lower() / name[:2] / f"{name}.msgpack.zst"
+
 
 def _read(path: Path, kind: type[T]) -> T | None:
     require_regular(path)
@@ -69,16 +80,3 @@ def _read(path: Path, kind: type[T]) -> T | None:
         return msgspec.msgpack.decode(packed, type=kind)
     except (FileNotFoundError, zstandard.ZstdError, msgspec.MsgspecError):
         return None
-
-
-def _path(
-    folder: Path,
-    kind: type,
-    parts: tuple[str, ...],
-) -> Path:
-    digest = hashlib.blake2b(_salt(), digest_size=16)
-    for part in parts:
-        digest.update(b"\0")
-        digest.update(part.encode())
-    name = digest.hexdigest()
-    return folder / kind.__name__.lower() / name[:2] / f"{name}.msgpack.zst"

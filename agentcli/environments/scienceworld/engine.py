@@ -1,0 +1,173 @@
+"""One ScienceWorld game behind the Engine protocol.
+
+Rewards are points: the score goes from 0 to 100, and an episode's rewards add up to it.
+What a task gives for its beginning comes with the first action. Only 100 is success.
+The simulator gives -100 where the task can no longer be done, for instance after
+focusing on the wrong thing: the episode ends as a failure, with 0 points.
+
+**Exact keys.** Nearly every action lets time pass, and time moves temperatures, plants
+and animals. So a state is named by the actions that led to it, those that left
+everything as it was left out: looking around, the inventory, the task, and whatever the
+simulator cannot read. Two ways to a state that differ in such noise alone meet again.
+An action that is read and then refused ("The door is already open.") lets time pass
+like any other, so it leads to another state. Keys never merge two orders of actions.
+
+**Canonical states** are the room as it looks and the inventory (002 B.1): there such
+ways do meet.
+"""
+
+import hashlib
+from typing import Literal, NamedTuple
+
+from agentcli.environments.protocol import Observation, Start
+from agentcli.environments.scienceworld import actions, gold, hints
+from agentcli.environments.scienceworld.options import ScienceWorldOptions
+from agentcli.environments.scienceworld.simulator import (
+    FULL_SCORE,
+    Game,
+    Moment,
+    Simulator,
+)
+from agentcli.environments.scienceworld.splits import VARIATIONS
+from agentcli.errors import DataError, EngineError
+from agentcli.records.types import Task
+
+COUNTING = ("identify-life-stages-1", "identify-life-stages-2")
+"""Tasks with a goal to stay somewhere, which counts every action that is read."""
+
+
+class View(NamedTuple):
+    """What an agent can see of a state without passing time."""
+
+    canonical: str
+    actions: tuple[str, ...]
+
+
+class ScienceWorldEngine:
+    """Plays one task at a time; all engines of a process share its simulator."""
+
+    def __init__(
+        self, simulator: Simulator, options: ScienceWorldOptions, paths: gold.GoldPaths
+    ) -> None:
+        self._simulator = simulator
+        self._options = options
+        self._paths = paths
+        self._game: Game | None = None
+
+    def start(self, task: Task) -> Start:
+        """Opens a task. Raises DataError for one of another world or of other options."""
+        kind, variation = self._read(task)
+        simplification = self._options.simplification
+        # A second task takes half the time in the same game.
+        self._game = self._game or self._simulator.game()
+        self._game.open(kind, variation, simplification)
+        self._kind = kind
+        self._variation = variation
+        self._paid = 0
+        self._ticks = 0
+        self._past = b""
+        self._taken: list[str] = []
+        # The simulator's own reset looks around as its first step.
+        moment = self._game.step("look around")
+        self._score = max(moment.score, 0)
+        sentence = " ".join(self._game.task().split())
+        self._view = self._see(self._game)
+        return Start(
+            instruction=sentence.removeprefix("Your task is to "),
+            observation=self._observe(moment, reward=0.0, taken=True, looked=False),
+        )
+
+    def step(self, action: str) -> Observation:
+        """The simulator's answer to any text."""
+        if self._game is None:
+            raise EngineError("no task is open; call start first")
+        before = self._score
+        moment = self._act(self._game, action)
+        self._score = max(moment.score, 0)
+        reward = float(self._score - self._paid)
+        self._paid = self._score
+        taken = actions.accepted(moment.text)
+        if self._has_changed(moment, action):
+            self._remember(action)
+            self._taken.append(action)
+            self._ticks = moment.ticks
+            self._view = self._see(self._game)
+        looks = actions.first_word(action) in actions.LOOKS
+        looked = looks and taken and self._score == before
+        return self._observe(moment, reward, taken, looked)
+
+    def plan(self) -> list[str]:
+        """The rest of the simulator's own solution.
+
+        Raises EngineError where the agent has left it.
+        """
+        simplification = self._options.simplification
+        path = self._paths.path(
+            self._simulator, self._kind, self._variation, simplification
+        )
+        return gold.rest(path, self._taken)
+
+    def close(self) -> None:
+        """Lets go of the game; the simulator ends with the process."""
+        self._game = None
+
+    def _read(self, task: Task) -> tuple[str, int]:
+        """The kind and the variation that a task id names."""
+        prefix, _, place = task.id.partition("/")
+        kind, _, number = place.rpartition("/")
+        if number not in map(str, range(VARIATIONS.get(kind, 0))):
+            raise DataError(
+                f"task {task.id}: scienceworld has no such task; its ids look like "
+                f"{self._options.prefix}/boil/0"
+            )
+        if prefix != self._options.prefix:
+            raise DataError(
+                f"task {task.id}: these environment.options make tasks that begin with "
+                f"{self._options.prefix}/; use the simplifications of its panel"
+            )
+        return kind, int(number)
+
+    def _act(self, game: Game, action: str) -> Moment:
+        if actions.readable(action):
+            return game.step(action)
+        return Moment(actions.UNKNOWN, self._score, self._ticks)
+
+    def _has_changed(self, moment: Moment, action: str) -> bool:
+        """Whether the state may be another one."""
+        if moment.ticks != self._ticks or moment.text.startswith(actions.AMBIGUOUS):
+            return True
+        if moment.text.startswith(actions.UNKNOWN):
+            return False
+        outside = action.strip().lower() in actions.OUTSIDE
+        return self._kind in COUNTING and not outside
+
+    def _remember(self, action: str) -> None:
+        text = " ".join(action.lower().split())
+        self._past = hashlib.blake2b(
+            text.encode(errors="surrogatepass"), key=self._past, digest_size=16
+        ).digest()
+
+    def _see(self, game: Game) -> View:
+        room = game.look()
+        inventory = game.inventory()
+        possible = hints.hints(room, inventory, game.things())
+        return View(f"{room}\n{inventory}", possible)
+
+    def _observe(
+        self, moment: Moment, reward: float, taken: bool, looked: bool
+    ) -> Observation:
+        end: Literal["success", "failure"] | None = None
+        if moment.score >= FULL_SCORE:
+            end = "success"
+        elif moment.score < 0:
+            end = "failure"
+        return Observation(
+            text=moment.text,
+            actions=self._view.actions,
+            state=f"[tick] {self._ticks}\n[past] {self._past.hex() or 'none'}",
+            canonical=self._view.canonical,
+            accepted=taken,
+            looked=looked,
+            reward=reward,
+            end=end,
+        )

@@ -1,0 +1,263 @@
+"""ScienceWorld for policies from scratch: a short prompt, and an expert with faults.
+
+It knows the four tasks of finding a thing and bringing it to a box: find-animal,
+find-living-thing, find-non-living-thing and find-plant as far as an animal will do. It
+searches by its own eyes: the map of the house is known, what stands where is not.
+"""
+
+import random
+import re
+from collections import deque
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from agentcli.environments.protocol import FINISHED, Advice, Context
+from agentcli.environments.scienceworld.hints import GO_TO, ROOMS, things_of
+from agentcli.errors import DataError
+from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
+
+MAP = {
+    "hallway": (
+        "art studio",
+        "bedroom",
+        "greenhouse",
+        "kitchen",
+        "living room",
+        "workshop",
+    ),
+    "kitchen": ("bathroom", "hallway", "outside"),
+    "greenhouse": ("hallway", "outside"),
+    "outside": ("foundry", "greenhouse", "kitchen"),
+    "art studio": ("hallway",),
+    "bathroom": ("kitchen",),
+    "bedroom": ("hallway",),
+    "foundry": ("outside",),
+    "living room": ("hallway",),
+    "workshop": ("hallway",),
+}
+"""The rooms beside each room; it is one house in all tasks."""
+ANIMALS = (
+    "baby baby beaver",
+    "baby baby wolf",
+    "blue jay",
+    "butterfly",
+    "butterfly egg",
+    "common toad",
+    "crocodile",
+    "dove",
+    "egg frog",
+    "egg giant tortoise",
+    "egg parrot",
+    "egg turtle",
+)
+GOODS = (
+    "axe",
+    "bowl",
+    "chair",
+    "drawing",
+    "jug",
+    "lighter",
+    "painting",
+    "picture",
+    "shovel",
+    "soap",
+    "stopwatch",
+    "thermometer",
+)
+"""Non-living things that can be carried."""
+BOXES = ("blue", "green", "orange", "purple", "red", "yellow")
+SEARCH = {
+    "animal": "outside",
+    "living thing": "outside",
+    "non-living thing": "kitchen",
+}
+"""Where such a thing is likely to be."""
+_TASK = re.compile(
+    r"find a\(n\) ([a-z-]+(?: thing)?)\. .* the (\w+) box in the ([a-z ]+)"
+)
+_ROOM = re.compile(r"called the ([a-z ]+?)\.|^You (?:move|teleport) to the ([a-z ]+)\.")
+
+
+class ScienceWorldHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that the expert has on purpose."""
+
+    forget: Share = 0.0
+    """Share of episodes in which it never focuses on what it brings."""
+    overlook: Share = 0.0
+    """Share of episodes in which it takes the first thing it sees, of whatever kind."""
+    wander: Share = 1.0
+    """Share of rooms that it leaves by any door while it searches, and not by the
+    nearest way.
+    """
+
+
+class Goal(NamedTuple):
+    """The task sentence in parts."""
+
+    kind: str
+    box: str
+    room: str
+
+    def wants(self, thing: str) -> bool:
+        """Whether a thing is one to bring."""
+        if self.kind == "non-living thing":
+            return thing in GOODS
+        return thing in ANIMALS
+
+
+class Insight(NamedTuple):
+    """An agent's knowledge from its own past."""
+
+    goal: Goal
+    at: str
+    ways: tuple[str, ...]
+    sight: tuple[str, ...]
+    """Things that it knows by name."""
+    holding: str
+    focused: str
+
+
+def insight_of(context: Context) -> Insight:
+    """Reads a context. Raises DataError for a task that this tutor does not know."""
+    goal = _goal(context.instruction)
+    at = _room(context.observations[0]) or "hallway"
+    holding = focused = ""
+    for action, text in zip(context.actions, context.observations[1:], strict=True):
+        at = _room(text) or at
+        verb, _, thing = action.partition(" on ")
+        if verb == "focus" and text.startswith("You focus"):
+            focused = thing
+        if action.startswith("pick up ") and text.startswith("You move"):
+            holding = action.removeprefix("pick up ")
+        elif holding and action.startswith(("move ", "put down ")):
+            holding = "" if text.startswith("You move") else holding
+    ways = [act for act in context.admissible if act.startswith(GO_TO)]
+    known = {*ANIMALS, *GOODS, f"{goal.box} box"}
+    sight = [thing for thing in things_of(context.admissible) if thing in known]
+    return Insight(
+        goal=goal,
+        at=at,
+        ways=tuple(way.removeprefix(GO_TO) for way in ways),
+        sight=tuple(dict.fromkeys(sight)),
+        holding=holding,
+        focused=focused,
+    )
+
+
+def compact(context: Context) -> str:
+    """The task, where the agent is, what it sees, and what it did, in 40 words."""
+    insight = insight_of(context)
+    goal = insight.goal
+    lines = [
+        f"find {goal.kind}",
+        f"to {goal.box} box {goal.room}",
+        f"at {insight.at}",
+        f"ways {' , '.join(insight.ways)}",
+        f"see {' , '.join(insight.sight) or 'nothing'}",
+        f"hold {insight.holding or 'nothing'}",
+        f"focus {insight.focused or 'nothing'}",
+    ]
+    if context.actions:
+        lines.append(f"last {context.actions[-1] or 'nothing'}")
+        lines.append("done" if context.observations[-1].startswith("You") else "no")
+    return "\n".join(lines)
+
+
+def vocabulary() -> list[str]:
+    """Rooms, things and boxes, as whole tokens."""
+    boxes = [f"{colour} box" for colour in BOXES]
+    kinds = [*SEARCH, "plant"]
+    return sorted({*ROOMS, *ANIMALS, *GOODS, *boxes, *kinds})
+
+
+def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
+    """The next move."""
+    insight = insight_of(context)
+    goal = insight.goal
+    box = f"{goal.box} box"
+    forgets = _chance(seed, "forget") < habits.forget
+    if insight.holding:
+        if insight.at != goal.room:
+            return _walk(insight, goal.room, "carry")
+        return Advice("think", "into the box", f"move {insight.holding} to {box}")
+    if any(action.endswith(f" to {box}") for action in context.actions):
+        return Advice("think", FINISHED, "look around")
+    if insight.focused and insight.focused in insight.sight:
+        return Advice("think", "take it", f"pick up {insight.focused}")
+    careless = _chance(seed, "overlook") < habits.overlook
+    thing = _choice(insight, careless, seed)
+    if thing and forgets:
+        return Advice("think", "take it", f"pick up {thing}")
+    if thing:
+        return Advice("think", f"a {goal.kind}", f"focus on {thing}")
+    return _search(context, insight, seed, habits.wander)
+
+
+def _choice(insight: Insight, careless: bool, seed: int) -> str:
+    """The thing in sight to bring, "" without one."""
+    things = []
+    for thing in insight.sight:
+        if careless or insight.goal.wants(thing):
+            things.append(thing)
+    if not things:
+        return ""
+    rng = random.Random(derive_seed(seed, "choice", *things))
+    return rng.choice([thing for thing in things if not thing.endswith(" box")] or [""])
+
+
+def _search(context: Context, insight: Insight, seed: int, wander: float) -> Advice:
+    """On to where such a thing is likely to be, or through any door."""
+    target = SEARCH.get(insight.goal.kind, "outside")
+    step = len(context.actions)
+    strays = derive_seed("wander", seed, step) < wander * 2.0**64
+    way = _way(insight.at, target)
+    if insight.ways and (strays or way not in insight.ways):
+        way = random.Random(derive_seed("way", seed, step)).choice(insight.ways)
+    if way not in insight.ways:
+        return Advice("explore", "look", "look around")
+    return Advice("explore", f"search {target}", f"{GO_TO}{way}")
+
+
+def _walk(insight: Insight, target: str, purpose: str) -> Advice:
+    way = _way(insight.at, target)
+    return Advice("think", f"{purpose} to {target}", f"{GO_TO}{way}")
+
+
+@lru_cache
+def _way(start: str, target: str) -> str:
+    """The first room on the shortest way; "" at the target."""
+    first = {start: ""}
+    queue = deque([start])
+    while queue:
+        here = queue.popleft()
+        if here == target:
+            return first[here]
+        for room in MAP.get(here, ()):
+            if room not in first:
+                first[room] = first[here] or room
+                queue.append(room)
+    return ""
+
+
+@lru_cache
+def _goal(instruction: str) -> Goal:
+    match = _TASK.search(instruction)
+    if match is None:
+        raise DataError(
+            f"{instruction[:60]!r}: the tutor of scienceworld knows only the tasks "
+            "find-*; choose them with --where kind=find-animal, or --style full"
+        )
+    return Goal(*match.groups())
+
+
+def _room(text: str) -> str:
+    match = _ROOM.search(text)
+    return (match[1] or match[2]) if match else ""
+
+
+def _chance(seed: int, habit: str) -> float:
+    """A number from 0 to 1 that is drawn once per episode and habit."""
+    return random.Random(derive_seed(seed, habit)).random()

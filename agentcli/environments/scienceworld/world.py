@@ -1,0 +1,120 @@
+"""ScienceWorld: thirty tasks of school science in a house of ten rooms.
+
+The simulator of Wang et al. (2022) runs as it was published, in a Java process of each
+engine process. Tasks are listed without it.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcli.environments.cache import cache_folder
+from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.scienceworld import tutor
+from agentcli.environments.scienceworld.actions import FORMS
+from agentcli.environments.scienceworld.hints import things_of
+from agentcli.environments.scienceworld.java import java_here
+from agentcli.environments.scienceworld.options import ScienceWorldOptions
+from agentcli.environments.scienceworld.splits import (
+    MEANINGS,
+    SPLITS,
+    tasks_of_split,
+)
+from agentcli.errors import UsageError
+from agentcli.records.options import read_options
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+if TYPE_CHECKING:
+    from agentcli.environments.scienceworld.engine import ScienceWorldEngine
+    from agentcli.environments.scienceworld.simulator import Simulator
+
+
+HOW_TO_ACT = "Actions you may take, with an object for OBJ and a location for LOC:"
+
+
+class ScienceWorldWorld:
+    """A World over the simulator, its Tutor, and Guiding."""
+
+    card = Card(
+        name="scienceworld",
+        role="You are an expert agent operating in the ScienceWorld environment.",
+        splits=tuple(SPLITS),
+        evaluation_split="L0",
+        meanings=MEANINGS,
+        new_kinds=("L2",),
+        best_reward=100.0,
+        extra="scienceworld",
+    )
+    habits = tutor.ScienceWorldHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = read_options(
+            settings.options,
+            ScienceWorldOptions,
+            "environment.options",
+            "scienceworld",
+        )
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """The Java that runs the simulator."""
+        return [java_here(environ)]
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> Path:
+        """The folder of the simulator's solutions."""
+        return cache_folder(environ, "scienceworld")
+
+    def tasks(self, split: str) -> list[Task]:
+        """The tasks of a split; kind is the task, `variation` its number."""
+        if split not in SPLITS:
+            raise UsageError(f"--split {split}: scienceworld has {', '.join(SPLITS)}")
+        return tasks_of_split(split, self.card.name, self.options.prefix)
+
+    def engine(self) -> "ScienceWorldEngine":
+        """A new engine; all engines of a process share one simulator."""
+        from agentcli.environments.scienceworld.engine import ScienceWorldEngine
+        from agentcli.environments.scienceworld.gold import GoldPaths
+
+        return ScienceWorldEngine(self.simulator, self.options, GoldPaths())
+
+    @cached_property
+    def simulator(self) -> "Simulator":
+        """The Java process of this process."""
+        from agentcli.environments.scienceworld.simulator import Simulator
+
+        return Simulator(self.options.heap_mb)
+
+    def close(self) -> None:
+        """Ends the Java process."""
+        self.simulator.close()
+
+    @property
+    def forms(self) -> str:
+        """The papers' 25 templates (004 Figure 17)."""
+        lines = [f"- {form}: {effect}" for form, effect in FORMS.items()]
+        return "\n".join([HOW_TO_ACT, *lines])
+
+    def sight(self, context: Context) -> str:
+        """The things around the agent, and those it carries."""
+        things = ", ".join(things_of(context.admissible))
+        return f"Objects in sight: {things or 'none'}"
+
+    def compact(self, context: Context) -> str:
+        """A prompt of 40 words (see tutor.py)."""
+        return tutor.compact(context)
+
+    def vocabulary(self) -> list[str]:
+        """Rooms and things, as whole tokens."""
+        return tutor.vocabulary()
+
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: tutor.ScienceWorldHabits,
+    ) -> Advice:
+        """The searching expert's move (see tutor.py)."""
+        return tutor.advise(context, seed, habits)

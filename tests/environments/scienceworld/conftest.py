@@ -1,0 +1,30 @@
+"""One simulator for all tests of this folder that need no process of their own."""
+
+from collections.abc import Iterator
+
+import pytest
+from agentcli.environments.registry import make_world
+from agentcli.environments.scienceworld.engine import ScienceWorldEngine
+from agentcli.environments.scienceworld.world import ScienceWorldWorld
+from agentcli.records.settings import EnvironmentSettings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def solutions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where the simulator's own solutions are kept."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTCLI_CACHE", str(tmp_path_factory.getbasetemp() / "solutions"))
+        yield
+
+
+@pytest.fixture(scope="session")
+def world(solutions: None) -> Iterator[ScienceWorldWorld]:
+    made = make_world(EnvironmentSettings(name="scienceworld"))
+    assert isinstance(made, ScienceWorldWorld)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def engine(world: ScienceWorldWorld) -> ScienceWorldEngine:
+    return world.engine()
