@@ -46,9 +46,9 @@ rollout: {leaves: 5, roots: 2, copies: 2, tasks_per_step: 3}
 evaluation: {tasks: 2, temperature: 1.0}
 """
 PAPERS = [path.stem for path in list_presets() if "-alfworld" in path.stem]
-SHOPS = [path.stem for path in list_presets() if "-webshop" in path.stem and not path.stem.startswith("quickstart")]
-READ = [*PAPERS, *SHOPS]
-"""Presets whose files are read here; that those of WebShop run is tested beside that world."""
+OTHERS = [path.stem for path in list_presets() if "-webshop" in path.stem or "-scienceworld" in path.stem]
+READ = [*PAPERS, *[name for name in OTHERS if not name.startswith("quickstart")]]
+"""Presets whose files are read here; that those of other worlds run is tested beside the worlds."""
 WITHOUT_TRAINING = {"react-alfworld", "sft-alfworld"}
 TRAINED = [name for name in PAPERS if name not in WITHOUT_TRAINING]
 METHODS = sorted({resolve(name, [], {}, [], {}).rollout.method for name in TRAINED})

@@ -182,7 +182,8 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
     if insight.holding:
         if insight.at != goal.room:
             return _walk(insight, goal.room, "carry")
-        return Advice("think", "into the box", f"move {insight.holding} to {box}")
+        held = f"{insight.holding} in inventory"
+        return Advice("think", "into the box", f"move {held} to {box}")
     if any(action.endswith(f" to {box}") for action in context.actions):
         return Advice("think", FINISHED, "look around")
     if insight.focused and insight.focused in insight.sight:

@@ -1,4 +1,4 @@
-"""One simulator for all tests of this folder that need no process of their own."""
+"""One simulator for the tests of a file; it is a child of this process, and other tests count those."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from agentcli.environments.scienceworld.world import ScienceWorldWorld
 from agentcli.records.settings import EnvironmentSettings
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def solutions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Where the simulator's own solutions are kept."""
     with pytest.MonkeyPatch.context() as patch:
@@ -17,7 +17,7 @@ def solutions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def world(solutions: None) -> Iterator[ScienceWorldWorld]:
     made = make_world(EnvironmentSettings(name="scienceworld"))
     assert isinstance(made, ScienceWorldWorld)

@@ -1,0 +1,146 @@
+"""Games in the engine pool: forks, lost processes, kills at any moment; no Java process is left behind."""
+
+import asyncio
+import os
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agentcli.environments.engines.pool import EnginePool, State
+from agentcli.environments.registry import make_world
+from agentcli.records.settings import EnvironmentSettings
+from processes import as_here
+
+SETTINGS = EnvironmentSettings(name="scienceworld", options={"heap_mb": 256})
+ACTIONS = (
+    "go to greenhouse",
+    "open bee hive",
+    "wait1",
+    "go to outside",
+    "look around",
+    "wait1",
+    "inventory",
+    "go to kitchen",
+)
+SECONDS = 120.0
+
+
+def child_of(pid: int) -> int:
+    """The first child of a process."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0])
+
+
+def workers() -> list[int]:
+    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+
+
+def kill(pid: int) -> None:
+    """Kills a process, and waits until it has ended."""
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    assert select.select([handle], [], [], SECONDS)[0]
+    os.close(handle)
+
+
+def java_processes(folder: Path) -> list[int]:
+    """The simulators whose private folder is below this one."""
+    running = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and folder in Path(os.readlink(entry / "cwd")).parents:
+                running.append(int(entry.name))
+        except OSError:
+            continue
+    return running
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+async def played(pool: EnginePool, state: State, kills: dict[int, str]) -> list[object]:
+    """What is observed, with kills before some steps."""
+    observed: list[object] = [state.observation]
+    for number, action in enumerate(ACTIONS):
+        if number in kills:
+            (worker,) = workers()
+            kill(child_of(worker) if kills[number] == "java" else worker)
+        state = await pool.step(state, action)
+        observed.append(state.observation)
+    return observed
+
+
+def test_a_fork_replays_and_goes_the_same_way(folder: Path) -> None:
+    async def body() -> None:
+        async with EnginePool(SETTINGS) as pool:
+            task = make_world(SETTINGS).tasks("train")[9]
+            root = await pool.start(task)
+            one = await pool.step(await pool.step(root, ACTIONS[0]), ACTIONS[1])
+            first = await pool.step(one, "wait1")
+            second = await pool.step(one, "wait1")
+            assert first.observation == second.observation
+            assert (first.replayed, second.replayed) == (0, 2)
+
+    asyncio.run(body())
+    assert java_processes(folder) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", ["java", "engine"])
+def test_kills_at_ten_moments_change_nothing(folder: Path, victim: str) -> None:
+    async def body() -> None:
+        task = make_world(SETTINGS).tasks("train")[9]
+        async with EnginePool(SETTINGS) as pool:
+            undisturbed = await played(pool, await pool.start(task), {})
+            moments = [{number: victim} for number in range(len(ACTIONS))]
+            for kills in (*moments, {1: victim, 5: victim}):
+                before = pool.retries
+                assert await played(pool, await pool.start(task), kills) == undisturbed
+                assert pool.retries - before == len(kills)
+
+    asyncio.run(body())
+    assert java_processes(folder) == []
+
+
+@pytest.mark.slow
+def test_a_rollout_killed_at_ten_moments_resumes_to_the_same_bytes(folder: Path) -> None:
+    words = [
+        "rollout",
+        "--env",
+        "scienceworld",
+        "--policy",
+        "search",
+        "--style",
+        "compact",
+        "--where",
+        "kind=find-animal",
+    ]
+    words += ["--tasks", "10", "--leaves", "1", "--max-steps", "8", "--set", "rollout.concurrency=1", "-q"]
+    command = [sys.executable, "-m", "agentcli", *words]
+    environment = as_here() | {"TMPDIR": str(folder)}
+    subprocess.run([*command, "-o", "whole"], cwd=folder, env=environment, check=True)
+    whole = (folder / "whole" / "trees.jsonl").read_bytes()
+    for lines in range(10):
+        out = folder / f"cut{lines}"
+        program = subprocess.Popen([*command, "-o", str(out)], cwd=folder, env=environment)
+        trees = out / "trees.jsonl"
+        while not java_processes(folder) or (
+            lines and (not trees.is_file() or trees.read_bytes().count(b"\n") < lines)
+        ):
+            assert program.poll() is None
+            select.select([], [], [], 0.05)
+        program.kill()
+        program.wait()
+        for pid in java_processes(folder):
+            handle = os.pidfd_open(pid)
+            assert select.select([handle], [], [], SECONDS)[0], "a simulator is left"
+            os.close(handle)
+        subprocess.run([*command, "-o", str(out), "--resume"], cwd=folder, env=environment, check=True)
+        assert trees.read_bytes() == whole
+    assert java_processes(folder) == []
