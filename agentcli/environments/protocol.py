@@ -44,10 +44,7 @@ that is not what it was. Such a fault would most likely repeat.
 
 
 class LostEngineError(Exception):
-    """What the engines of this process share is gone, a server of theirs for instance.
-
-    The process ends over it, and the pool replays its states in another.
-    """
+    """What engines share is gone: the process ends, and the pool replays elsewhere."""
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -257,19 +254,14 @@ class Toolbox(Protocol):
 
 @runtime_checkable
 class Guiding(Protocol):
-    """A world with more actions than a prompt can list.
-
-    Full prompts say this in the place of the admissible actions.
-    """
+    """A world with more actions than a full prompt can list: it says this instead."""
 
     @property
     def forms(self) -> str:
         """How actions are written."""
-        ...
 
     def sight(self, context: Context) -> str:
         """What an action can be about now."""
-        ...
 
 
 FINISHED = "done"

@@ -24,9 +24,9 @@ from agentcli.environments.scienceworld import actions, gold, hints
 from agentcli.environments.scienceworld.options import ScienceWorldOptions
 from agentcli.environments.scienceworld.simulator import (
     FULL_SCORE,
-    Game,
-    Moment,
+    ScienceGame,
     Simulator,
+    Turn,
 )
 from agentcli.environments.scienceworld.splits import VARIATIONS
 from agentcli.errors import DataError, EngineError
@@ -36,7 +36,7 @@ COUNTING = ("identify-life-stages-1", "identify-life-stages-2")
 """Tasks with a goal to stay somewhere, which counts every action that is read."""
 
 
-class View(NamedTuple):
+class Sight(NamedTuple):
     """What an agent can see of a state without passing time."""
 
     canonical: str
@@ -52,7 +52,7 @@ class ScienceWorldEngine:
         self._simulator = simulator
         self._options = options
         self._paths = paths
-        self._game: Game | None = None
+        self._game: ScienceGame | None = None
 
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for one of another world or of other options."""
@@ -127,12 +127,12 @@ class ScienceWorldEngine:
             )
         return kind, int(number)
 
-    def _act(self, game: Game, action: str) -> Moment:
+    def _act(self, game: ScienceGame, action: str) -> Turn:
         if actions.readable(action):
             return game.step(action)
-        return Moment(actions.UNKNOWN, self._score, self._ticks)
+        return Turn(actions.UNKNOWN, self._score, self._ticks)
 
-    def _has_changed(self, moment: Moment, action: str) -> bool:
+    def _has_changed(self, moment: Turn, action: str) -> bool:
         """Whether the state may be another one."""
         if moment.ticks != self._ticks or moment.text.startswith(actions.AMBIGUOUS):
             return True
@@ -147,14 +147,14 @@ class ScienceWorldEngine:
             text.encode(errors="surrogatepass"), key=self._past, digest_size=16
         ).digest()
 
-    def _see(self, game: Game) -> View:
+    def _see(self, game: ScienceGame) -> Sight:
         room = game.look()
         inventory = game.inventory()
         possible = hints.hints(room, inventory, game.things())
-        return View(f"{room}\n{inventory}", possible)
+        return Sight(f"{room}\n{inventory}", possible)
 
     def _observe(
-        self, moment: Moment, reward: float, taken: bool, looked: bool
+        self, moment: Turn, reward: float, taken: bool, looked: bool
     ) -> Observation:
         end: Literal["success", "failure"] | None = None
         if moment.score >= FULL_SCORE:

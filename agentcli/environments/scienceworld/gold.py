@@ -7,7 +7,7 @@ import msgspec
 from agentcli.environments.cache import Cache, cache_folder
 from agentcli.environments.scienceworld.simulator import (
     FULL_SCORE,
-    Game,
+    ScienceGame,
     Simulator,
 )
 from agentcli.errors import EngineError
@@ -52,7 +52,7 @@ class GoldPaths:
         return self._cache.get(GoldPath, parts, compute).actions
 
 
-def _until_won(game: Game, solution: list[str]) -> tuple[str, ...]:
+def _until_won(game: ScienceGame, solution: list[str]) -> tuple[str, ...]:
     """The solution without what follows the full score."""
     for length, action in enumerate(solution, 1):
         if game.step(action).score >= FULL_SCORE:

@@ -18,7 +18,8 @@ PATIENCE_SECONDS = 10.0
 def java_path(environ: Mapping[str, str]) -> str:
     """The program: $JAVA_HOME's, else the first on the PATH."""
     home = environ.get("JAVA_HOME")
-    return os.path.join(home, "bin", "java") if home else "java"
+    # The simulator runs in a folder of its own.
+    return os.path.abspath(os.path.join(home, "bin", "java")) if home else "java"
 
 
 def java_here(environ: Mapping[str, str]) -> Requisite:

@@ -34,7 +34,7 @@ FULL_SCORE = 100
 """The score of a task that is done."""
 
 
-class Moment(NamedTuple):
+class Turn(NamedTuple):
     """The simulator's answer to an action, and where the game stands after it."""
 
     text: str
@@ -77,7 +77,7 @@ class Simulator:
             gateway_parameters=GatewayParameters(port=port, auth_token=token),
             java_process=process,
         )
-        self._current: Game | None = None
+        self._current: ScienceGame | None = None
         """The game whose state the process holds."""
         with speaking():
             self._prepare()
@@ -97,18 +97,18 @@ class Simulator:
         self._interface = jvm.scienceworld.runtime.pythonapi.PythonInterface
         self._new_random = jvm.java.util.Random
 
-    def game(self) -> "Game":
+    def game(self) -> "ScienceGame":
         """A new game, in which no task is open yet."""
         with speaking():
             self._leave()
             # The simulator draws random numbers from the beginning.
             generator = self._new_random()
             self._generator.set(self._shared_random, generator)
-            game = Game(self, self._interface(), generator)
+            game = ScienceGame(self, self._interface(), generator)
             self._current = game
         return game
 
-    def enter(self, game: "Game") -> None:
+    def enter(self, game: "ScienceGame") -> None:
         """Gives a game back what the process keeps of it."""
         if self._current is game:
             return
@@ -119,7 +119,7 @@ class Simulator:
         self._current = game
 
     @contextmanager
-    def drawing_aside(self, game: "Game") -> Iterator[None]:
+    def drawing_aside(self, game: "ScienceGame") -> Iterator[None]:
         """Lets what is asked of a game draw random numbers of its own."""
         self.enter(game)
         aside = self._new_random(0)
@@ -140,7 +140,7 @@ class Simulator:
         return {name: interface.getTaskMaxVariations(name) for name in names}
 
     def used_simplifications(self) -> str:
-        """Those in force, as the process keeps them."""
+        """The simplifications in force, as the process keeps them."""
         return ",".join(self._processor.getSimplificationsUsed().split(", "))
 
     def used_mb(self) -> float:
@@ -159,7 +159,7 @@ class Simulator:
         self._folder.cleanup()
 
 
-class Game:
+class ScienceGame:
     """One task in play."""
 
     def __init__(self, simulator: Simulator, interface: Any, generator: Any) -> None:
@@ -190,7 +190,7 @@ class Game:
             self._interface.load(kind, variation, simplifications, True)
             return list(self._interface.getGoldActionSequence())
 
-    def step(self, action: str) -> Moment:
+    def step(self, action: str) -> Turn:
         """Acts."""
         with speaking():
             self._simulator.enter(self)
@@ -200,7 +200,7 @@ class Game:
             ended = self._interface.getCompleted()
         if ended and score < 0:
             raise EngineError(f"the simulator broke: {text}")
-        return Moment(text, score, ticks)
+        return Turn(text, score, ticks)
 
     def task(self) -> str:
         """The task sentence."""

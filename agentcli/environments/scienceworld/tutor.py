@@ -94,7 +94,7 @@ class ScienceWorldHabits(msgspec.Struct, kw_only=True, frozen=True):
     """
 
 
-class Goal(NamedTuple):
+class Errand(NamedTuple):
     """The task sentence in parts."""
 
     kind: str
@@ -108,10 +108,10 @@ class Goal(NamedTuple):
         return thing in ANIMALS
 
 
-class Insight(NamedTuple):
+class Awareness(NamedTuple):
     """An agent's knowledge from its own past."""
 
-    goal: Goal
+    goal: Errand
     at: str
     ways: tuple[str, ...]
     sight: tuple[str, ...]
@@ -120,7 +120,7 @@ class Insight(NamedTuple):
     focused: str
 
 
-def insight_of(context: Context) -> Insight:
+def awareness_of(context: Context) -> Awareness:
     """Reads a context. Raises DataError for a task that this tutor does not know."""
     goal = _goal(context.instruction)
     at = _room(context.observations[0]) or "hallway"
@@ -137,7 +137,7 @@ def insight_of(context: Context) -> Insight:
     ways = [act for act in context.admissible if act.startswith(GO_TO)]
     known = {*ANIMALS, *GOODS, f"{goal.box} box"}
     sight = [thing for thing in things_of(context.admissible) if thing in known]
-    return Insight(
+    return Awareness(
         goal=goal,
         at=at,
         ways=tuple(way.removeprefix(GO_TO) for way in ways),
@@ -149,16 +149,16 @@ def insight_of(context: Context) -> Insight:
 
 def compact(context: Context) -> str:
     """The task, where the agent is, what it sees, and what it did, in 40 words."""
-    insight = insight_of(context)
-    goal = insight.goal
+    aware = awareness_of(context)
+    goal = aware.goal
     lines = [
         f"find {goal.kind}",
         f"to {goal.box} box {goal.room}",
-        f"at {insight.at}",
-        f"ways {' , '.join(insight.ways)}",
-        f"see {' , '.join(insight.sight) or 'nothing'}",
-        f"hold {insight.holding or 'nothing'}",
-        f"focus {insight.focused or 'nothing'}",
+        f"at {aware.at}",
+        f"ways {' , '.join(aware.ways)}",
+        f"see {' , '.join(aware.sight) or 'nothing'}",
+        f"hold {aware.holding or 'nothing'}",
+        f"focus {aware.focused or 'nothing'}",
     ]
     if context.actions:
         lines.append(f"last {context.actions[-1] or 'nothing'}")
@@ -175,33 +175,33 @@ def vocabulary() -> list[str]:
 
 def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
     """The next move."""
-    insight = insight_of(context)
-    goal = insight.goal
+    aware = awareness_of(context)
+    goal = aware.goal
     box = f"{goal.box} box"
     forgets = _chance(seed, "forget") < habits.forget
-    if insight.holding:
-        if insight.at != goal.room:
-            return _walk(insight, goal.room, "carry")
-        held = f"{insight.holding} in inventory"
+    if aware.holding:
+        if aware.at != goal.room:
+            return _walk(aware, goal.room, "carry")
+        held = f"{aware.holding} in inventory"
         return Advice("think", "into the box", f"move {held} to {box}")
     if any(action.endswith(f" to {box}") for action in context.actions):
         return Advice("think", FINISHED, "look around")
-    if insight.focused and insight.focused in insight.sight:
-        return Advice("think", "take it", f"pick up {insight.focused}")
+    if aware.focused and aware.focused in aware.sight:
+        return Advice("think", "take it", f"pick up {aware.focused}")
     careless = _chance(seed, "overlook") < habits.overlook
-    thing = _choice(insight, careless, seed)
+    thing = _choice(aware, careless, seed)
     if thing and forgets:
         return Advice("think", "take it", f"pick up {thing}")
     if thing:
         return Advice("think", f"a {goal.kind}", f"focus on {thing}")
-    return _search(context, insight, seed, habits.wander)
+    return _search(context, aware, seed, habits.wander)
 
 
-def _choice(insight: Insight, careless: bool, seed: int) -> str:
+def _choice(aware: Awareness, careless: bool, seed: int) -> str:
     """The thing in sight to bring, "" without one."""
     things = []
-    for thing in insight.sight:
-        if careless or insight.goal.wants(thing):
+    for thing in aware.sight:
+        if careless or aware.goal.wants(thing):
             things.append(thing)
     if not things:
         return ""
@@ -209,21 +209,21 @@ def _choice(insight: Insight, careless: bool, seed: int) -> str:
     return rng.choice([thing for thing in things if not thing.endswith(" box")] or [""])
 
 
-def _search(context: Context, insight: Insight, seed: int, wander: float) -> Advice:
+def _search(context: Context, aware: Awareness, seed: int, wander: float) -> Advice:
     """On to where such a thing is likely to be, or through any door."""
-    target = SEARCH.get(insight.goal.kind, "outside")
+    target = SEARCH.get(aware.goal.kind, "outside")
     step = len(context.actions)
     strays = derive_seed("wander", seed, step) < wander * 2.0**64
-    way = _way(insight.at, target)
-    if insight.ways and (strays or way not in insight.ways):
-        way = random.Random(derive_seed("way", seed, step)).choice(insight.ways)
-    if way not in insight.ways:
+    way = _way(aware.at, target)
+    if aware.ways and (strays or way not in aware.ways):
+        way = random.Random(derive_seed("way", seed, step)).choice(aware.ways)
+    if way not in aware.ways:
         return Advice("explore", "look", "look around")
     return Advice("explore", f"search {target}", f"{GO_TO}{way}")
 
 
-def _walk(insight: Insight, target: str, purpose: str) -> Advice:
-    way = _way(insight.at, target)
+def _walk(aware: Awareness, target: str, purpose: str) -> Advice:
+    way = _way(aware.at, target)
     return Advice("think", f"{purpose} to {target}", f"{GO_TO}{way}")
 
 
@@ -244,14 +244,14 @@ def _way(start: str, target: str) -> str:
 
 
 @lru_cache
-def _goal(instruction: str) -> Goal:
+def _goal(instruction: str) -> Errand:
     match = _TASK.search(instruction)
     if match is None:
         raise DataError(
             f"{instruction[:60]!r}: the tutor of scienceworld knows only the tasks "
             "find-*; choose them with --where kind=find-animal, or --style full"
         )
-    return Goal(*match.groups())
+    return Errand(*match.groups())
 
 
 def _room(text: str) -> str:

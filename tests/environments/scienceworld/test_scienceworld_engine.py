@@ -6,7 +6,7 @@ import pytest
 from agentcli.environments.protocol import LostEngineError, Observation
 from agentcli.environments.scienceworld import gold
 from agentcli.environments.scienceworld.engine import ScienceWorldEngine
-from agentcli.environments.scienceworld.simulator import Game, Simulator
+from agentcli.environments.scienceworld.simulator import ScienceGame, Simulator
 from agentcli.environments.scienceworld.splits import VARIATIONS
 from agentcli.environments.scienceworld.world import ScienceWorldWorld
 from agentcli.errors import EngineError
@@ -65,7 +65,7 @@ def test_a_solution_is_computed_once_and_kept(world: ScienceWorldWorld, engine: 
     other = world.engine()
     other.start(task("easy/find-animal/0"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Game, "solve", lambda *_: pytest.fail("computed twice"))
+        patch.setattr(ScienceGame, "solve", lambda *_: pytest.fail("computed twice"))
         assert other.plan() == plan
 
 
@@ -172,7 +172,7 @@ def test_a_task_of_other_simplifications_is_refused(engine: ScienceWorldEngine) 
     refused(lambda: engine.start(task("plain/boil/0")), code=3, names="plain/boil/0", remedy="simplifications")
 
 
-def trace(game: Game, actions: tuple[str, ...]) -> list[object]:
+def trace(game: ScienceGame, actions: tuple[str, ...]) -> list[object]:
     seen: list[object] = [game.step(action) for action in actions]
     return [*seen, game.tree(), game.look(), game.inventory(), game.things()]
 

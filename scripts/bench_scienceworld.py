@@ -1,0 +1,153 @@
+"""What ScienceWorld costs: opening, steps, memory, the adapter's share, and several Java processes.
+
+usage: python scripts/bench_scienceworld.py [TASKS]
+"""
+
+import asyncio
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from agentcli.environments.engines.pool import EnginePool
+from agentcli.environments.registry import make_world, tasks_of
+from agentcli.environments.scienceworld.simulator import ScienceGame, Simulator
+from agentcli.environments.scienceworld.world import ScienceWorldWorld
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+LONGEST = 40
+"""Steps that are played of each task's own solution."""
+PROCESSES = (1, 2, 4)
+
+
+Function = Callable[..., Any]
+
+
+class Clock:
+    """The seconds that calls of functions take."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        return sum(self.times)
+
+    def around(self, function: Function) -> Function:
+        """The function, timed."""
+
+        def timed(*arguments: Any) -> Any:
+            began = time.perf_counter()
+            result = function(*arguments)
+            self.times.append(time.perf_counter() - began)
+            return result
+
+        return timed
+
+
+def resident_mb(pid: int) -> float:
+    """Memory of a process that is in use."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+def solutions(world: ScienceWorldWorld, tasks: list[Task]) -> dict[str, list[str]]:
+    """The first steps of each task's own solution, by its id."""
+    engine = world.engine()
+    paths = {}
+    for task in tasks:
+        engine.start(task)
+        paths[task.id] = engine.plan()[:LONGEST]
+    return paths
+
+
+def steps(
+    world: ScienceWorldWorld, paths: dict[str, list[str]], tasks: list[Task]
+) -> None:
+    """Opens and steps of one engine, and what of them is the simulator's."""
+    inside, opening, stepping = Clock(), Clock(), Clock()
+    for name in ("open", "step", "look", "inventory", "things", "task"):
+        setattr(ScienceGame, name, inside.around(getattr(ScienceGame, name)))
+    engine = world.engine()
+    start, step = opening.around(engine.start), stepping.around(engine.step)
+    for task in tasks:
+        start(task)
+        for action in paths[task.id]:
+            step(action)
+    whole = opening.total + stepping.total
+    print(
+        f"open {1000 * median(opening.times):.0f} ms, step {1000 * median(stepping.times):.1f} ms (medians of "
+        f"{len(opening.times)} and {len(stepping.times)}); the adapter adds {100 * (whole / inside.total - 1):.1f} %"
+    )
+
+
+def memory(heap_mb: int = 512, games: int = 100) -> None:
+    """The Java process with many games."""
+    began = time.perf_counter()
+    simulator = Simulator(heap_mb)
+    seconds = time.perf_counter() - began
+    live = []
+    empty = simulator.used_mb()
+    for number in range(games):
+        game = simulator.game()
+        game.open("find-plant", number, "easy")
+        game.step("look around")
+        live.append(game)
+    used = simulator.used_mb()
+    print(
+        f"start {seconds:.1f} s; {games} games: {resident_mb(simulator.pid):.0f} MB resident, heap {used:.0f} MB, "
+        f"{(used - empty) / games:.2f} MB a game"
+    )
+    simulator.close()
+
+
+async def speed(
+    processes: int, paths: dict[str, list[str]], tasks: list[Task]
+) -> float:
+    """Steps a second of so many engine processes, one Java process each."""
+    settings = EnvironmentSettings(
+        name="scienceworld", processes=processes, deadline_seconds=600
+    )
+
+    async def play(pool: EnginePool, task: Task) -> int:
+        state = await pool.start(task)
+        for action in paths[task.id]:
+            state = await pool.step(state, action)
+        await pool.release(task.id)
+        return len(paths[task.id])
+
+    async with EnginePool(settings) as pool:
+        await asyncio.gather(*(play(pool, task) for task in tasks))
+        began = time.perf_counter()
+        counts = await asyncio.gather(*(play(pool, task) for task in tasks))
+        return sum(counts) / (time.perf_counter() - began)
+
+
+def main(words: list[str]) -> None:
+    """Prints one line for each measurement."""
+    world = make_world(EnvironmentSettings(name="scienceworld"))
+    assert isinstance(world, ScienceWorldWorld)
+    count = int(words[0]) if words else 29
+    tasks = tasks_of(world, "scienceworld", "train")[:count]
+    paths = solutions(world, tasks)
+    memory()
+    rates = {
+        processes: asyncio.run(speed(processes, paths, tasks))
+        for processes in PROCESSES
+    }
+    for processes, rate in rates.items():
+        print(
+            f"{processes} processes: {rate:.0f} steps a second, {rate / rates[1]:.2f} times one"
+        )
+    steps(world, paths, tasks)
+    world.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
