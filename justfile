@@ -4,7 +4,7 @@ python := ".venv/bin/python"
 
 # make .venv with everything the tests need
 install:
-    scripts/install.sh .venv alfworld,scienceworld,test
+    scripts/install.sh .venv alfworld,test
 
 # linter, format and types: seconds
 check:
