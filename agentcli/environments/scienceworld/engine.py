@@ -109,6 +109,8 @@ class ScienceWorldEngine:
 
     def close(self) -> None:
         """Lets go of the game; the simulator ends with the process."""
+        if self._game is not None:
+            self._game.close()
         self._game = None
 
     def _read(self, task: Task) -> tuple[str, int]:

@@ -46,7 +46,9 @@ class GoldPaths:
             game = simulator.game()
             solution = game.solve(kind, variation, simplifications)
             game.open(kind, variation, simplifications)
-            return GoldPath(_until_won(game, solution))
+            path = GoldPath(_until_won(game, solution))
+            game.close()
+            return path
 
         parts = (kind, str(variation), simplifications)
         return self._cache.get(GoldPath, parts, compute).actions

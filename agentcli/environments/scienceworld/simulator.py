@@ -9,6 +9,7 @@ of its hash sets, and so every text and score, the same in every process.
 A game holds 0.4 MB: what the simulator needs only to open one is dropped (10 MB).
 """
 
+import logging
 import os
 import re
 import shutil
@@ -54,6 +55,8 @@ class Simulator:
     def __init__(self, heap_mb: int) -> None:
         from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
+        # It reports at length what `speaking` turns into one line.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
         jar = jar_path()
         # The simulator reads and writes this file where it runs.
         self._folder = tempfile.TemporaryDirectory(prefix="agentcli-scienceworld-")
@@ -74,7 +77,11 @@ class Simulator:
             raise _not_started(heap_mb) from error
         self.pid: int = process.pid
         self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=port, auth_token=token),
+            # Java objects are let go of by name: py4j would do so at any time, even
+            # when the process is long gone.
+            gateway_parameters=GatewayParameters(
+                port=port, auth_token=token, enable_memory_management=False
+            ),
             java_process=process,
         )
         self._current: ScienceGame | None = None
@@ -96,6 +103,7 @@ class Simulator:
         self._processor = jvm.main.scala.scienceworld.runtime.SimplifierProcessor
         self._interface = jvm.scienceworld.runtime.pythonapi.PythonInterface
         self._new_random = jvm.java.util.Random
+        self._aside = self._new_random()
 
     def game(self) -> "ScienceGame":
         """A new game, in which no task is open yet."""
@@ -122,8 +130,8 @@ class Simulator:
     def drawing_aside(self, game: "ScienceGame") -> Iterator[None]:
         """Lets what is asked of a game draw random numbers of its own."""
         self.enter(game)
-        aside = self._new_random(0)
-        self._generator.set(self._shared_random, aside)
+        self._aside.setSeed(0)
+        self._generator.set(self._shared_random, self._aside)
         yield
         self._generator.set(self._shared_random, game.generator)
 
@@ -142,6 +150,11 @@ class Simulator:
     def used_simplifications(self) -> str:
         """The simplifications in force, as the process keeps them."""
         return ",".join(self._processor.getSimplificationsUsed().split(", "))
+
+    def forget(self, *objects: Any) -> None:
+        """Lets the process free Java objects."""
+        for one in objects:
+            self._gateway.detach(one)
 
     def used_mb(self) -> float:
         """Heap in use after a collection of garbage."""
@@ -202,6 +215,11 @@ class ScienceGame:
             raise EngineError(f"the simulator broke: {text}")
         return Turn(text, score, ticks)
 
+    def close(self) -> None:
+        """Lets go of the game."""
+        with speaking():
+            self._simulator.forget(self._interface, self.generator)
+
     def task(self) -> str:
         """The task sentence."""
         with speaking():
@@ -226,7 +244,10 @@ class ScienceGame:
         To tell like things apart, the simulator draws random numbers: not the game's.
         """
         with speaking(), self._simulator.drawing_aside(self):
-            return sorted(self._interface.getPossibleObjects())
+            listed = self._interface.getPossibleObjects()
+            names = sorted(listed)
+            self._simulator.forget(listed)
+        return names
 
     def tree(self) -> str:
         """Every object with its properties, as JSON; slow."""
