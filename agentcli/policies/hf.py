@@ -1,62 +1,31 @@
 """The transformers policy: a causal language model answers all that is waiting.
 
-A reply depends on its request and the model alone. On a CPU in float32 with one thread
-it is bit-identical whoever shares the batch:
-
-- Prompts are padded on the left to a length that depends on their own length only.
-  There is always a token of padding, because transformers attends by another kernel
-  where a batch needs no mask.
-- Only equal lengths are batched, and rows come in multiples of eight.
-- The noise of a draw is a function of the request's seed.
-
-Several threads and GPUs split their sums by batch size. There, log-probabilities differ
-in the last bits, and a near tie may fall otherwise.
+The noise of a draw is a function of the request's seed. How requests come together is
+layouts.py's: exact, where a reply depends on its request and the model alone, or fast.
 """
 
 import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from itertools import takewhile
-from operator import attrgetter
 from typing import Any
 
 import msgspec
 import torch
-from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList
 
 from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.layouts import Item, layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import Sampler
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
 
-ROWS = 8
-"""Rows of a batch are padded to a multiple of this."""
-PROMPT_BUCKET = 32
-"""Prompts are padded to the next multiple of this many tokens, a multiple itself to the
-one after it.
-"""
 PROMPTS_REMEMBERED = 4096
 """Siblings and revisited states ask with the same prompt: its tokens are kept."""
-
-
-class _Item(msgspec.Struct, frozen=True):
-    """One request, tokenised."""
-
-    prompt: list[int]
-    seed: int
-    temperature: float
-    max_tokens: int
-
-    @property
-    def key(self) -> tuple[int, int, bool]:
-        """Padded length, limit, greedy or not: equal keys may share a batch."""
-        width = (len(self.prompt) // PROMPT_BUCKET + 1) * PROMPT_BUCKET
-        return width, self.max_tokens, self.temperature == 0
 
 
 class TransformersPolicy:
@@ -71,9 +40,10 @@ class TransformersPolicy:
         self._settings = settings
         self._model: Any = None
         self._take(model, tokenizer)
-        self._batcher: Batcher[_Item, Reply] = Batcher(
+        self._layout = layout_of(settings.batching, model.device.type)
+        self._batcher: Batcher[Item, Reply] = Batcher(
             work=self._generate,
-            key=attrgetter("key"),
+            key=self._layout.key,
             rows=settings.batch_rows,
             linger_seconds=settings.linger_ms / 1000,
         )
@@ -118,7 +88,7 @@ class TransformersPolicy:
                 f"{self._settings.max_prompt_tokens}; raise it, or shorten prompts "
                 "with --history"
             )
-        item = _Item(prompt, request.seed, request.temperature, request.max_tokens)
+        item = Item(prompt, request.seed, request.temperature, request.max_tokens)
         reply = await self._batcher.submit(item)
         if not request.parent_prompt:
             return reply
@@ -135,48 +105,38 @@ class TransformersPolicy:
         self._batcher.close()
         self._model = None
 
-    def _generate(self, items: list[_Item]) -> list[Reply]:
+    def _generate(self, items: list[Item]) -> list[Reply]:
         """Replies to one batch of equal keys, in the worker thread."""
         started = time.perf_counter()
-        width, max_tokens, _ = items[0].key
-        device = self._model.device
         sampler = Sampler(
             seeds=[item.seed for item in items],
             temperatures=[item.temperature for item in items],
             end=self._ends[0],
-            device=device,
+            device=self._model.device,
         )
         configuration = GenerationConfig(
-            max_new_tokens=max_tokens,
+            max_new_tokens=items[0].max_tokens,
             do_sample=False,
             eos_token_id=self._ends,
             pad_token_id=self._pad,
         )
-        ids_BT, mask_BT = self._padded([item.prompt for item in items], width)
+        prompts = [item.prompt for item in items]
         with torch.inference_mode():
+            batch = self._layout.batch(self._model, prompts, self._pad)
             sequences = self._model.generate(
-                input_ids=ids_BT.to(device),
-                attention_mask=mask_BT.to(device),
+                input_ids=batch.ids_BT,
+                attention_mask=batch.mask_BT,
+                past_key_values=batch.cache,
                 generation_config=configuration,
                 logits_processor=LogitsProcessorList([sampler]),
             )
             logprobs = sampler.logprobs(sequences)
+        width = batch.ids_BT.shape[1]
         generated = sequences[: len(items), width:].tolist()
         responses = [self._until_end(tokens) for tokens in generated]
         replies = self._replies(items, responses, logprobs)
         self.seconds += time.perf_counter() - started
         return replies
-
-    def _padded(self, prompts: list[list[int]], width: int) -> tuple[Tensor, Tensor]:
-        """Ids and mask (B, width), the prompts at the right end, B a multiple of ROWS."""
-        filler = prompts[:1] * (-len(prompts) % ROWS)
-        ids = []
-        mask = []
-        for row in prompts + filler:
-            padding = width - len(row)
-            ids.append([self._pad] * padding + row)
-            mask.append([0] * padding + [1] * len(row))
-        return torch.tensor(ids), torch.tensor(mask)
 
     def _until_end(self, tokens: list[int]) -> list[int]:
         """The response up to and including its end-of-turn token."""
@@ -187,7 +147,7 @@ class TransformersPolicy:
 
     def _replies(
         self,
-        items: list[_Item],
+        items: list[Item],
         responses: list[list[int]],
         logprobs: list[list[float]],
     ) -> list[Reply]:

@@ -102,6 +102,11 @@ class PolicySettings(Section, kw_only=True):
     """A longer prompt is not answered; rollout.overlong says what becomes of its
     trajectory.
     """
+    batching: Literal["exact", "fast"] | None = None
+    """How prompts share a batch. exact: a reply is the same bits in any company. fast:
+    prompts of any length come together and equal ones are read once, so replies differ
+    in the last bits. None: fast on a GPU, which promises no bits anyway, else exact.
+    """
     batch_rows: Count = 64
     """Most requests generated together."""
     linger_ms: NotNegative = 4.0

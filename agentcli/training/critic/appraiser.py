@@ -16,7 +16,8 @@ import torch
 
 from agentcli.errors import DataError
 from agentcli.policies.batching import Batcher
-from agentcli.policies.hf import PROMPT_BUCKET, PROMPTS_REMEMBERED, ROWS
+from agentcli.policies.hf import PROMPTS_REMEMBERED
+from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import LARGEST_REWARD, Step, StopReason, Tree
 from agentcli.training.critic.step_readers import StepReader
