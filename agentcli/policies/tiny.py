@@ -50,7 +50,8 @@ def make_tokenizer(
     """A word-level tokenizer of the words and `word number` pairs in texts and entities.
 
     Unknown words become one unknown token each; nothing is ever truncated. Decoding
-    puts one space between words and none before closing or after opening punctuation.
+    puts one space between words and none before closing or after opening punctuation,
+    nor before a bracket: calls of tools are written NAME[argument].
     The vocabulary is sorted: its order does not depend on the texts'.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -75,6 +76,7 @@ def make_tokenizer(
             decoders.Fuse(),
             *(decoders.Replace(f" {mark}", mark) for mark in CLOSING),
             *(decoders.Replace(f"{mark} ", mark) for mark in OPENING),
+            decoders.Replace(" [", "["),
             decoders.Replace("> <", "><"),
         ]
     )
@@ -106,7 +108,7 @@ def _pattern(entities: list[str]) -> str:
             several_words.append(entity)
     patterns = [
         r"[^\W\d_]\w* \d+(?!\w|[^\s<>]\w)",  # a word with its number
-        r"\w(?:[^\s<>]*\w)?",  # a word
+        r"\w(?:[^\s<>\[\]]*\w)?",  # a word; the name of a call ends at its bracket
         r"</?[a-z]+(?:_\d+)?>",  # a tag
         r"\S",  # a mark
     ]

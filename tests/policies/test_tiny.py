@@ -54,6 +54,14 @@ def test_decoding_gives_back_the_response(tag: str, action: str) -> None:
     assert text == response
 
 
+def test_a_call_is_the_same_tokens_however_it_is_spaced() -> None:
+    """A judge's choice is written without spaces, a tutor writes it with them."""
+    tokenizer = make_tokenizer(["search [ density of iron ]"], [])
+    assert pieces(tokenizer, "search[density of iron]") == ["search", "[", "density", "of", "iron", "]"]
+    assert pieces(tokenizer, "search [ density of iron ]") == pieces(tokenizer, "search[density of iron]")
+    assert tokenizer.decode(tokenizer.encode("search [ density of iron ]")) == "search[density of iron]"
+
+
 @given(st.lists(st.sampled_from([*ENTITIES, "go", "to", "in/on", "the"]), min_size=1, max_size=8))
 def test_any_action_of_known_words_comes_back(words: list[str]) -> None:
     response = write_tagged("think", "go", " ".join(words))

@@ -23,7 +23,7 @@ from agentcli.environments.tool_qa.questions.path import (
 )
 from agentcli.environments.tool_qa.rows import LETTERS
 from agentcli.environments.tool_qa.tools.registry import ERROR, TOOLS
-from agentcli.records.calls import ANSWER, read_call
+from agentcli.records.calls import ANSWER, COT, read_call
 from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 
@@ -136,7 +136,7 @@ def _lettered(question: str) -> str:
 def vocabulary() -> list[str]:
     """Names, numbers, tools and letters, as whole tokens."""
     known = knowledge()
-    words = {*TOOLS, ANSWER, *LETTERS, *FACTORS.values()}
+    words = {*TOOLS, COT, ANSWER, *LETTERS, *FACTORS.values()}
     words |= {str(number) for number in range(8, 100)}
     for names in (*known.subjects.values(), *known.words.values()):
         words |= set(names)

@@ -78,7 +78,7 @@ def run_sft(
     tokenizer, model = _model(job, trees, entities)
     words = UnknownWords(tokenizer)
     samples, counts = _samples(trees, tokenizer, settings, words)
-    warning = words.warning(job.model)
+    warning = words.warning("the demonstrations", job.model)
     if warning:
         log.warning("%s", warning)
     passes_in_updates = len(samples) / settings.samples_per_update

@@ -1,4 +1,4 @@
-"""Words of demonstrations that a tokenizer does not know.
+"""Words of texts to learn that a tokenizer does not know.
 
 A word-level tokenizer makes one and the same token of all of them. A policy that is
 trained on such a token learns it easily, the loss is low, and what it answers says
@@ -47,15 +47,18 @@ class UnknownWords:
         by_count = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))
         return dict(by_count[:MOST_FREQUENT])
 
-    def warning(self, model: str) -> str | None:
-        """A line that names them and says what to do; None where all is known."""
+    def warning(self, texts: str, model: str) -> str | None:
+        """A line that names them and says what to do; None where all is known.
+
+        `texts` says what was read.
+        """
         if not self.unknown:
             return None
         words = []
         for word, count in self.frequent().items():
             words.append(f"{printable(word[:LONGEST])!r} {count}")
         return (
-            f"warning: {self.unknown} of {self.tokens} tokens of the demonstrations "
+            f"warning: {self.unknown} of {self.tokens} tokens of {texts} "
             f"({self.unknown / self.tokens:.1%}) are unknown to the tokenizer of "
             f"{model}, most often {', '.join(words)}; it cannot read or write these "
             "words: make a policy that knows them with --model tiny, or name another "

@@ -17,6 +17,7 @@ from agentcli.records.trees import read_with_credit
 from agentcli.records.types import Step
 from agentcli.training.critic.options import RETURN
 from agentcli.training.imitation.demonstrations import sample_of
+from agentcli.training.imitation.unknown import UnknownWords
 from agentcli.training.policy_gradient.rows import Row, check_numbers
 
 TRAINED = "trained"
@@ -37,13 +38,14 @@ class OfflineCounts(msgspec.Struct, kw_only=True):
 
 
 def read_offline_rows(
-    trees: Path, credit: Path, tokenizer: Any
+    trees: Path, credit: Path, tokenizer: Any, words: UnknownWords
 ) -> tuple[list[Row], OfflineCounts]:
     """The rows in file order, with advantage 0 and their parts, and counts.
 
-    Raises DataError with file and line when the two files do not belong together, for
-    credit without returns, for numbers that are not finite, for a greedy response, and
-    where there is no row.
+    `words` counts what the tokenizer does not know of the notes' actions. Raises
+    DataError with file and line when the two files do not belong together, for credit
+    without returns, for numbers that are not finite, for a greedy response, and where
+    there is no row.
     """
     rows: list[Row] = []
     counts = OfflineCounts()
@@ -62,7 +64,7 @@ def read_offline_rows(
                     "assign credit with --method rare-tool or ppo"
                 )
             step = tree.steps[entry.step]
-            token_ids = _action(step, tokenizer)
+            token_ids = _action(step, tokenizer, words)
             if not token_ids:
                 counts.rows_without_tokens += 1
                 continue
@@ -90,11 +92,13 @@ def read_offline_rows(
     return rows, counts
 
 
-def _action(step: Step, tokenizer: Any) -> list[int]:
+def _action(step: Step, tokenizer: Any, words: UnknownWords) -> list[int]:
     """Token ids of the action; empty where there is none."""
     text = step.notes.get(TRAINED)
     if isinstance(text, str) and text:
-        return sample_of(tokenizer, step.prompt, text).response
+        ids: list[int] = sample_of(tokenizer, step.prompt, text).response
+        words.add(ids, text)
+        return ids
     return step.token_ids
 
 

@@ -7,6 +7,7 @@ critic. An epoch ends early when the mean squared log-ratio exceeds train.option
 With `old: start` pi_old and V_old are those of the start of training in all epochs.
 """
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import msgspec
 from agentcli.policies.load import load_tokenizer
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.critic.pair import ActorCritic, load_pair, rate_of, save_pair
+from agentcli.training.imitation.unknown import UnknownWords
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, start
 from agentcli.training.loop.metrics import means_of
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
@@ -27,6 +29,8 @@ from agentcli.training.offline_ppo.trainer import OfflinePpoTrainer
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.train import row_arguments
+
+log = logging.getLogger(__name__)
 
 
 def train_offline_ppo(
@@ -42,7 +46,11 @@ def train_offline_ppo(
     options: Any = options_of(settings)
     processes = start(job)
     tokenizer = load_tokenizer(job.model)
-    rows, counts = read_offline_rows(trees, credit, tokenizer)
+    words = UnknownWords(tokenizer)
+    rows, counts = read_offline_rows(trees, credit, tokenizer, words)
+    warning = words.warning("the actions to learn", job.model)
+    if warning:
+        log.warning("%s", warning)
     pair = load_pair(job, options)
     tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
     # An action is one thing: every row counts by its weight, whatever its length.
@@ -70,6 +78,8 @@ def train_offline_ppo(
     return {
         **msgspec.structs.asdict(counts),
         **_statistics(plan, lines),
+        "unknown_tokens": words.unknown,
+        "unknown_words": words.frequent(),
         "updates_before": trained.updates_before,
     }
 

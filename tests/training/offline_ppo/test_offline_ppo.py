@@ -186,3 +186,16 @@ def test_masked_steps_are_left_out_and_bad_credit_is_refused(problem, tmp_path, 
     trees[1].steps[0].temperature = 0.0
     greedy = write(tmp_path / "greedy.jsonl", trees)
     refused(lambda: problem("greedy", trees=greedy), 3, f"{greedy}:2", "--temperature")
+
+
+def test_words_of_an_executed_action_that_the_tokenizer_does_not_know_are_named(problem, rollout, tmp_path, caplog):
+    trees = trees_of(TAKEN, rollout.tokenizer)
+    trees[0].steps[0].notes["trained"] = "<think> go </think><action> zebra </action>"
+    path = write(tmp_path / "strange" / "trees.jsonl", trees)
+    statistics, _ = problem("strange", trees=path, epochs=1)
+    assert statistics["unknown_words"]["zebra"] == 1
+    assert statistics["unknown_tokens"] == sum(statistics["unknown_words"].values())
+    (record,) = [record for record in caplog.records if "zebra" in record.getMessage()]
+    assert str(rollout.model) in record.getMessage()
+    known, _ = problem("known", epochs=1)
+    assert known["unknown_tokens"] == 0
