@@ -77,14 +77,14 @@ class ExactLayout:
 
 
 class FastLayout:
-    """As few and as full batches as can be, and no prompt read twice."""
+    """Full batches of prompts of any length; no prompt is read twice."""
 
     def key(self, item: Item) -> Hashable:
         """The limit alone."""
         return item.max_tokens
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """As wide as the longest prompt."""
+        """Rows have the length of the longest prompt; equal prompts share a cache."""
         width = max(map(len, prompts))
         batch = _padded(prompts, width, pad, model.device)
         places = {tuple(prompt): place for place, prompt in enumerate(prompts)}
