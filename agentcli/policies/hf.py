@@ -17,7 +17,7 @@ from transformers import GenerationConfig, LogitsProcessorList
 from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat import prompt_ids
-from agentcli.policies.layouts import Item, layout_of
+from agentcli.policies.layouts import Prompted, layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import Sampler
@@ -41,7 +41,7 @@ class TransformersPolicy:
         self._model: Any = None
         self._take(model, tokenizer)
         self._layout = layout_of(settings.batching, model.device.type)
-        self._batcher: Batcher[Item, Reply] = Batcher(
+        self._batcher: Batcher[Prompted, Reply] = Batcher(
             work=self._generate,
             key=self._layout.key,
             rows=settings.batch_rows,
@@ -88,7 +88,7 @@ class TransformersPolicy:
                 f"{self._settings.max_prompt_tokens}; raise it, or shorten prompts "
                 "with --history"
             )
-        item = Item(prompt, request.seed, request.temperature, request.max_tokens)
+        item = Prompted(prompt, request.seed, request.temperature, request.max_tokens)
         reply = await self._batcher.submit(item)
         if not request.parent_prompt:
             return reply
@@ -105,7 +105,7 @@ class TransformersPolicy:
         self._batcher.close()
         self._model = None
 
-    def _generate(self, items: list[Item]) -> list[Reply]:
+    def _generate(self, items: list[Prompted]) -> list[Reply]:
         """Replies to one batch of equal keys, in the worker thread."""
         started = time.perf_counter()
         sampler = Sampler(
@@ -147,7 +147,7 @@ class TransformersPolicy:
 
     def _replies(
         self,
-        items: list[Item],
+        items: list[Prompted],
         responses: list[list[int]],
         logprobs: list[list[float]],
     ) -> list[Reply]:

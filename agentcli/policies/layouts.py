@@ -30,8 +30,8 @@ one after it.
 """
 
 
-class Item(msgspec.Struct, frozen=True):
-    """One request, tokenised."""
+class Prompted(msgspec.Struct, frozen=True):
+    """A request whose prompt is tokens."""
 
     prompt: list[int]
     seed: int
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
 class Layout(Protocol):
     """How prompts come together."""
 
-    def key(self, item: Item) -> Hashable:
+    def key(self, item: Prompted) -> Hashable:
         """Items of equal keys may share a batch."""
         ...
 
@@ -66,7 +66,7 @@ class Layout(Protocol):
 class ExactLayout:
     """Replies that do not depend on their company."""
 
-    def key(self, item: Item) -> Hashable:
+    def key(self, item: Prompted) -> Hashable:
         """Padded length, limit, greedy or not."""
         return _bucket(item.prompt), item.max_tokens, item.temperature == 0
 
@@ -79,7 +79,7 @@ class ExactLayout:
 class FastLayout:
     """Full batches of prompts of any length; no prompt is read twice."""
 
-    def key(self, item: Item) -> Hashable:
+    def key(self, item: Prompted) -> Hashable:
         """The limit alone."""
         return item.max_tokens
 

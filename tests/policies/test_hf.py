@@ -10,7 +10,7 @@ import torch
 from agentcli.errors import PolicyError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.layouts import PROMPT_BUCKET, ExactLayout, Item
+from agentcli.policies.layouts import PROMPT_BUCKET, ExactLayout, Prompted
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import gumbel
 from agentcli.records.settings import PolicySettings
@@ -45,13 +45,13 @@ def policy(model: Any, tokenizer: Any) -> TransformersPolicy:
 def test_a_reply_is_the_same_bits_in_any_company(policy: TransformersPolicy) -> None:
     requests = make_requests(64, seed=3)
     items = [
-        Item(policy._prompt_ids(request.prompt), request.seed, temperature, 12)
+        Prompted(policy._prompt_ids(request.prompt), request.seed, temperature, 12)
         for request, temperature in zip(requests, [0.4, 1.0] * 32, strict=True)
     ]
     alone = {item.seed: policy._generate([item])[0] for item in items}
     rng = random.Random(4)
     for count in (*range(1, 12), 17, 24, 33, 48, 63, 64):
-        classes: dict[Any, list[Item]] = {}
+        classes: dict[Any, list[Prompted]] = {}
         for item in rng.sample(items, count):
             classes.setdefault(key(item), []).append(item)
         for company in classes.values():
@@ -62,17 +62,17 @@ def test_a_prompt_that_fills_its_bucket_is_the_same_bits_beside_a_shorter_one(po
     """Unpadded, it would be attended without a mask as long as it is alone."""
     rng = random.Random(8)
     entities = [token for name in ENTITIES for token in policy._prompt_ids(name)[:1]]
-    full = [Item(rng.choices(entities, k=PROMPT_BUCKET), seed, 1.0, 24) for seed in range(12)]
+    full = [Prompted(rng.choices(entities, k=PROMPT_BUCKET), seed, 1.0, 24) for seed in range(12)]
     shorter = [item for item in make_items(policy, 40) if key(item) == key(full[0])]
     assert shorter
     for item in full:
         assert policy._generate([item]) == policy._generate([item, shorter[0]])[:1]
 
 
-def make_items(policy: TransformersPolicy, length: int) -> list[Item]:
+def make_items(policy: TransformersPolicy, length: int) -> list[Prompted]:
     """One item of every prompt length up to `length`."""
     ids = policy._prompt_ids(ENTITIES[0])[:1]
-    return [Item(ids * count, count, 1.0, 24) for count in range(1, length + 1)]
+    return [Prompted(ids * count, count, 1.0, 24) for count in range(1, length + 1)]
 
 
 def test_concurrency_and_batch_rows_change_nothing(model: Any, tokenizer: Any) -> None:
