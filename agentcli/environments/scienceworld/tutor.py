@@ -123,9 +123,11 @@ class Awareness(NamedTuple):
 def awareness_of(context: Context) -> Awareness:
     """Reads a context. Raises DataError for a task that this tutor does not know."""
     goal = _goal(context.instruction)
-    at = _room(context.observations[0]) or "hallway"
+    # What was seen in other copies of the environment stands before.
+    texts = context.observations[-len(context.actions) - 1 :]
+    at = _room(texts[0]) or "hallway"
     holding = focused = ""
-    for action, text in zip(context.actions, context.observations[1:], strict=True):
+    for action, text in zip(context.actions, texts[1:], strict=True):
         at = _room(text) or at
         verb, _, thing = action.partition(" on ")
         if verb == "focus" and text.startswith("You focus"):

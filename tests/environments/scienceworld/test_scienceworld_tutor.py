@@ -82,6 +82,13 @@ def test_other_tasks_have_no_tutor(world: ScienceWorldWorld, engine: ScienceWorl
     refused(lambda: world.next(context, 0, SOUND), code=3, remedy="--where kind=find-animal")
 
 
+def test_what_other_copies_saw_is_not_the_agents_past(world: ScienceWorldWorld, engine: ScienceWorldEngine) -> None:
+    context = opened(engine, "find-animal", 3)
+    pooled = msgspec.structs.replace(context, observations=("You move to the foundry.", *context.observations))
+    assert world.next(pooled, 5, SOUND) == world.next(context, 5, SOUND)
+    assert world.compact(pooled) == world.compact(context)
+
+
 def test_the_map_is_the_house() -> None:
     assert set(MAP) == set(ROOMS)
     for room, ways in MAP.items():
