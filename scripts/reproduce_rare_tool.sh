@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Does rarity help a tiny policy to use tools (001)? From one start per seed: the base model without and with tools, imitation of bare
 # answers, and offline PPO on trajectories whose tools a judge chose greedily, at random, and rarity first. Held-out questions.
-# 001's early stop ends nearly every epoch of a policy this small after a few updates; so each is trained without it too.
+# Each is trained twice: gently, with 001's early stop, and at a higher rate without it.
 # usage: scripts/reproduce_rare_tool.sh OUT [SEED...]     resumable: type it again, what has ended is passed over
 #   QUESTIONS, TEST: questions that are rolled and evaluated; SFT_UPDATES: of the start; EPOCHS: of PPO; LEARNING_RATE, WHOLE_RATE: of PPO
-#   with and without the early stop; JOBS: seeds at a time. Filters, batches, clip and penalty are 001's; the rates are those of a policy
+#   gently and not; JOBS: seeds at a time. Filters, batches, clip and penalty are 001's; the rates are those of a policy
 #   that is trained in full, without an adapter.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
