@@ -251,7 +251,7 @@ def _goal(instruction: str) -> Errand:
     if match is None:
         raise DataError(
             f"{instruction[:60]!r}: the tutor of scienceworld knows only the tasks "
-            "find-*; choose them with --where kind=find-animal, or --style full"
+            "find-*; choose them with --where kind=find-animal, or --set prompt.style=full"
         )
     return Errand(*match.groups())
 

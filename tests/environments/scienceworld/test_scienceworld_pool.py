@@ -116,8 +116,8 @@ def test_a_rollout_killed_at_ten_moments_resumes_to_the_same_bytes(folder: Path)
         "scienceworld",
         "--policy",
         "search",
-        "--style",
-        "compact",
+        "--set",
+        "prompt.style=compact",
         "--where",
         "kind=find-animal",
     ]
