@@ -36,6 +36,7 @@ NOT_TYPED = {
     "agentcli show runs/x 4 --credit": "needs credit, which credit.md gives it first",
     "agentcli eval --model {repo}": "loads a model of the hub",
     "agentcli export {run} --to model && agentcli push": "uploads to the hub",
+    "agentcli export {run.path} --to model": "needs a run whose checkpoint is an adapter, which own-model.md trains",
     "agentcli train {self.run}": "needs credit, which credit.md gives it first",
     "agentcli train runs/x": "needs credit, which credit.md gives it first",
 }

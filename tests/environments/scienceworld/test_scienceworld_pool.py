@@ -35,7 +35,9 @@ def child_of(pid: int) -> int:
 
 
 def workers() -> list[int]:
-    return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()]
+    """The engine processes of this one, which may have a simulator of its own too."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"engines.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def kill(pid: int) -> None:
