@@ -25,6 +25,7 @@ from agentcli.credit import registry
 from agentcli.errors import DataError, MissingError, UsageError
 from agentcli.records import trees as walks
 from agentcli.records.files import read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, advantages, step_row, step_rows
 from agentcli.records.types import Credit, Episode, Outcome, Step, Tree
@@ -118,7 +119,7 @@ def read_episodes(run: str | Path, label: str) -> Iterator[Episode]:
     ['failure', 'failure']
     """
     file = RunDirectory(find_run(Path(run))).evaluation(label)
-    if not file.exists():
+    if not is_there(file):
         raise DataError(
             f"{file}: no such file; write it with: agentcli eval {run} --label {label}"
         )

@@ -122,15 +122,13 @@ def test_in_every_setting_by_set_file_and_variable(path: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
-    [(".nan", "finite number, got nan"), ("1e400", "finite number, got inf"), (str(2**70), "number of 64 bits")],
+    ("value", "got"),
+    [(".nan", "nan"), ("1e400", "inf"), (str(2**70), "64")],
 )
 @pytest.mark.parametrize("path", ["environment.options.length", "credit.success_reward", "environment.options.a.b"])
-def test_where_a_setting_takes_anything(path: str, value: str, said: str) -> None:
-    with pytest.raises(UsageError, match=f"--set {path}={value}: {path}: expected a .*{said}"):
-        resolve(None, [], {}, [f"{path}={value}"], {})
-    with pytest.raises(UsageError, match=said):
-        resolve(None, [], {}, [f"{path}=[1, {{x: {value}}}]"], {})
+def test_where_a_setting_takes_anything(path: str, value: str, got: str) -> None:
+    refused(lambda: resolve(None, [], {}, [f"{path}={value}"], {}), names=(f"--set {path}={value}: {path}: ", got))
+    refused(lambda: resolve(None, [], {}, [f"{path}=[1, {{x: {value}}}]"], {}), names=(path, got))
 
 
 @pytest.mark.usefixtures("folder")

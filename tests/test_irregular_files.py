@@ -36,12 +36,15 @@ from bad_input_runs import (
     parameters,
     remove,
 )
+from command_line import agentcli
 
 __all__ = ["folder"]
 
 SUMMARY = "runs/x/evaluation/test.json"
 KEPT = "runs/x/evaluation/trees/test.jsonl"
 LOOPED = "runs/loop/iteration_000/manifest.json"
+GENERATION = f"{START}/generation_config.json"
+TOKENIZER_CONFIG = f"{START}/tokenizer_config.json"
 
 
 def beside(damage: Damage) -> Damage:
@@ -164,3 +167,60 @@ def test_comparisons_refuse_a_directory(folder: Path, path: str, words: tuple[st
 def test_comparisons_refuse_a_loop_of_links(folder: Path) -> None:
     words = ("compare", SUMMARY, "runs/y/evaluation/test.json")
     check(beside(link(SUMMARY, Path(SUMMARY).name)), words, 3, (SUMMARY,))
+
+
+ABSENT: list[tuple[str, tuple[str, ...], int]] = [
+    (TREES, CREDIT, 3),
+    (BEGUN, RESUMED, 3),
+    ("runs/x/settings/train.json", ("train", "runs/x", "--resume"), 3),
+    ("runs/sft/optimizer.safetensors", TRAIN, 3),
+    (GIVEN, (*TRAIN, "--credit", "grpo"), 3),
+    (GIVEN, ("credit", "compare", "runs/x", "grpo", "rloo"), 3),
+    (GIVEN, ("assign-credit", "runs/x", "--explain", "best"), 3),
+    (GIVEN, ("show", "runs/x", "1", "--credit", "grpo"), 3),
+    (EPISODES, EVAL, 3),
+    (SUMMARY, EVAL, 3),
+    (KEPT, EVAL, 3),
+    (KEPT, ("show", "runs/x", "--evaluation", "test", "--failed"), 3),
+    ("runs/x/checkpoint", ("eval", "runs/x", "--split", "test", "--label", "new"), 4),
+    (f"{START}/config.json", ROLLOUT, 3),
+    (TOKENIZER_CONFIG, ROLLOUT, 3),
+    (GENERATION, ROLLOUT, 3),
+    (f"{START}/critic.json", (*ROLLOUT, "--critic", START), 3),
+    ("runs/x/checkpoint/model.safetensors", ("push", "runs/x", "me/x", "--dry-run"), 3),
+]
+"""Files that a command could do without, or make anew."""
+
+
+@pytest.mark.parametrize(("path", "words", "code"), ABSENT, ids=[f"{path} {words[0]}" for path, words, _ in ABSENT])
+def test_a_loop_of_links_is_not_taken_for_an_absent_file(
+    folder: Path, path: str, words: tuple[str, ...], code: int
+) -> None:
+    """It was taken for one: the work was done without it, or again, and nothing was said."""
+    check(link(path, Path(path).name), words, code, (path,))
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [(BEGUN, RESUMED), (GIVEN, ("credit", "compare", "runs/x", "grpo", "rloo")), (GENERATION, ROLLOUT)],
+)
+def test_nor_is_a_link_to_nowhere(folder: Path, path: str, words: tuple[str, ...]) -> None:
+    check(link(path, "nowhere"), words, 3, (path,))
+
+
+def test_validate_names_such_a_link_among_the_other_files(folder: Path) -> None:
+    link("runs/x/seconds.jsonl", "seconds.jsonl")()
+    answer = agentcli("validate", "runs/x")
+    assert answer.code == 3
+    (line,) = [line for line in answer.stderr.splitlines() if "seconds.jsonl" in line]
+    assert line.startswith("error: ")
+
+
+@pytest.mark.parametrize("path", [GENERATION, TOKENIZER_CONFIG, f"{START}/chat_template.jinja"])
+def test_a_folder_in_the_place_of_a_models_file_is_refused(folder: Path, path: str) -> None:
+    check(folder_at(path), ROLLOUT, 3, (path,))
+
+
+def test_other_folders_may_lie_beside_a_models_files(folder: Path) -> None:
+    Path(START, "checkpoint-1.5").mkdir()
+    assert agentcli(*ROLLOUT, "-q").code == 0

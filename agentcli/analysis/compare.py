@@ -23,7 +23,7 @@ from agentcli.evaluation.compare import (
 )
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.training import LoopCost
-from agentcli.records.regular import refuse_irregular
+from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.reports.standing import Progress
 from agentcli.stages.overlap import of_panels
 
@@ -79,7 +79,7 @@ def _check_places(places: Sequence[Path]) -> None:
     for place in places:
         if not place.is_dir() and place.suffix not in EVALUATION:
             fault = (
-                "is not an evaluation" if place.exists() else "no such run directory"
+                "is not an evaluation" if is_there(place) else "no such run directory"
             )
             raise DataError(
                 f"{place}: {fault}; name a run directory, or one of its "

@@ -17,6 +17,7 @@ from agentcli.credit.registry import changed, make, method_names
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
@@ -130,10 +131,10 @@ def _sources(
         record = stages.get(f"credit/{credit_name(name)}")
         credit = {"method": name}
         fresh = stale = None
-        if file.exists() and record and sha256 in record.inputs.values():
+        if is_there(file) and record and sha256 in record.inputs.values():
             fresh = str(file)
             credit |= record.settings.get("credit", {})
-        elif file.exists():
+        elif is_there(file):
             stale = str(file)
         settings = changed(make(credit)[2])
         sources.append(Source(method=name, file=fresh, stale=stale, settings=settings))

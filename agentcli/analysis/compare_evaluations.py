@@ -10,6 +10,7 @@ from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Episode
 from agentcli.stages.panels import panel_hash
@@ -119,7 +120,7 @@ def _natural(name: str) -> list[Any]:
 def _episodes(path: Path) -> Path:
     """The .jsonl of an evaluation that ended. Raises DataError."""
     files = [path.with_suffix(suffix) for suffix in EVALUATION]
-    missing = [file for file in files if not file.exists()]
+    missing = [file for file in files if not is_there(file)]
     if not missing:
         return path.with_suffix(".jsonl")
     if path.parent.name != "evaluation":

@@ -17,6 +17,7 @@ from agentcli.credit.registry import Assign, explainer, make
 from agentcli.errors import DataError, UsageError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.trees import step_range
@@ -173,7 +174,7 @@ def _written(
 ) -> Written | None:
     """The same row in the credit file; None where there is no such file."""
     file = directory.credit(method)
-    if not file.exists():
+    if not is_there(file):
         return None
     recorded: dict[str, Any] = {}
     stage = directory.finished(f"credit/{credit_name(method)}")

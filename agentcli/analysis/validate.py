@@ -19,6 +19,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
@@ -50,7 +51,7 @@ def check(path: Path, kind: str | None = None) -> Iterator[CheckedFile]:
                 "to check a whole run"
             )
         return _check_run(path)
-    if not path.exists():
+    if not is_there(path):
         problem = f"{path}: cannot be read ({os.strerror(errno.ENOENT)})"
         if not path.suffix:
             problem = (
@@ -186,7 +187,7 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     empty = True
     stages: dict[str, StageRecord] = {}
     path = run.manifest_path
-    if path.exists():
+    if is_there(path):
         empty = False
         manifest = _checked(path, "manifest", validate, "manifest")
         if manifest.problem is None:
@@ -237,7 +238,7 @@ def _check_files(
         run.path / "export" / "preferences.jsonl": "preference",
     }
     for path, kind in kinds.items():
-        if path.exists():
+        if is_there(path):
             yield _checked(path, kind, _count, kind)
 
 

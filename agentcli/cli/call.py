@@ -16,6 +16,7 @@ from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.typed import typed_settings
 from agentcli.errors import UsageError
 from agentcli.records.processes import rank
+from agentcli.records.regular import is_there
 
 if TYPE_CHECKING:
     from agentcli.cli.command import Command
@@ -283,7 +284,7 @@ class Call:
 
     def refuse_existing(self, file: Path | None) -> None:
         """Raises UsageError for a file that exists, without --overwrite."""
-        if file is not None and file.exists() and not self.values["overwrite"]:
+        if file is not None and is_there(file) and not self.values["overwrite"]:
             raise UsageError(f"{file} exists; replace it with --overwrite")
 
     def how_to_go_on(self) -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.records.files import read_json, write_atomic
+from agentcli.records.regular import is_there
 from agentcli.records.settings import PolicySettings
 
 
@@ -46,7 +47,7 @@ class KeptReplies:
         and WriteError.
         """
         path = self._path(request)
-        if path.is_file():
+        if is_there(path):
             return read_json(path, Reply)
         reply = await self._inner.respond(request)
         if self._usable(reply):

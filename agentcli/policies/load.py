@@ -8,7 +8,6 @@ that is not there is an error, where transformers would draw a random one.
 
 import contextlib
 import json
-import os
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,12 +20,14 @@ from agentcli.errors import (
     MissingError,
     UsageError,
 )
-from agentcli.records.regular import read_regular, refuse_irregular
+from agentcli.records.regular import is_there, open_regular, read_regular
 
 DTYPES = ("float32", "bfloat16", "float16")
 CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 ADAPTER = "adapter_config.json"
+FILES = (".jinja", ".json", ".safetensors")
+"""Endings of the files of a model. A folder beside them may have any other name."""
 CRITIC = "critic.json"
 """Lies beside the weights of a critic or a process reward model, which answer nothing."""
 
@@ -40,9 +41,9 @@ def load_tokenizer(model: str) -> Any:
     """
     source = model
     base = adapter_base(model)
-    if base and not (Path(model) / TOKENIZER).is_file():
+    if base and not is_there(Path(model) / TOKENIZER):
         source = base
-    if Path(source).is_dir() and not (Path(source) / TOKENIZER).is_file():
+    if Path(source).is_dir() and not is_there(Path(source) / TOKENIZER):
         raise DataError(
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
             f"into its directory, or make a model with: {MAKE_A_MODEL}"
@@ -83,7 +84,7 @@ def load_model(
     """
     import torch
 
-    if (Path(model) / CRITIC).is_file():
+    if is_critic(model):
         raise DataError(
             f"policy.model {model}: gives numbers and no answers ({CRITIC}); name a "
             "policy with --model, and this one with --critic or --prm"
@@ -157,14 +158,14 @@ def no_progress_bars() -> Iterator[None]:
 def check_weights(model: str) -> None:
     """Raises DataError for a file of weights in the directory that is not whole.
 
-    Reads only the files' headers. No file there may be a pipe or a device. Nothing is
-    checked of a hub id.
+    Reads only the files' headers. None may be a pipe, a folder or a link to nothing.
+    Nothing is checked of a hub id.
     """
     from safetensors import SafetensorError, safe_open
 
     for file in sorted(Path(model).glob("*")):
-        if not file.is_dir():
-            refuse_irregular(file)
+        if file.suffix in FILES or not file.is_dir():
+            open_regular(file).close()
     for file in sorted(Path(model).glob("*.safetensors")):
         try:
             with safe_open(file, framework="np"):
@@ -197,10 +198,10 @@ def weight_shapes(model: str) -> dict[str, list[int]] | None:
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
     """Raises DataError for a directory whose tokenizer has more tokens than its model."""
     config = Path(model) / CONFIG
-    if not config.is_file():
+    if not is_there(config):
         return
     try:
-        known = json.loads(config.read_bytes())["vocab_size"]
+        known = json.loads(read_regular(config))["vocab_size"]
     except (ValueError, KeyError, TypeError):
         return  # load_model says what is wrong with it
     if isinstance(known, int) and known < tokens:
@@ -309,7 +310,12 @@ def _only_errors_logged() -> Iterator[None]:
 def is_adapter(model: str) -> bool:
     """Whether this is a directory that holds a PEFT adapter and no whole model."""
     folder = Path(model)
-    return os.path.lexists(folder / ADAPTER) and not (folder / CONFIG).is_file()
+    return is_there(folder / ADAPTER) and not is_there(folder / CONFIG)
+
+
+def is_critic(directory: str) -> bool:
+    """Whether this directory holds a critic, and not a model to make one from."""
+    return is_there(Path(directory) / CRITIC)
 
 
 def adapter_base(model: str) -> str | None:

@@ -20,6 +20,21 @@ KINDS = {
 }
 
 
+def is_there(path: Path) -> bool:
+    """Whether something has this name, be it a link to nowhere or a loop of links.
+
+    `Path.exists` takes such a link for nothing at all. Here it is refused where it is
+    opened. Raises DataError where the folder cannot be searched.
+    """
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return True
+
+
 def require_regular(path: Path) -> None:
     """Raises OSError for what is there and is not a regular file.
 

@@ -4,7 +4,6 @@ A stage writes its files first and its manifest entry last, atomically. So a dir
 whose manifest names a stage holds that stage's finished output.
 """
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from agentcli import __version__
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, sha256_file, write_json
 from agentcli.records.older import renamed
+from agentcli.records.regular import is_there
 from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 
@@ -101,7 +101,7 @@ class RunDirectory:
         """
         compressed = self.trees.with_suffix(".jsonl.zst")
         for path in (self.trees, compressed):
-            if path.exists():
+            if is_there(path):
                 return path
         iterations = sorted(self.path.glob("iteration_*"))
         if iterations:
@@ -118,7 +118,7 @@ class RunDirectory:
         """The named credit file, or the only one there. Raises DataError."""
         if name is not None:
             path = self.credit(name)
-            if not path.exists():
+            if not is_there(path):
                 raise DataError(
                     f"{path}: no such file; write it with: agentcli assign-credit "
                     f"--method {name} {self.path}"
@@ -140,7 +140,7 @@ class RunDirectory:
     def load_manifest(self) -> Manifest:
         """The manifest, empty where none was written yet."""
         # A link that leads nowhere is a damaged run, not a new one.
-        if not os.path.lexists(self.manifest_path):
+        if not is_there(self.manifest_path):
             return Manifest()
         manifest = read_json(self.manifest_path, Manifest)
         for record in manifest.stages.values():
@@ -236,8 +236,9 @@ def hash_inputs(paths: list[Path]) -> dict[str, str]:
     """sha256 by path of every file. A directory stands for the regular files in it."""
     hashes = {}
     for path in paths:
-        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files = [path]
+        if path.is_dir():
+            files = [file for file in sorted(path.rglob("*")) if file.is_file()]
         for file in files:
-            if file.is_file():
-                hashes[str(file)] = sha256_file(file)
+            hashes[str(file)] = sha256_file(file)
     return hashes

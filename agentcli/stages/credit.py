@@ -16,6 +16,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.roots import RootedRollout
 from agentcli.exploration.settings import methods_with
 from agentcli.records.files import read_numbered, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
@@ -82,7 +83,7 @@ def perform(plan: CreditPlan, session: Session) -> StageRecord:
     """
     trees = plan.trees
     progress = session.progress
-    if session.done and all(path.exists() for path in plan.outputs):
+    if session.done and all(is_there(path) for path in plan.outputs):
         return session.nothing_owed(session.done)
     statistics = CreditStatistics(getattr(plan.switches, "outcome", "success"))
     progress.start(Standing(f"credit {plan.method}", None))

@@ -21,6 +21,7 @@ from agentcli.errors import AgentCliError, DataError
 from agentcli.exploration.settings import added_fields, as_method
 from agentcli.policies.demonstrator import refuse_habits
 from agentcli.records.files import derive_seed, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import RolloutSettings, Settings
 from agentcli.records.types import Outcome, StageRecord, Task, Tree
@@ -108,7 +109,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     """
     run = plan.run
     total = plan.settings.demos.count
-    resumed = session.resumed and run.trees.exists()
+    resumed = session.resumed and is_there(run.trees)
     if resumed and session.done:
         counts = tally_of(run.trees).counts
         if counts["trees"] == total and not counts["errored"]:
@@ -129,8 +130,9 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
                 sampled.add(grown.tree)
                 if not _is_kept(grown.tree, plan.settings):
                     return False
-                write(grown.tree)
+                # A tree that is there has its seconds, whenever this is killed.
                 note(grown.seconds)
+                write(grown.tree)
                 return True
 
             title = f"demonstrations ({plan.settings.demos.policy})"

@@ -20,6 +20,7 @@ from agentcli.evaluation.record import BudgetSpent, EvaluationSummary, WalkedPan
 from agentcli.evaluation.summary import pass_at_k_summary, summarise
 from agentcli.exploration.settings import VOTING, added_fields, as_method
 from agentcli.records.files import read_json, read_records, write_json
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent
@@ -201,7 +202,7 @@ async def perform(
         session,
         EpisodeFile(plan),
         title=f"{plan.command} {plan.settings.evaluation.split}",
-        ended=session.done if plan.summary.exists() else None,
+        ended=session.done if is_there(plan.summary) else None,
         workshop=workshop,
     )
     if isinstance(walked, StageRecord):
@@ -277,7 +278,7 @@ class EpisodeFile:
         return kept
 
     def _tasks_with_tree(self) -> set[str]:
-        if not self._trees.exists():
+        if not is_there(self._trees):
             return set()
         return {tree.task.id for tree in read_records(self._trees, Tree)}
 
@@ -296,7 +297,7 @@ class EpisodeFile:
         with rewriting(self.path) as writer:
             for row in rows:
                 writer.write(row)
-        if self._trees.exists():
+        if is_there(self._trees):
             self._keep_trees_of(set(tasks))
 
     def _keep_trees_of(self, tasks: set[str]) -> None:
@@ -335,7 +336,7 @@ class EpisodeFile:
     def put_in_order(self, tasks: Sequence[str]) -> None:
         """Sorts the episodes and the trees by task."""
         write_in_order([self.path], tasks, self.path)
-        if self._trees.exists():
+        if is_there(self._trees):
             write_in_order([self._trees], tasks, self._trees)
 
 

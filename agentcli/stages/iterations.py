@@ -8,6 +8,7 @@ from pathlib import Path
 from agentcli.evaluation.figures import LoopMetrics, figures
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import part_of, read_json
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import StageRecord
 from agentcli.stages.rollout import results_of_run
@@ -21,7 +22,7 @@ def iteration_folder(out: Path, iteration: int) -> Path:
 
 def finished(run: RunDirectory, stage: str, output: str) -> StageRecord | None:
     """The manifest entry of a stage that ended and whose output is still there."""
-    return run.finished(stage) if (run.path / output).exists() else None
+    return run.finished(stage) if is_there(run.path / output) else None
 
 
 def is_trained(out: Path, iteration: int) -> bool:
@@ -29,7 +30,7 @@ def is_trained(out: Path, iteration: int) -> bool:
     run = RunDirectory(iteration_folder(out, iteration))
     if run.finished("train") is None:
         return False
-    return run.checkpoint.exists() or is_trained(out, iteration + 1)
+    return is_there(run.checkpoint) or is_trained(out, iteration + 1)
 
 
 def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | None:
@@ -37,7 +38,7 @@ def evaluation_of(run: RunDirectory, label: str | None) -> EvaluationSummary | N
     if label is None:
         return None
     summary = run.evaluation(label).with_suffix(".json")
-    if run.finished(f"evaluation/{label}") is None or not summary.exists():
+    if run.finished(f"evaluation/{label}") is None or not is_there(summary):
         return None
     return read_json(summary, EvaluationSummary)
 

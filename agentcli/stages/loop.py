@@ -16,6 +16,7 @@ from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.policies.load import load_tokenizer
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress, Standing
@@ -104,7 +105,7 @@ def _owes_evaluation(plan: LoopPlan, iteration: int, run: RunDirectory) -> bool:
     last = plan.settings.run.iterations - 1
     if every is None or ((iteration + 1) % every and iteration != last):
         return False
-    return run.checkpoint.exists() and evaluation_of(run, plan.label) is None
+    return is_there(run.checkpoint) and evaluation_of(run, plan.label) is None
 
 
 async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:

@@ -6,7 +6,6 @@ shards, put in the panel's order, are those of the whole, byte for byte. What is
 can be resumed as the whole can be.
 """
 
-import os
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -20,12 +19,14 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.policies.load import is_adapter
-from agentcli.records.files import read_json, read_records
+from agentcli.records.faults import shown
+from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import Shard, ShardExtent, WholePanel
 from agentcli.records.trees import read_trees
-from agentcli.records.types import Episode, StageRecord, Task
+from agentcli.records.types import Episode, StageRecord, Task, TreeSeconds
 from agentcli.stages import evaluate, rollout
 from agentcli.stages.layers import resolve
 from agentcli.stages.ordered import write_in_order
@@ -105,7 +106,7 @@ class ShardRun(NamedTuple):
         """Raises DataError for trees of an evaluation that are damaged or missing."""
         file = self.run.evaluation_trees(self.label)
         keep = self.settings.evaluation.trees
-        if os.path.lexists(file):
+        if is_there(file):
             kept = _tasks_of_trees(file)
         elif keep == "all":
             raise DataError(f"{file}: no such file; {REPAIR}")
@@ -115,6 +116,29 @@ class ShardRun(NamedTuple):
             raise DataError(
                 f"{file}: does not hold the trees of {self.records}; {REPAIR}"
             )
+
+    def untimed(self, tasks: Sequence[str]) -> str | None:
+        """What is to be said of trees without seconds; None where all have some.
+
+        Raises DataError for the seconds of a tree that the shard does not hold.
+        """
+        file = self.run.seconds
+        owners = set(tasks)
+        lacking = set(tasks)
+        if is_there(file):
+            for line, row in read_numbered(file, TreeSeconds):
+                if row.task not in owners:
+                    raise DataError(
+                        f"{file}:{line}: task: {shown(row.task)} is not in the shard; "
+                        f"delete the line, or {REPLACE}"
+                    )
+                lacking.discard(row.task)
+        if not lacking:
+            return None
+        return (
+            f"{file}: lacks the seconds of {len(lacking)} of {len(tasks)} trees; the "
+            "merged file lacks them too"
+        )
 
 
 def _tasks_of_trees(file: Path) -> list[str]:
@@ -147,6 +171,8 @@ class MergePlan(StagePlan):
     """Ids of the whole panel."""
     summary: EvaluationSummary | None
     """That of the first shard; None of a rollout."""
+    notes: Sequence[str]
+    """What is to be said of the shards."""
 
     @cached_property
     def hashes(self) -> dict[str, str]:
@@ -229,7 +255,8 @@ def _plan(
     sections = SECTIONS if stage == "rollout" else (*SECTIONS, "evaluation")
     _refuse_unlike(shards, sections)
     _refuse_incomplete(shards)
-    tasks = interleaved([shard.tasks() for shard in shards])
+    held = [shard.tasks() for shard in shards]
+    tasks = interleaved(held)
     if panel_hash(tasks) != shards[0].whole.sha256:
         raise DataError(
             f"{shards[0].run.path}: the shards do not make up the panel that their "
@@ -238,7 +265,11 @@ def _plan(
     records = records_of(out, stage)
     summary = None
     beside = [out.seconds]
-    if stage != "rollout":
+    notes = []
+    if stage == "rollout":
+        parts = zip(shards, held, strict=True)
+        notes = [shard.untimed(part) for shard, part in parts]
+    else:
         # The table goes up to the k that was asked for.
         file = shards[0].records.with_suffix(".json")
         summary = read_json(file, EvaluationSummary)
@@ -255,6 +286,7 @@ def _plan(
         shards=shards,
         tasks=tasks,
         summary=summary,
+        notes=[note for note in notes if note is not None],
     )
 
 
@@ -307,6 +339,8 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     The seconds are the sum over the shards.
     """
     session.start()
+    for note in plan.notes:
+        session.progress.note(note)
     records, *_, beside = plan.outputs
     # The smaller file first: where it is damaged, no records are left.
     _write_existing(plan.beside, plan.tasks, beside)
@@ -328,6 +362,6 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
 
 def _write_existing(sources: Sequence[Path], tasks: Sequence[str], out: Path) -> None:
     """Writes the lines of those sources that exist, in order; nothing without any."""
-    files = [file for file in sources if os.path.lexists(file)]
+    files = [file for file in sources if is_there(file)]
     if files:
         write_in_order(files, tasks, out)

@@ -16,6 +16,7 @@ from agentcli.environments.protocol import Card
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Panel, Task
 
@@ -98,7 +99,7 @@ def training_trees(model: str | None) -> list[Path]:
                 continue
             sources = [Path(path) for path in stages[name].inputs]
             trees = [path for path in sources if path.name.startswith("trees.jsonl")]
-            files.update(dict.fromkeys(path for path in trees if path.exists()))
+            files.update(dict.fromkeys(path for path in trees if is_there(path)))
             model = stages[name].settings.get(section, {}).get("model")
             break
     return list(files)

@@ -5,6 +5,7 @@ nothing, starts no process and loads no model. `perform(plan, session)` does the
 `--dry-run` prints the plan, and `--resume` compares it with the one begun.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from agentcli.errors import MAKE_A_MODEL, MissingError
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, hash_inputs
 from agentcli.records.settings import Settings
 
@@ -71,7 +73,7 @@ class StagePlan(ABC):
     @cached_property
     def hashes(self) -> dict[str, str]:
         """sha256 of the inputs by path."""
-        return hash_inputs([path for path in self.sources if path.exists()])
+        return hash_inputs([path for path in self.sources if is_there(path)])
 
     @cached_property
     def determining(self) -> dict[str, Any]:
@@ -142,9 +144,9 @@ def check_model(
     """
     if model is None:
         return
-    # A hub id has at most one slash, and no run is on the hub.
+    # A hub id has at most one slash; no run is on the hub, and no link.
     begins_as_path = model.startswith((".", "/", "~", "runs/"))
-    is_path = begins_as_path or model.count("/") > 1
+    is_path = begins_as_path or model.count("/") > 1 or os.path.islink(model)
     if is_path and not Path(model).is_dir():
         raise MissingError(
             f"{setting}: no directory {model}; name another with {option}, or "

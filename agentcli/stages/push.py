@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
-from agentcli.policies.load import ADAPTER, adapter_base, is_adapter
+from agentcli.policies.load import ADAPTER, adapter_base, check_weights, is_adapter
 from agentcli.records.regular import read_regular
 from agentcli.records.runs import RunDirectory
 from agentcli.stages.model_card import model_card
@@ -78,6 +78,7 @@ def plan(
         raise DataError(
             f"{folder}: no such directory; train a model with: agentcli train {run}"
         )
+    check_weights(str(folder))
     if is_adapter(str(folder)):
         _refuse_local_base(folder, run, repo)
     text = model_card(run, repo, folder) if card is None else _read_card(card)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.stages.known import UNWRITABLE
@@ -63,7 +64,7 @@ def new_run(out: Path | None, stage: str) -> Path:
     """
     if out is None:
         folders = (RUNS / f"{stage}-{number:03d}" for number in count(1))
-        out = next(folder for folder in folders if not folder.exists())
+        out = next(folder for folder in folders if not is_there(folder))
     return usable(out)
 
 
@@ -108,7 +109,7 @@ def find_model(
         return None
     if model is None and run is not None:
         directory = RunDirectory(run)
-        if updated and directory.checkpoint.is_dir():
+        if updated and is_there(directory.checkpoint):
             return str(directory.checkpoint)
         model = _recorded_model(directory)
     if model is not None:

@@ -15,6 +15,7 @@ from agentcli.evaluation.episodes import episodes
 from agentcli.evaluation.record import ResultsByKind
 from agentcli.evaluation.summary import summarise
 from agentcli.exploration.budget import highest
+from agentcli.policies.load import is_critic
 from agentcli.records.files import derive_seed, read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -135,7 +136,7 @@ async def perform(
 
 def _note_untrained(critic: str | None, session: Session) -> None:
     """Says where a critic has a new head, so that its values are no estimates."""
-    if critic is not None and not (Path(critic) / "critic.json").is_file():
+    if critic is not None and not is_critic(critic):
         session.progress.note(
             f"rollout.critic {critic}: no critic.json there, so its value head is new "
             "and every value is 0"
@@ -242,15 +243,18 @@ class TreeFile:
 
     @contextmanager
     def appending(self, session: Session) -> Iterator[Callable[[TimedTree], None]]:
-        """A function that appends a tree and its seconds."""
+        """A function that appends a tree and its seconds.
+
+        The tree is written last: where there is a tree there are its seconds.
+        """
         with (
             session.appending(self.path) as write,
             session.appending(self._seconds) as note,
         ):
 
             def store(grown: TimedTree) -> None:
-                write(grown.tree)
                 note(grown.seconds)
+                write(grown.tree)
 
             yield store
 

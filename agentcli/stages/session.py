@@ -9,7 +9,6 @@ something to write: a stage that fails on its inputs leaves the run as it was.
 
 import asyncio
 import logging
-import os
 import shlex
 import shutil
 import sys
@@ -29,6 +28,7 @@ from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.older import renamed
 from agentcli.records.processes import rank
+from agentcli.records.regular import is_there
 from agentcli.records.runs import git_commit, link_latest, now, versions
 from agentcli.records.types import StageRecord
 from agentcli.reports.standing import Progress
@@ -82,7 +82,7 @@ def begun_with(run: Path, stage: str) -> dict[str, Any] | None:
     None where they are not recorded. Raises DataError for a damaged file.
     """
     path = _begun(run, stage)
-    if not path.exists():
+    if not is_there(path):
         return None
     return read_json(path, Begun).resolved or None
 
@@ -188,7 +188,7 @@ class Session:
         self._hold()
         # The lock was not held since `check` where the folder did not exist.
         for path in self.plan.outputs:
-            if path.exists() and path not in self._existing:
+            if is_there(path) and path not in self._existing:
                 raise UsageError(
                     f"{path} has just been written by another command; write "
                     "elsewhere with -o DIR"
@@ -253,14 +253,14 @@ class Session:
 
     def _compare(self) -> None:
         """Refuses output that exists unasked, and a resume under other conditions."""
-        self._existing = [path for path in self.plan.outputs if os.path.lexists(path)]
+        self._existing = [path for path in self.plan.outputs if is_there(path)]
         resume = self.invocation.resume
         if self._existing and not resume and not self.invocation.overwrite:
             remedy = "replace it with --overwrite"
             if self.plan.resumable:
                 remedy = f"go on with --resume where it was interrupted, or {remedy}"
             raise UsageError(f"{self._existing[0]} exists; {remedy}")
-        if resume and self._begun.exists():
+        if resume and is_there(self._begun):
             difference = self._difference(read_json(self._begun, Begun))
             if difference:
                 raise UsageError(
@@ -289,7 +289,7 @@ class Session:
     def _standing(self) -> str:
         if self.done:
             return "has ended; only what is missing or errored would be done again"
-        if self._existing or self._begun.exists():
+        if self._existing or is_there(self._begun):
             return "was begun and has not ended; it would go on"
         return "was not begun; it would begin"
 

@@ -8,6 +8,7 @@ from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TINY
@@ -82,7 +83,7 @@ def perform(plan: SftPlan, session: Session) -> StageRecord:
     """
     run = plan.run
     settings = plan.settings
-    if session.done and run.checkpoint.exists():
+    if session.done and is_there(run.checkpoint):
         run.forget_snapshot()
         return session.nothing_owed(session.done)
     for path in plan.trees:

@@ -16,6 +16,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.figures import figures
 from agentcli.policies.load import existing
 from agentcli.records.files import read_numbered, read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.types import Credit, StageRecord, Tree
@@ -148,7 +149,7 @@ def plan(
     sources += model_sources(model)
     settings = with_model(settings, model)
     carried = RunDirectory(Path(model).parent).optimizer
-    carry = _carries(settings) and carried.exists()
+    carry = _carries(settings) and is_there(carried)
     if carry:
         sources.append(carried)
     used = with_aggregate(settings, method_of(credit) if credit else None)
@@ -196,7 +197,7 @@ def critic_of(settings: Settings, model: str) -> str | None:
     if options.critic is not None:
         return options.critic
     beside = RunDirectory(Path(model).parent).critic
-    return str(beside) if beside.is_dir() else model
+    return str(beside) if is_there(beside) else model
 
 
 def _refuse_replacing(output: Path, start: str | None) -> None:
@@ -215,7 +216,7 @@ def perform(plan: TrainPlan, session: Session, *, latest: bool = True) -> StageR
     """
     run = plan.run
     settings = plan.settings
-    if session.done and run.checkpoint.exists():
+    if session.done and is_there(run.checkpoint):
         run.forget_snapshot()
         return session.nothing_owed(session.done)
     if _carries(settings) and not plan.carry:

@@ -25,6 +25,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.budget import Allowance, parse_budget
 from agentcli.records.faults import shown
+from agentcli.records.regular import is_there
 from agentcli.records.settings import Settings
 from agentcli.records.shards import ShardExtent, WholePanel
 from agentcli.records.types import Ledger, Panel, StageRecord
@@ -146,7 +147,7 @@ async def walk(
     """
     tasks = plan.panel.tasks
     settings = plan.settings
-    continued = session.resumed and records.path.exists()
+    continued = session.resumed and is_there(records.path)
     kept = records.complete() if continued else {}
     refuse_other_tasks(records.path, kept, plan.panel)
     budget = parse_budget(settings.rollout.budget)

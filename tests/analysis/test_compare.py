@@ -3,13 +3,13 @@
 import itertools
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import pytest
 from agentcli.analysis.validate import check, validate
 from agentcli.cli.app import build
-from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.statistics import mcnemar_exact
 from agentcli.records.files import RecordWriter, read_json, read_records
@@ -17,6 +17,7 @@ from agentcli.records.settings import DemosSettings
 from agentcli.records.types import Episode, Ledger, Outcome, StopReason, Tree, Validity
 from agentcli.stages.plan import with_changes
 from compared_runs import compared, refused, toy
+from refusal import refused as refused_call
 from staged import branch, demos, evaluate, pass_at_k, rollout
 from typer.testing import CliRunner
 
@@ -127,8 +128,7 @@ def test_an_evaluation_file_stands_for_itself(runs: tuple[Path, Path]) -> None:
         (row,) = list(compared(*places, labels=labels)["evaluations"].values())
         assert row[str(voted)]["against"]["tasks"] == 12
         assert row[str(voted)]["against"]["steps"] >= 1.0
-    with pytest.raises(UsageError, match="runs need one --label"):
-        compared(run, voted)
+    refused_call(lambda: compared(run, voted), remedy="--label")
 
 
 def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
@@ -154,21 +154,16 @@ def test_every_summary_is_read_whole(runs: tuple[Path, Path]) -> None:
 
 def test_unlike_panels_are_refused_in_one_line(runs: tuple[Path, Path], tmp_path: Path) -> None:
     evaluate(toy(tasks=10), tmp_path / "c")
-    with pytest.raises(
-        UsageError, match=r"c: its evaluation is of another panel \(10 tasks\) than that of a \(12 tasks\)"
-    ):
-        compared("a", "c")
+    refused_call(lambda: compared("a", "c"), names=("c: ", "10 tasks", "12 tasks"))
     evaluate(toy(evaluation={"split": "train", "label": "test"}), tmp_path / "d")
-    with pytest.raises(UsageError, match="d: its evaluation is of another panel"):
-        compared("a", "d")
-    assert "d: its evaluation is of another panel" in refused("a", "d", code=2)
+    refused_call(lambda: compared("a", "d"), names=("d: ", "panel"))
+    assert "d: " in refused("a", "d", code=2)
 
 
 def test_trees_of_another_panel_are_left_out_beside_evaluations_and_refused_alone(runs: tuple[Path, Path]) -> None:
     settings = toy(tasks=10)
     rollout(settings, Path("c"))
-    with pytest.raises(UsageError, match="c: its rollout is of another panel"):
-        compared("a", "c")
+    refused_call(lambda: compared("a", "c"), names=("c: ", "panel"))
     evaluate(toy(), Path("c"))
     answer = CliRunner().invoke(build(), ["compare", "a", "c", "--json"])
     assert "trees" not in json.loads(answer.stdout)
@@ -233,49 +228,28 @@ def test_demonstrations_are_compared_and_counted(runs: tuple[Path, Path]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "kind", "message"),
+    ("words", "code", "names"),
     [
-        (("a",), UsageError, "needs two runs or more, each named once"),
-        (("a", "a"), UsageError, "needs two runs or more, each named once"),
-        (("a", "b", "./a"), UsageError, "a is named twice"),
-        (("a", "latest"), UsageError, "latest is the same as a; compare needs two runs or more, each named once"),
-        (
-            ("a/evaluation/test.json", "a/evaluation/test.jsonl"),
-            UsageError,
-            "test.jsonl is the same as a/evaluation/test.json",
-        ),
-        (
-            ("a", "nowhere"),
-            DataError,
-            "nowhere: no such run directory; name a run directory, or one of its evaluation/",
-        ),
-        (
-            ("a", "notes.yaml"),
-            DataError,
-            "notes.yaml: is not an evaluation; name a run directory, or one of its evaluation/",
-        ),
-        (
-            ("a/trees.jsonl", "b/trees.jsonl"),
-            DataError,
-            r"a/trees\.json: no such file; an evaluation is two, RUN/evaluation/",
-        ),
-        (("a", "empty"), DataError, "a and empty have neither an evaluation label nor trees in common"),
-        (("a", "b/evaluation/L9.json"), UsageError, "runs need one --label NAME"),
-        (
-            ("a/evaluation/test.json", "b/evaluation/L9.json"),
-            DataError,
-            "b/evaluation/L9.json: no such file; write it with: ",
-        ),
+        (("a",), 2, "two runs"),
+        (("a", "a"), 2, "two runs"),
+        (("a", "b", "./a"), 2, "a is named twice"),
+        (("a", "latest"), 2, ("latest", " a;", "two runs")),
+        (("a/evaluation/test.json", "a/evaluation/test.jsonl"), 2, ("test.jsonl", "a/evaluation/test.json")),
+        (("a", "nowhere"), 3, ("nowhere: ", "evaluation/")),
+        (("a", "notes.yaml"), 3, ("notes.yaml: ", "evaluation/")),
+        (("a/trees.jsonl", "b/trees.jsonl"), 3, ("a/trees.json: ", "RUN/evaluation/")),
+        (("a", "empty"), 3, ("a and empty", "label", "trees")),
+        (("a", "b/evaluation/L9.json"), 2, "--label NAME"),
+        (("a/evaluation/test.json", "b/evaluation/L9.json"), 3, ("b/evaluation/L9.json: ", "agentcli eval b")),
     ],
 )
 def test_what_cannot_be_compared(
-    runs: tuple[Path, Path], words: tuple[str, ...], kind: type[Exception], message: str
+    runs: tuple[Path, Path], words: tuple[str, ...], code: int, names: str | tuple[str, ...]
 ) -> None:
     Path("empty").mkdir()
     Path("notes.yaml").write_text("seed: 1", encoding="utf-8")
     Path("latest").symlink_to("a")
-    with pytest.raises(kind, match=message):
-        compared(*words)
+    refused_call(lambda: compared(*words), code, names)
 
 
 def test_a_label_has_no_effect_on_files(runs: tuple[Path, Path]) -> None:
@@ -320,16 +294,13 @@ def test_what_only_some_runs_hold_is_left_out_with_a_note(runs: tuple[Path, Path
 
 
 def test_a_label_that_a_run_lacks_is_named(runs: tuple[Path, Path]) -> None:
-    with pytest.raises(
-        DataError, match=r"a/evaluation/L9\.json: no such file; write it with: agentcli eval a --label L9"
-    ):
-        compared(*runs, labels=("L9",))
+    attempt = partial(compared, *runs, labels=("L9",))
+    refused_call(attempt, 3, "a/evaluation/L9.json", remedy="agentcli eval a --label L9")
 
 
 def test_an_evaluation_that_was_killed_is_not_there(runs: tuple[Path, Path]) -> None:
     Path("b/evaluation/test.json").unlink()
-    with pytest.raises(DataError, match=r"b/evaluation/test\.json: no such file"):
-        compared(*runs, labels=("test",))
+    refused_call(lambda: compared(*runs, labels=("test",)), 3, "b/evaluation/test.json")
     assert compared(*runs)["evaluations"] == {}
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from agentcli.analysis.compare_training import loop_folders, read_iteration
 from agentcli.cli.app import build
-from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_json, read_records, write_json
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
 from compared_loops import made
 from compared_runs import compared, refused
+from refusal import refused as refused_call
 from typer.testing import CliRunner
 
 NOTE = "its loop has not ended; iterations counted: 2"
@@ -161,8 +161,7 @@ def other(field: str, value: Any) -> Callable[[dict[str, Any]], None]:
 )
 def test_loops_over_other_tasks_are_refused(field: str, value: Any) -> None:
     edit("y/iteration_000/manifest.json", other(field, value))
-    with pytest.raises(UsageError, match=f"y: its tasks are of another environment.{field} .* than those of x"):
-        compared("x", "y")
+    refused_call(lambda: compared("x", "y"), names=("y: ", f"environment.{field}", "x"))
 
 
 def test_one_rollout_beside_loops() -> None:
@@ -254,5 +253,4 @@ def test_a_damaged_file_is_named_in_one_line(change: Callable[[bytes], bytes], s
 
 def test_an_iteration_without_a_rollout_is_refused() -> None:
     assert read_json(Path("sft/manifest.json"), Manifest).stages.keys() == {"sft"}
-    with pytest.raises(DataError, match=r"sft/manifest\.json: no rollout that ended"):
-        read_iteration(Path("sft"))
+    refused_call(lambda: read_iteration(Path("sft")), 3, "sft/manifest.json")

@@ -7,6 +7,7 @@ from agentcli.errors import UsageError
 from agentcli.exploration.registry import METHODS, check
 from agentcli.records.settings import RolloutSettings, Settings
 from fitting import fitting
+from refusal import refused
 from scripted import SeededPolicy
 from word_trees import grow_word
 
@@ -38,5 +39,4 @@ def test_both_refuse_the_same_in_the_same_words(method: str, rollout: dict[str, 
 
 @pytest.mark.parametrize(("name", "value"), [("method", "sparc"), ("budget", "tokens=many")])
 def test_an_unknown_method_or_budget_is_refused(name: str, value: str) -> None:
-    with pytest.raises(UsageError, match=value):
-        check(Settings(rollout=RolloutSettings(**{name: value})))
+    refused(lambda: check(Settings(rollout=RolloutSettings(**{name: value}))), names=value)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from agentcli.errors import UsageError
 from agentcli.policies.load import load_model, load_tokenizer, resolve_device, resolve_dtype
 from peft import LoraConfig, get_peft_model
 from refusal import refused
@@ -79,8 +78,7 @@ def test_devices_and_dtypes() -> None:
 def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert resolve_device("auto") == "cpu"
-    with pytest.raises(UsageError, match="torch sees no GPU"):
-        resolve_device("cuda:1")
+    refused(lambda: resolve_device("cuda:1"), names=("policy.device", "cuda:1"), remedy="--device cpu")
 
 
 def test_a_wrong_hub_id_is_refused_before_torch_is_loaded() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 from agentcli.environments.protocol import Context, Picture, World
-from agentcli.errors import UsageError
 from agentcli.prompts.parallel_compact import ParallelCompact
 from agentcli.prompts.protocol import Answer, Message, Moment
 from agentcli.prompts.registry import dialect_names, make_dialect
@@ -148,8 +147,7 @@ def test_a_style_has_its_counterpart_for_several_copies_or_is_refused() -> None:
 def test_a_text_policy_refuses_pictures() -> None:
     pictured = make_request(message=Message(("Where?", Picture(b"png"))))
     assert pictured.message.pictures == (Picture(b"png"),)
-    with pytest.raises(UsageError, match=r"policy\.kind: this policy reads no pictures"):
-        _ = pictured.prompt
+    refused(lambda: pictured.prompt, names=("policy.kind", "pictures"))
 
 
 def test_an_installed_package_adds_a_dialect(monkeypatch: pytest.MonkeyPatch) -> None:

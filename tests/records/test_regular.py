@@ -17,7 +17,7 @@ from agentcli.records.files import (
     sha256_file,
     write_atomic,
 )
-from agentcli.records.regular import open_regular, read_regular
+from agentcli.records.regular import is_there, open_regular, read_regular
 from agentcli.records.types import Manifest, Tree
 from refusal import refused
 
@@ -127,3 +127,13 @@ def test_many_writers_leave_one_whole_file(tmp_path: Path) -> None:
         writer.join()
     assert os.listdir(tmp_path) == ["a.json"]
     assert path.read_bytes() in texts
+
+
+def test_a_link_that_leads_nowhere_is_there_and_a_name_that_cannot_be_looked_for_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "broken").symlink_to("nowhere")
+    assert all(is_there(tmp_path / name) for name in ("file", "loop", "broken"))
+    assert not any(is_there(tmp_path / name) for name in ("none", "none/x", "file/x"))
+    for name in (f"{'long' * 99}", "loop/x"):
+        refused(lambda name=name: is_there(tmp_path / name), code=3, names=name)

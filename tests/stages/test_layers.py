@@ -172,11 +172,10 @@ def test_a_switch_of_ones_own_is_never_left_out(own: str, tmp_path: Path) -> Non
     file = write(tmp_path / "mine.yaml", "credit: {method: rewardflow, gamma: 0.8}")
     environ = {"AGENTCLI_CREDIT__METHOD": "rewardflow", "AGENTCLI_CREDIT__GAMMA": "0.8"}
     layers: dict[str, Any] = {"files": [file]} if own == "file" else {"environ": environ}
-    with pytest.raises(
-        UsageError, match=r"credit\.gamma: is a switch of rewardflow, and options makes .* spark, which"
-    ) as caught:
-        only(flags={"credit.method": "spark"}, **layers)
-    assert str(caught.value).startswith(str(file) if own == "file" else "AGENTCLI_*")
+    line = refused(
+        lambda: only(flags={"credit.method": "spark"}, **layers), names=("credit.gamma", "rewardflow", "spark")
+    )
+    assert line.startswith(str(file) if own == "file" else "AGENTCLI_*")
     assert only(flags={"credit.method": "gigpo"}, **layers).credit == {"method": "gigpo", "gamma": 0.8}
 
 
@@ -245,15 +244,12 @@ def test_another_objective_drops_the_former_ones_options() -> None:
     ],
 )
 def test_unknown_keys_name_the_place_and_the_nearest_name(key: str, nearest: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=rf"did you mean {nearest}\?") as caught:
-        only([f"{key}=1"])
-    assert str(caught.value).startswith(f"--set {key}=1: ")
+    assert refused(lambda: only([f"{key}=1"]), names=nearest).startswith(f"--set {key}=1: ")
     variable = "AGENTCLI_" + key.upper().replace(".", "__")
     refused(lambda: only(environ={variable: "1"}), names=(f"{nearest}", f"{variable}"))
     section, _, rest = key.partition(".")
     file = write(tmp_path / "x.yaml", f"{section}: {{{rest}: 1}}" if rest and "." not in rest else f"{key}: 1")
-    with pytest.raises(UsageError, match=str(file)):
-        only(files=[file])
+    refused(lambda: only(files=[file]), names=str(file))
 
 
 def test_an_unlike_name_lists_what_there_is() -> None:
@@ -261,20 +257,18 @@ def test_an_unlike_name_lists_what_there_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "names"),
     [
-        ("rollout.leaves=many", r"rollout\.leaves: expected int, got str"),
-        ("policy.temperature=[1]", r"policy\.temperature: expected float, got array"),
-        ("demos.keep=some", r"demos\.keep: expected one of all, success"),
-        ("rollout=3", r"rollout: expected object, got int"),
-        ("train.adam_betas=[0.9]", r"train\.adam_betas: expected array of length 2, got 1"),
-        ("environment.where.kind=one", r"environment\.where.*: expected array, got str"),
+        ("rollout.leaves=many", ("rollout.leaves", "int", "str")),
+        ("policy.temperature=[1]", ("policy.temperature", "float", "array")),
+        ("demos.keep=some", ("demos.keep", "all", "success")),
+        ("rollout=3", ("rollout", "object", "int")),
+        ("train.adam_betas=[0.9]", ("train.adam_betas", "2", "1")),
+        ("environment.where.kind=one", ("environment.where", "array", "str")),
     ],
 )
-def test_wrong_types_say_what_was_expected(text: str, message: str) -> None:
-    with pytest.raises(UsageError, match=message) as caught:
-        only([text])
-    assert "\n" not in str(caught.value)
+def test_wrong_types_say_what_was_expected(text: str, names: tuple[str, ...]) -> None:
+    refused(lambda: only([text]), names=names)
 
 
 @pytest.mark.parametrize("text", ["seed", "=1", "seed=[1"])
@@ -285,17 +279,15 @@ def test_a_set_that_is_no_assignment(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("rollout:\n  leaves: 1\n  leaves: 2\n", r":3: key 'leaves' is there twice"),
-        ("rollout: [", r":1: "),
-        ("- a\n", "expected settings"),
-        ("rollout: !!python/object/apply:os.getcwd []\n", "could not determine a constructor"),
+        ("rollout:\n  leaves: 1\n  leaves: 2\n", (":3: ", "leaves")),
+        ("rollout: [", ":1: "),
+        ("- a\n", "settings"),
+        ("rollout: !!python/object/apply:os.getcwd []\n", "python/object"),
     ],
 )
-def test_a_damaged_file_is_named_with_its_line(text: str, message: str, tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_with_its_line(text: str, message: str | tuple[str, ...], tmp_path: Path) -> None:
     file = write(tmp_path / "bad.yaml", text)
-    with pytest.raises(UsageError, match=message) as caught:
-        only(files=[file])
-    assert str(caught.value).startswith(str(file))
+    assert refused(lambda: only(files=[file]), names=message).startswith(str(file))
 
 
 def test_a_missing_file_and_an_empty_one(tmp_path: Path) -> None:

@@ -208,6 +208,29 @@ def test_a_damaged_file_of_a_shard_is_named_and_no_records_are_written(
     assert not Path("merged/trees.jsonl").exists()
 
 
+@pytest.mark.usefixtures("shards")
+def test_seconds_of_a_tree_that_the_shard_does_not_hold_are_refused() -> None:
+    edit_lines("2/seconds.jsonl", lambda lines: [*lines, Path("1/seconds.jsonl").read_bytes().splitlines(True)[0]])()
+    refused(agentcli("merge", "1", "2", "-o", "merged", "-q"), code=3, names=("2/seconds.jsonl:5", "train/0"))
+    assert not Path("merged").exists()
+
+
+@pytest.mark.usefixtures("shards")
+def test_trees_without_seconds_are_merged_and_counted() -> None:
+    whole = agentcli("merge", "1", "2", "-o", "whole-again")
+    assert "seconds.jsonl" not in whole.stderr
+    edit_lines("1/seconds.jsonl", lambda lines: lines[1:])()
+    remove("2/seconds.jsonl")()
+    answer = agentcli("merge", "1", "2", "-o", "merged")
+    assert answer.code == 0, answer
+    notes = [line for line in answer.stderr.splitlines() if "seconds.jsonl" in line]
+    said = {"1/seconds.jsonl": "1 of 4", "2/seconds.jsonl": "4 of 4"}
+    for note, (file, count) in zip(notes, said.items(), strict=True):
+        assert file in note
+        assert count in note
+    assert len(Path("merged/seconds.jsonl").read_bytes().splitlines()) == 3
+
+
 @pytest.mark.parametrize(
     ("file", "damage"),
     [

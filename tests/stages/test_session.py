@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from agentcli.errors import AgentCliError, UsageError
+from agentcli.errors import AgentCliError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, Settings
 from agentcli.reports.standing import Standing
@@ -60,11 +60,8 @@ def test_output_is_neither_replaced_nor_continued_unasked(tmp_path: Path) -> Non
         fresh.check()
         assert not fresh.resumed
     output.write_text("old")
-    with (
-        pytest.raises(UsageError, match=r"trees\.jsonl exists; go on with --resume .* or replace it with"),
-        session(tmp_path, [output]) as unasked,
-    ):
-        unasked.check()
+    with session(tmp_path, [output]) as unasked:
+        refused(unasked.check, names=str(output), remedy=("--resume", "--overwrite"))
     with session(tmp_path, [output], resume=True) as resumed:
         resumed.check()
         assert resumed.resumed
@@ -81,11 +78,8 @@ def test_a_resumed_stage_keeps_its_settings(tmp_path: Path) -> None:
     begin(tmp_path, max_steps=9)
     output = tmp_path / "trees.jsonl"
     output.write_text("")
-    with (
-        pytest.raises(UsageError, match=r"environment\.max_steps was 9, now 8"),
-        session(tmp_path, [output], resume=True, max_steps=8) as other,
-    ):
-        other.check()
+    with session(tmp_path, [output], resume=True, max_steps=8) as other:
+        refused(other.check, names=("environment.max_steps", "9", "8"), remedy="--overwrite")
     with session(tmp_path, [output], resume=True, max_steps=9, processes=4) as faster:
         faster.check()
         assert faster.resumed
@@ -112,11 +106,8 @@ def test_a_resumed_stage_keeps_its_inputs_wherever_they_lie_now(tmp_path: Path) 
     with session(run, resume=True, inputs=(moved,)) as same:
         same.check()
     moved.write_text("y")
-    with (
-        pytest.raises(UsageError, match=r"other input than it was started with: .*moved was not among it"),
-        session(run, resume=True, inputs=(moved,)) as changed,
-    ):
-        changed.check()
+    with session(run, resume=True, inputs=(moved,)) as changed:
+        refused(changed.check, names=(str(run), str(moved)), remedy="--overwrite")
 
 
 @pytest.mark.parametrize(
@@ -138,8 +129,7 @@ def test_inputs_are_compared_one_by_one_and_in_order(tmp_path: Path, change: str
         if said is None:
             resumed.check()
         else:
-            with pytest.raises(UsageError, match=rf"other input than it was started with: \S*{said}; go on as then"):
-                resumed.check()
+            refused(resumed.check, names=(str(tmp_path / "run"), said), remedy="--overwrite")
 
 
 def test_a_preview_refuses_what_the_stage_does_and_leaves_no_trace(tmp_path: Path) -> None:

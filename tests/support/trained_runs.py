@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from agentcli.records.files import write_json
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.stages.plan import with_changes
+from safetensors.numpy import save_file
 from sample_records import evaluation, stage_record
 
 DEMOS, SFT, LOOP = Path("runs/demos"), Path("runs/sft"), Path("runs/rl")
@@ -40,5 +42,5 @@ def make_trained_runs(start: str = "tiny") -> Path:
     for run in (SFT, LOOP):
         (run / "checkpoint").mkdir()
         (run / "checkpoint/config.json").write_text("{}", encoding="utf-8")
-        (run / "checkpoint/model.safetensors").write_bytes(bytes(range(256)))
+        save_file({"weight": np.arange(64.0)}, run / "checkpoint/model.safetensors")
     return LOOP

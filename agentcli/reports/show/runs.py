@@ -10,6 +10,7 @@ import msgspec
 from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
 from agentcli.records.files import read_json
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.types import StageRecord
 from agentcli.reports.show.trees import TreeOverview
@@ -147,7 +148,7 @@ def runs_below(folder: Path) -> list[RunOverview]:
 
 def is_run(path: Path) -> bool:
     """Whether a stage has ended or begun there."""
-    return (path / "manifest.json").is_file() or (path / "settings").is_dir()
+    return is_there(path / "manifest.json") or (path / "settings").is_dir()
 
 
 def overview(path: Path) -> RunOverview:

@@ -6,6 +6,7 @@ import msgspec
 
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import read_line, read_numbered
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import mean_advantage
 from agentcli.records.trees import validate_credit, validate_tree
@@ -84,7 +85,7 @@ def trees_file(run: Path, evaluation: str | None = None) -> Path:
     if evaluation is None:
         return directory.existing_trees()
     file = directory.evaluation_trees(evaluation)
-    if not file.exists():
+    if not is_there(file):
         raise DataError(
             f"{file}: no such file; an evaluation keeps its trees by --set "
             "evaluation.trees=all"

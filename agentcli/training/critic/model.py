@@ -27,6 +27,7 @@ from agentcli.policies.load import (
     CRITIC,
     adapter_base,
     attach_adapter,
+    is_critic,
     load_network,
     resolve_device,
     resolve_dtype,
@@ -57,11 +58,6 @@ class CriticCard(Record, kw_only=True):
     head: Head
     reads: Reads | msgspec.UnsetType = msgspec.UNSET
     """Where it is read; of a critic, at the prompt, it is not written."""
-
-
-def is_critic(directory: str) -> bool:
-    """Whether this directory holds a critic, and not a model to make one from."""
-    return (Path(directory) / CRITIC).is_file()
 
 
 def reads_of(directory: str) -> Reads:

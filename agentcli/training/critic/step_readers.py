@@ -25,6 +25,7 @@ from agentcli.policies.chat import prompt_ids, step_ids
 from agentcli.policies.load import (
     adapter_base,
     architecture,
+    is_critic,
     load_model,
     load_network,
     load_tokenizer,
@@ -34,7 +35,6 @@ from agentcli.policies.load import (
 from agentcli.records.settings import PolicySettings
 from agentcli.training.critic.model import (
     SCORE,
-    is_critic,
     load_critic,
     reads_of,
     state_values,

@@ -27,7 +27,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from transformers import TrainerCallback
 
 from agentcli.errors import DataError
-from agentcli.records.regular import refuse_irregular
+from agentcli.records.regular import is_there, refuse_irregular
 from agentcli.training.loop.distributed import Processes, gather_from_ranks
 from agentcli.training.loop.optimizer_state import (
     optimizer_tensors,
@@ -132,7 +132,7 @@ class Snapshots(TrainerCallback):
         self._processes = processes
         self._facts: Facts = {**facts, "processes": processes.size}
         self._random: dict[str, Tensor] = {}
-        if self.path is not None and self.path.exists():
+        if self.path is not None and is_there(self.path):
             self._restore(self.path)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:

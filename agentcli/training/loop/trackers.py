@@ -26,7 +26,7 @@ import msgspec
 
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.files import write_atomic
-from agentcli.records.regular import read_regular
+from agentcli.records.regular import is_there, read_regular
 from agentcli.records.settings import TrackingSettings
 
 TextRow = tuple[str, ...]
@@ -193,7 +193,7 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
 
     # Texts are not hidden, so the folder remembers the step of the last ones.
     mark = tracked.folder / "samples-step"
-    last = int(read_regular(mark)) if mark.exists() else -1
+    last = int(read_regular(mark)) if is_there(mark) else -1
     with SummaryWriter(str(tracked.folder), purge_step=first) as writer:
 
         def log(
@@ -265,7 +265,7 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
     from trackio.sqlite_storage import SQLiteStorage
 
     kept = tracked.folder / "trackio-run"
-    known = kept.exists()
+    known = is_there(kept)
     new = tracked.tracking.name or tracked.name or secrets.token_hex(4)
     name = _remembered(kept, new)
     with redirect_stdout(sys.stderr):
@@ -308,7 +308,7 @@ def _as_code(row: TextRow) -> str:
 
 def _remembered(path: Path, new: str) -> str:
     """The word in the file; `new`, which is written there, where there is none."""
-    if path.exists():
+    if is_there(path):
         return read_regular(path).decode(errors="replace").strip()
     write_atomic(path, f"{new}\n".encode())
     return new

@@ -3,11 +3,10 @@
 import pytest
 import torch
 from agentcli.policies.chat import prompt_ids
-from agentcli.policies.load import load_tokenizer
+from agentcli.policies.load import is_critic, load_tokenizer
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.critic.model import (
     HEAD,
-    is_critic,
     load_critic,
     load_trainable_critic,
     save_critic,
