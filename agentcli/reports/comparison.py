@@ -16,7 +16,7 @@ from agentcli.evaluation.training import LoopCost
 from agentcli.records.faults import printable
 from agentcli.records.types import Ledger, Outcome
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.tables import RATIOS, SUCCESS, percent, rate
+from agentcli.reports.tables import RATIOS, SUCCESS, is_graded, percent, rate
 
 GAIN = "gain (95 %)"
 LEVEL = 0.05
@@ -71,13 +71,18 @@ def verdict(label: str, first: str, name: str, tests: PairedTests) -> Text:
 
 
 def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
-    """Success of each run, and its gain over the first in points."""
+    """Success of each run, and its gain over the first in points.
+
+    The score, a mean of rewards, has a column where it is more than the success rate.
+    """
     # Columns that would say the same of every run are left out.
+    graded = any(is_graded(row) for row in runs.values())
     any_errored = any(_errored_episodes(row) for row in runs.values())
     several_samples = any(row.episodes > row.tasks for row in runs.values())
     # A budget may end a run early: gain and p-value are then of fewer tasks.
     unlike_parts = len({row.tasks for row in runs.values()}) > 1
-    heads = ["episodes", SUCCESS, GAIN, "McNemar p"]
+    scores = ["score"] if graded else []
+    heads = ["episodes", SUCCESS, *scores, GAIN, "McNemar p"]
     if any_errored:
         heads.append("errored")
     if unlike_parts:
@@ -86,7 +91,10 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
         heads.append("tasks solved % (95 %)")
     table = Blocks(f"evaluation {label}, against the first", ["run"], heads)
     for name, row in runs.items():
-        cells = [name, str(row.episodes), rate(row.success), _gain(row), _p_value(row)]
+        cells = [name, str(row.episodes), rate(row.success)]
+        if graded:
+            cells.append(f"{row.score:.3f}")
+        cells += [_gain(row), _p_value(row)]
         colours = {GAIN: _colour_of_gain(row)}
         if any_errored:
             cells.append(str(_errored_episodes(row)))

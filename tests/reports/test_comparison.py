@@ -41,6 +41,13 @@ def test_success_and_gain() -> None:
     assert second[4] == "0.25"
 
 
+def test_a_score_that_is_more_than_success_stands_beside_it() -> None:
+    shops = {name: replace(run, score=run.score + 0.25) for name, run in RUNS.items()}
+    header, first, _ = text_of(label_table("L0", shops))
+    assert header[:4] == ["run", "episodes", "success % (95 %)", "score"]
+    assert first[:4] == ["a", "4", "25.0 (4.6-69.9)", "0.500"]
+
+
 def test_several_samples_show_solved_tasks_and_no_mcnemar() -> None:
     runs = side_by_side({"a": evaluation("+---", 10), "b": evaluation("++--", 25, samples=3)})
     header, _, second = text_of(label_table("L0", runs))

@@ -18,7 +18,7 @@ def episodes(results: Mapping[str, str], tokens: int = 10, kinds: tuple[str, ...
             kind=kinds[number % len(kinds)],
             sample=sample,
             outcome=OUTCOMES[sign],
-            score=0.0,
+            score=float(sign == "+"),
             steps=4,
             tokens=5,
             repetitive_steps=1,
