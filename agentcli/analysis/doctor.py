@@ -61,7 +61,7 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
     """All findings, in the order they are shown.
 
     Raises nothing for what is missing or broken: that is a Finding. `environ` gives
-    PATH, CXX, JAVA_HOME and what worlds look for; `here` is the folder that runs are
+    PATH, CXX and what worlds look for; `here` is the folder that runs are
     written to.
     """
     worlds, caches = _worlds(environ)
@@ -69,7 +69,6 @@ def examine(environ: Mapping[str, str], here: Path) -> list[Finding]:
         *_packages(),
         *_torch(),
         _compiler(environ),
-        _java(environ),
         *worlds,
         _presets(),
         _disk("disk here", here),
@@ -192,15 +191,6 @@ def _compiler(environ: Mapping[str, str]) -> Finding:
     return _program("compiler", names, "--version", get, environ)
 
 
-def _java(environ: Mapping[str, str]) -> Finding:
-    get = "apt-get install default-jre-headless (only for worlds that run on Java)"
-    names = ["java"]
-    home = environ.get("JAVA_HOME")
-    if home:
-        names = [str(Path(home, "bin", "java"))]
-    return _program("java", names, "-version", get, environ)
-
-
 def _program(
     name: str,
     names: list[str],
@@ -226,7 +216,7 @@ def _program(
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return _lacking(name, f"{path} does not run: {_first_line(str(error))}", get)
-    # java prints its version on stderr.
+    # Some programs print their version on stderr.
     version = _first_line(answer.stdout.strip() or answer.stderr.strip())
     if answer.returncode:
         return _lacking(name, f"{path} exits {answer.returncode}: {version}", get)

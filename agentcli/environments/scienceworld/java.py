@@ -24,25 +24,20 @@ def java_path(environ: Mapping[str, str]) -> str:
 
 def java_here(environ: Mapping[str, str]) -> Requisite:
     """The Java of this machine, as it reports itself."""
-    path = java_path(environ)
-    fault = _fault(path, environ)
-    detail = fault or f"{path}: new enough"
-    return Requisite(
-        name="scienceworld java",
-        present=fault is None,
-        detail=detail,
-        get=None if fault is None else GET,
-    )
+    detail, present = _examined(java_path(environ), environ)
+    get = None if present else GET
+    return Requisite(name="scienceworld java", present=present, detail=detail, get=get)
 
 
-def _fault(path: str, environ: Mapping[str, str]) -> str | None:
-    """Why the program cannot run the simulator; None where it can."""
-    found = shutil.which(path, path=environ.get("PATH"))
-    if found is None:
-        return f"{path}: no such program; Java {OLDEST} or newer runs the simulator"
+def _examined(path: str, environ: Mapping[str, str]) -> tuple[str, bool]:
+    """The program with its version or its fault, and whether it runs the simulator."""
+    program = shutil.which(path, path=environ.get("PATH"))
+    if program is None:
+        fault = f"{path}: no such program; Java {OLDEST} or newer runs the simulator"
+        return fault, False
     try:
         reported = subprocess.run(
-            [found, "-version"],
+            [program, "-version"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -50,13 +45,14 @@ def _fault(path: str, environ: Mapping[str, str]) -> str | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return f"{path}: cannot be run ({error})"
+        return f"{program}: cannot be run ({error})", False
     version = re.search(r'version "(\d+)', reported.stderr + reported.stdout)
     if reported.returncode or version is None:
-        return f"{path}: is no working Java"
+        return f"{program}: is no working Java", False
     if int(version[1]) < OLDEST:
-        return f"{path}: Java {version[1]} is too old; {OLDEST} or newer is needed"
-    return None
+        fault = f"Java {version[1]} is too old; {OLDEST} or newer is needed"
+        return f"{program}: {fault}", False
+    return f"{program}: Java {version[1]}", True
 
 
 def jar_path() -> Path:
