@@ -9,6 +9,7 @@ where it is missing:
 
     Forkable   the engine copies its state; without it the pool replays the actions and
                checks every observation
+    Retracing  the engine replays an action at less cost than a step
     Solvable   the engine knows actions that win; without it there is no policy `expert`
     Closable   the engine holds something that must be let go of
     Guiding    the world says how actions are written, where they are too many to list
@@ -19,7 +20,7 @@ where it is missing:
     Judging    the engine scores what each of these actions would be worth
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import (
     Any,
@@ -128,6 +129,10 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     """Splits that are meant for kinds of tasks which were not trained on."""
     dialect: str = "full"
     """The prompt style that suits the world."""
+    exploring: tuple[str, ...] = ()
+    """First words of the actions that find out what there is. An expert with several
+    copies takes them in all of these.
+    """
     best_reward: float | None = 1.0
     """Sum of the rewards of a faultless episode; None where it differs from task to
     task.
@@ -168,6 +173,15 @@ class Forkable(Protocol):
         Gives the observation that had led there. What the engine can tell again, it
         tells as things are now: the pool refuses a copy in which anything differs.
         """
+        ...
+
+
+@runtime_checkable
+class Retracing(Protocol):
+    """An engine that takes a known step at less cost than a new one."""
+
+    def retrace(self, action: str) -> str:
+        """The text that `step` would observe; the state is then the same too."""
         ...
 
 
@@ -363,31 +377,3 @@ def world_as(
         f"{key}: {value} needs a world that is a {capability.__name__}, and "
         f"{world.card.name} is none; choose another {key}, or another --env"
     )
-
-
-def attributes_of(task: Task) -> dict[str, str]:
-    """What --where can ask about a task: its kind and split, and what its world adds."""
-    return {"kind": task.kind, "split": task.split, **task.attributes}
-
-
-def select(
-    world: World,
-    tasks: Sequence[Task],
-    where: dict[str, list[str]],
-) -> list[Task]:
-    """Keeps the tasks whose attributes are among those asked for, in their order.
-
-    Raises UsageError when `where` names one that a task does not have.
-    """
-    kept = []
-    for task in tasks:
-        attributes = attributes_of(task)
-        for name in where:
-            if name not in attributes:
-                raise UsageError(
-                    f"--where {name}: {world.card.name} has no such attribute; it "
-                    f"has {', '.join(attributes)}"
-                )
-        if all(attributes[name] in values for name, values in where.items()):
-            kept.append(task)
-    return kept

@@ -58,7 +58,7 @@ def expert(
     """Plans from the true state."""
     from agentcli.policies.model_free import Expert
 
-    return Expert(pool)
+    return Expert(pool, world.card.exploring)
 
 
 def search(

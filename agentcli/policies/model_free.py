@@ -1,21 +1,17 @@
 """Policies without a model: a plan from the true state, and a uniform draw.
 
-They act in every copy that may act, and answer in the form that the request names, so
-that stages treat them like a model. Token ids stay empty.
+They answer in the form that the request names, so that stages treat them like a model.
+Token ids stay empty.
 """
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Collection
 from typing import Any, Protocol
 
-from agentcli.environments.protocol import Context
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
-
-Choose = Callable[[Context, Any, int], Awaitable[str]]
-"""(one copy's past, its state, seed) -> action."""
 
 
 class PlanSource(Protocol):
@@ -27,67 +23,95 @@ class PlanSource(Protocol):
 
 
 class Expert:
-    """Follows a plan computed from the true state; wins where the world has a planner."""
+    """Follows a plan computed from the true state; wins where the world has a planner.
 
-    def __init__(self, pool: PlanSource) -> None:
+    Of several copies one follows the plan, drawn by the episode's seed. While the plan
+    explores, each other copy explores as well, in a way that no copy has tried.
+    `exploring` are the first words of such actions.
+    """
+
+    def __init__(self, pool: PlanSource, exploring: Collection[str] = ()) -> None:
         self.seconds = 0.0
         self._pool = pool
+        self._exploring = exploring
 
     async def respond(self, request: Request) -> Reply:
         """Raises EngineError when there is no plan."""
-        return await act_everywhere(
-            request, "think", "next step of the plan", self._next
-        )
-
-    async def _next(self, context: Context, state: Any, seed: int) -> str:
-        plan = await self._pool.plan(state)
+        leader = _leader(request)
+        context = request.moment.copies[leader - 1]
+        plan = await self._pool.plan(request.states[leader - 1])
         if not plan:
             raise EngineError(
                 f"task {context.task.id}: the planner knows nothing left to do"
             )
-        return plan[0]
+        others = self._search(request, leader, plan[0])
+        answer = Answer("think", "next step of the plan", {leader: plan[0]})
+        if others:
+            answer = Answer(
+                "explore", "search in parallel", {leader: plan[0], **others}
+            )
+        return Reply(text=request.form.write(answer))
+
+    def _search(self, request: Request, leader: int, action: str) -> dict[int, str]:
+        """The other copies' actions: of the same sort as the plan's, and untried."""
+        verb = _verb(action)
+        if verb not in self._exploring:
+            return {}
+        copies = request.moment.copies
+        tried = {action, *(past for copy in copies for past in copy.actions)}
+        moves = {}
+        for number in request.moment.open:
+            if number == leader:
+                continue
+            left = []
+            for possible in copies[number - 1].admissible:
+                if _verb(possible) == verb and possible not in tried:
+                    left.append(possible)
+            if left:
+                rng = random.Random(derive_seed(request.seed, number))
+                moves[number] = rng.choice(left)
+                tried.add(moves[number])
+        return moves
 
     async def close(self) -> None:
         """There is nothing to let go of."""
 
 
+def _verb(action: str) -> str:
+    """The first word of an action."""
+    return action.partition(" ")[0]
+
+
+def _leader(request: Request) -> int:
+    """The copy that follows the plan."""
+    moment = request.moment
+    drawn = 1 + derive_seed("leader", request.episode_seed) % len(moment.copies)
+    return drawn if drawn in moment.open else moment.open[0]
+
+
 class Uniform:
-    """Draws one of the admissible actions by the request's seed."""
+    """Draws one of the admissible actions by the request's seed, in every open copy."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     async def respond(self, request: Request) -> Reply:
         """Raises UsageError where the world lists no admissible actions."""
-        return await act_everywhere(request, "explore", "try anything", self._draw)
-
-    async def _draw(self, context: Context, state: Any, seed: int) -> str:
-        if not context.admissible:
-            raise UsageError(
-                f"policy.kind random: {context.task.world} lists no admissible "
-                "actions; choose another --policy"
+        moment = request.moment
+        actions = {}
+        for number in moment.open:
+            context = moment.copies[number - 1]
+            seed = (
+                derive_seed(request.seed, number) if moment.numbered else request.seed
             )
-        return random.Random(seed).choice(context.admissible)
+            if not context.admissible:
+                raise UsageError(
+                    f"policy.kind random: {context.task.world} lists no admissible "
+                    "actions; choose another --policy"
+                )
+            actions[number] = random.Random(seed).choice(context.admissible)
+        answer = Answer("explore", "try anything", actions)
+        return Reply(text=request.form.write(answer))
 
     async def close(self) -> None:
         """There is nothing to let go of."""
-
-
-async def act_everywhere(
-    request: Request,
-    tag: str,
-    sentence: str,
-    choose: Choose,
-) -> Reply:
-    """The reply that acts in every copy that may act, as `choose` says.
-
-    Each of several copies has its own seed.
-    """
-    moment = request.moment
-    actions = {}
-    for number in moment.open:
-        context = moment.copies[number - 1]
-        state = request.states[number - 1]
-        seed = derive_seed(request.seed, number) if moment.numbered else request.seed
-        actions[number] = await choose(context, state, seed)
-    return Reply(text=request.form.write(Answer(tag, sentence, actions)))

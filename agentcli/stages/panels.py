@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from agentcli.environments.protocol import World, attributes_of, select
+from agentcli.environments.protocol import World
 from agentcli.environments.registry import tasks_of
 from agentcli.errors import DataError, UsageError
 from agentcli.records.files import derive_seed, read_json
@@ -45,7 +45,7 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
     else:
         name = settings.split or world.card.split
         tasks = tasks_of(world, settings.name, name)
-    selected = select(world, tasks, settings.where)[: settings.tasks]
+    selected = _select(world, tasks, settings.where)[: settings.tasks]
     if not selected:
         raise UsageError(
             f"no task of {world.card.name} {name} is left by "
@@ -62,7 +62,7 @@ def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
     hint = "ask for fewer of these at once"
     for name, values in where.items():
         conditions.append(f"{name}={'|'.join(values)}")
-        known = sorted({attributes_of(task)[name] for task in tasks})
+        known = sorted({_attributes_of(task)[name] for task in tasks})
         unknown = [value for value in values if value not in known]
         if len(unknown) == len(values):
             hint = f"{name}: {nearest(unknown[0], known)}"
@@ -125,3 +125,31 @@ def iteration_tasks(
     order = list(tasks)
     random.Random(derive_seed(seed, "lap", lap)).shuffle(order)
     return order[place * per_step : (place + 1) * per_step]
+
+
+def _attributes_of(task: Task) -> dict[str, str]:
+    """What --where can ask about a task: its kind and split, and what its world adds."""
+    return {"kind": task.kind, "split": task.split, **task.attributes}
+
+
+def _select(
+    world: World,
+    tasks: Sequence[Task],
+    where: dict[str, list[str]],
+) -> list[Task]:
+    """Keeps the tasks whose attributes are among those asked for, in their order.
+
+    Raises UsageError when `where` names one that a task does not have.
+    """
+    kept = []
+    for task in tasks:
+        attributes = _attributes_of(task)
+        for name in where:
+            if name not in attributes:
+                raise UsageError(
+                    f"--where {name}: {world.card.name} has no such attribute; it "
+                    f"has {', '.join(attributes)}"
+                )
+        if all(attributes[name] in values for name, values in where.items()):
+            kept.append(task)
+    return kept

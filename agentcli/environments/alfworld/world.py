@@ -70,6 +70,7 @@ class AlfworldWorld:
         evaluation_split="L0",
         meanings=MEANINGS,
         new_kinds=("L2",),
+        exploring=("go", "look", "open", "examine"),
         best_reward=1.0,
         extra="alfworld",
     )

@@ -67,11 +67,11 @@ class ScienceWorldEngine:
         self._ticks = 0
         self._past = b""
         self._taken: list[str] = []
+        self._sight: Sight | None = None
         # The simulator's own reset looks around as its first step.
         moment = self._game.step("look around")
         self._score = max(moment.score, 0)
         sentence = " ".join(self._game.task().split())
-        self._view = self._see(self._game)
         return Start(
             instruction=sentence.removeprefix("Your task is to "),
             observation=self._observe(moment, reward=0.0, taken=True, looked=False),
@@ -79,22 +79,17 @@ class ScienceWorldEngine:
 
     def step(self, action: str) -> Observation:
         """The simulator's answer to any text."""
-        if self._game is None:
-            raise EngineError("no task is open; call start first")
         before = self._score
-        moment = self._act(self._game, action)
-        self._score = max(moment.score, 0)
-        reward = float(self._score - self._paid)
-        self._paid = self._score
+        paid = self._paid
+        moment = self._act(action)
         taken = actions.accepted(moment.text)
-        if self._has_changed(moment, action):
-            self._remember(action)
-            self._taken.append(action)
-            self._ticks = moment.ticks
-            self._view = self._see(self._game)
         looks = actions.first_word(action) in actions.LOOKS
         looked = looks and taken and self._score == before
-        return self._observe(moment, reward, taken, looked)
+        return self._observe(moment, float(self._score - paid), taken, looked)
+
+    def retrace(self, action: str) -> str:
+        """The text of a step; the agent's sight is not asked for."""
+        return self._act(action).text
 
     def plan(self) -> list[str]:
         """The rest of the simulator's own solution.
@@ -129,10 +124,21 @@ class ScienceWorldEngine:
             )
         return kind, int(number)
 
-    def _act(self, game: ScienceGame, action: str) -> Turn:
+    def _act(self, action: str) -> Turn:
+        """Acts, and keeps what a state is made of."""
+        if self._game is None:
+            raise EngineError("no task is open; call start first")
+        moment = Turn(actions.UNKNOWN, self._score, self._ticks)
         if actions.readable(action):
-            return game.step(action)
-        return Turn(actions.UNKNOWN, self._score, self._ticks)
+            moment = self._game.step(action)
+        if self._has_changed(moment, action):
+            self._remember(action)
+            self._taken.append(action)
+            self._ticks = moment.ticks
+            self._sight = None
+        self._score = max(moment.score, 0)
+        self._paid = self._score
+        return moment
 
     def _has_changed(self, moment: Turn, action: str) -> bool:
         """Whether the state may be another one."""
@@ -149,15 +155,20 @@ class ScienceWorldEngine:
             text.encode(errors="surrogatepass"), key=self._past, digest_size=16
         ).digest()
 
-    def _see(self, game: ScienceGame) -> Sight:
-        room = game.look()
-        inventory = game.inventory()
-        possible = hints.hints(room, inventory, game.things())
-        return Sight(f"{room}\n{inventory}", possible)
+    def _see(self) -> Sight:
+        """What the agent sees; the simulator is asked once in a state."""
+        if self._sight is None:
+            assert self._game is not None
+            room = self._game.look()
+            inventory = self._game.inventory()
+            possible = hints.hints(room, inventory, self._game.things())
+            self._sight = Sight(f"{room}\n{inventory}", possible)
+        return self._sight
 
     def _observe(
         self, moment: Turn, reward: float, taken: bool, looked: bool
     ) -> Observation:
+        sight = self._see()
         end: Literal["success", "failure"] | None = None
         if moment.score >= FULL_SCORE:
             end = "success"
@@ -165,9 +176,9 @@ class ScienceWorldEngine:
             end = "failure"
         return Observation(
             text=moment.text,
-            actions=self._view.actions,
+            actions=sight.actions,
             state=f"[tick] {self._ticks}\n[past] {self._past.hex() or 'none'}",
-            canonical=self._view.canonical,
+            canonical=sight.canonical,
             accepted=taken,
             looked=looked,
             reward=reward,

@@ -172,6 +172,14 @@ def test_a_task_of_other_simplifications_is_refused(engine: ScienceWorldEngine) 
     refused(lambda: engine.start(task("plain/boil/0")), code=3, names="plain/boil/0", remedy="simplifications")
 
 
+def test_a_way_that_is_retraced_leads_where_its_steps_lead(engine: ScienceWorldEngine) -> None:
+    engine.start(task("easy/grow-plant/3"))
+    stepped = [engine.step(action) for action in WAY]
+    engine.start(task("easy/grow-plant/3"))
+    assert [engine.retrace(action) for action in WAY[:-1]] == [one.text for one in stepped[:-1]]
+    assert engine.step(WAY[-1]) == stepped[-1]
+
+
 def trace(game: ScienceGame, actions: tuple[str, ...]) -> list[object]:
     seen: list[object] = [game.step(action) for action in actions]
     return [*seen, game.tree(), game.look(), game.inventory(), game.things()]
