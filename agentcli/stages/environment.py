@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from statistics import median
 
 import msgspec
 
@@ -33,12 +34,22 @@ class ListedSplit(msgspec.Struct):
 
 
 class CheckedTask(msgspec.Struct):
-    """One task as it was played."""
+    """One task as it was played, and the milliseconds that its engine took."""
 
     task: str
     kind: str
     steps: int = 0
     reward: float = 0.0
+    open_ms: float | None = None
+    """Opening the task, median."""
+    step_ms: float | None = None
+    """A step, median."""
+    fork_ms: float | None = None
+    """A step from a state that the engine had left, median."""
+    replayed_steps: int = 0
+    """Steps played again to go back to such states."""
+    memory_mb: float = 0.0
+    """MiB that the engine processes held at the end."""
     problem: str | None = None
     """None for a task that passed."""
 
@@ -88,89 +99,163 @@ async def _check(
         progress.start(Standing(f"check {world.card.name}", total))
         for task in panel_tasks[::stride][:tasks]:
             row = CheckedTask(task.id, task.kind)
+            trial = Trial(pool, world.card, task, environment.max_steps)
             try:
-                await _check_task(row, pool, world.card, task, environment.max_steps)
+                await trial.run(row)
             except EngineError as error:
                 row.problem = str(error)
+            trial.enter_costs(row)
             checked.append(row)
             progress.advance(1, success=float(row.problem is None))
         progress.stop()
     return checked
 
 
-async def _check_task(
-    row: CheckedTask,
-    pool: EnginePool,
-    card: Card,
-    task: Task,
-    max_steps: int,
-) -> None:
-    """Plays a task twice, forks it, and enters in `row` what came of it."""
-    state = await pool.start(task)
-    choose = drawn(task, max_steps)
-    if pool.solvable:
-        choose = planned(await pool.plan(state))
-    played, actions = await _play(pool, state, choose)
-    row.steps = len(actions)
-    row.reward = sum(state.observation.reward for state in played)
-    shortfall = None
-    if pool.solvable:
-        shortfall = _shortfall(card, played[-1].observation, row.reward)
-    await pool.release(task.id)
-    state = await pool.start(task)
-    replayed, _ = await _play(pool, state, planned(actions))
-    row.problem = (
-        _difference(played, replayed)
-        or shortfall
-        or ("" if actions else "nothing was played: the world shows no actions")
-        or await _fork(pool, replayed, actions)
-        or await _leave(pool, replayed, actions)
-    )
-    await pool.release(task.id)
+Choice = Callable[[Observation, int], str | None]
+"""The next action, by the last observation and the number of steps; None at the end."""
 
 
-async def _fork(
-    pool: EnginePool, states: Sequence[State], actions: list[str]
-) -> str | None:
-    """Goes back to some states and on to the end, as methods with forks do.
+def planned(actions: list[str]) -> Choice:
+    """These actions, in order."""
 
-    Gives the first step that came out otherwise.
-    """
-    for place in _places(actions):
-        for _ in range(FORKS):
-            state = states[place]
-            for step in range(place, len(actions)):
-                state = await pool.step(state, actions[step])
-                change = _change(states[step + 1].observation, state.observation)
+    def choose(observation: Observation, steps: int) -> str | None:
+        return actions[steps] if steps < len(actions) else None
+
+    return choose
+
+
+def drawn(task: Task, max_steps: int) -> Choice:
+    """Actions drawn from those that the world shows, until there are none."""
+    rng = random.Random(derive_seed("check", task.id))
+
+    def choose(observation: Observation, steps: int) -> str | None:
+        over = observation.end is not None or steps >= max_steps
+        if over or not observation.actions:
+            return None
+        return rng.choice(observation.actions)
+
+    return choose
+
+
+class Trial:
+    """One task that is played and forked, with a stopwatch in hand."""
+
+    def __init__(
+        self, pool: EnginePool, card: Card, task: Task, max_steps: int
+    ) -> None:
+        self._pool = pool
+        self._card = card
+        self._task = task
+        self._max_steps = max_steps
+        self._replayed_before = pool.replayed_steps
+        self._opens: list[float] = []
+        self._steps: list[float] = []
+        self._forks: list[float] = []
+
+    async def run(self, row: CheckedTask) -> None:
+        """Plays the task twice, forks it, and enters in `row` what came of it."""
+        state = await self._start()
+        choose = drawn(self._task, self._max_steps)
+        if self._pool.solvable:
+            choose = planned(await self._pool.plan(state))
+        played, actions = await self._play(state, choose)
+        row.steps = len(actions)
+        row.reward = sum(state.observation.reward for state in played)
+        shortfall = None
+        if self._pool.solvable:
+            shortfall = _shortfall(self._card, played[-1].observation, row.reward)
+        await self._pool.release(self._task.id)
+        replayed, _ = await self._play(await self._start(), planned(actions))
+        row.problem = (
+            _difference(played, replayed)
+            or shortfall
+            or ("" if actions else "nothing was played: the world shows no actions")
+            or await self._fork(replayed, actions)
+            or await self._leave(replayed, actions)
+        )
+        await self._pool.release(self._task.id)
+
+    def enter_costs(self, row: CheckedTask) -> None:
+        """Enters what opening, steps and forks took."""
+        row.open_ms = _median(self._opens)
+        row.step_ms = _median(self._steps)
+        row.fork_ms = _median(self._forks)
+        row.replayed_steps = self._pool.replayed_steps - self._replayed_before
+        row.memory_mb = self._pool.memory_mb
+
+    async def _start(self) -> State:
+        return await self._timed(self._pool.start(self._task), self._opens)
+
+    async def _step(self, state: State, action: str) -> State:
+        return await self._timed(self._pool.step(state, action), self._steps)
+
+    async def _return(self, state: State, action: str) -> State:
+        """Acts in a state that the engine has left."""
+        return await self._timed(self._pool.step(state, action), self._forks)
+
+    async def _timed(self, answer: Awaitable[State], times: list[float]) -> State:
+        before = self._pool.seconds
+        state = await answer
+        times.append(1000 * (self._pool.seconds - before))
+        return state
+
+    async def _play(
+        self, state: State, choose: Choice
+    ) -> tuple[list[State], list[str]]:
+        """The states from `state` on, and the actions."""
+        states = [state]
+        actions: list[str] = []
+        while (action := choose(state.observation, len(actions))) is not None:
+            state = await self._step(state, action)
+            states.append(state)
+            actions.append(action)
+        return states, actions
+
+    async def _fork(self, states: Sequence[State], actions: list[str]) -> str | None:
+        """Goes back to some states and on to the end, as methods with forks do.
+
+        Gives the first step that came out otherwise.
+        """
+        for place in _places(actions):
+            # A replay begins anew: no other replay can have spoiled it.
+            for _ in range(FORKS if states[place].exact else 1):
+                state = states[place]
+                for step in range(place, len(actions)):
+                    act = self._return if step == place else self._step
+                    state = await act(state, actions[step])
+                    change = _change(states[step + 1].observation, state.observation)
+                    if change is not None:
+                        return (
+                            f"after a fork at step {place}, step {step} differs: "
+                            f"{change}"
+                        )
+        return None
+
+    async def _leave(self, states: Sequence[State], actions: list[str]) -> str | None:
+        """Takes other actions after a fork, and takes them again without one.
+
+        Gives the first that came out otherwise: the expert's own way may hide what a
+        copy has forgotten.
+        """
+        rng = random.Random(derive_seed("leave", self._task.id))
+        for place in _places(actions):
+            shown = states[place].observation.actions
+            # A replay and a play from the start are the same thing.
+            most = BRANCHES if states[place].exact else 1
+            for action in rng.sample(shown, min(most, len(shown))):
+                forked = await self._return(states[place], action)
+                state = await self._start()
+                for before in [*actions[:place], action]:
+                    state = await self._step(state, before)
+                await self._pool.release(self._task.id)
+                change = _change(state.observation, forked.observation)
                 if change is not None:
-                    return (
-                        f"after a fork at step {place}, step {step} differs: {change}"
-                    )
-    return None
+                    return f"after a fork at step {place}, {action!r} differs: {change}"
+        return None
 
 
-async def _leave(
-    pool: EnginePool, states: Sequence[State], actions: list[str]
-) -> str | None:
-    """Takes other actions after a fork, and takes them again without one.
-
-    Gives the first that came out otherwise: the expert's own way may hide what a copy
-    has forgotten.
-    """
-    task = states[0].task
-    rng = random.Random(derive_seed("leave", task.id))
-    for place in _places(actions):
-        shown = states[place].observation.actions
-        for action in rng.sample(shown, min(BRANCHES, len(shown))):
-            forked = await pool.step(states[place], action)
-            state = await pool.start(task)
-            for before in [*actions[:place], action]:
-                state = await pool.step(state, before)
-            await pool.release(task.id)
-            change = _change(state.observation, forked.observation)
-            if change is not None:
-                return f"after a fork at step {place}, {action!r} differs: {change}"
-    return None
+def _median(times: Sequence[float]) -> float | None:
+    return median(times) if times else None
 
 
 def _places(actions: list[str]) -> list[int]:
@@ -202,44 +287,3 @@ def _change(before: Observation, after: Observation) -> str | None:
         if old != new:
             return f"{name} {old!r} became {new!r}"
     return None
-
-
-Choice = Callable[[Observation, int], str | None]
-"""The next action, by the last observation and the number of steps; None at the end."""
-
-
-def planned(actions: list[str]) -> Choice:
-    """These actions, in order."""
-
-    def choose(observation: Observation, steps: int) -> str | None:
-        return actions[steps] if steps < len(actions) else None
-
-    return choose
-
-
-def drawn(task: Task, max_steps: int) -> Choice:
-    """Actions drawn from those that the world shows, until there are none."""
-    rng = random.Random(derive_seed("check", task.id))
-
-    def choose(observation: Observation, steps: int) -> str | None:
-        over = observation.end is not None or steps >= max_steps
-        if over or not observation.actions:
-            return None
-        return rng.choice(observation.actions)
-
-    return choose
-
-
-async def _play(
-    pool: EnginePool,
-    state: State,
-    choose: Choice,
-) -> tuple[list[State], list[str]]:
-    """The states from `state` on, and the actions."""
-    states = [state]
-    actions: list[str] = []
-    while (action := choose(state.observation, len(actions))) is not None:
-        state = await pool.step(state, action)
-        states.append(state)
-        actions.append(action)
-    return states, actions

@@ -13,6 +13,9 @@ def test_the_expert_wins_and_replays() -> None:
     rows = check(toy(tasks=12), 4, Progress())
     assert [row.task for row in rows] == ["train/0", "train/3", "train/6", "train/9"]
     assert all(row.problem is None and row.reward == 1 and row.steps > 0 for row in rows)
+    for row in rows:
+        assert None not in (row.open_ms, row.step_ms, row.fork_ms)
+        assert row.memory_mb > 1
 
 
 @pytest.mark.parametrize(

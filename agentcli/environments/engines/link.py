@@ -89,6 +89,11 @@ class Link:
         self._setup: PendingCall | None = None
         self._closed = False
 
+    @property
+    def memory_mb(self) -> float:
+        """MiB that the process holds, with what its engines run."""
+        return 0.0 if self._process is None else self._process.memory_mb
+
     async def start(self) -> None:
         """Starts the process. Raises what setting up the world raised."""
         await self._relaunch()

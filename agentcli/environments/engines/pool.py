@@ -107,6 +107,11 @@ class EnginePool:
         """Whether the world's engines can plan, once the pool is open."""
         return any(link.solvable for link in self._links)
 
+    @property
+    def memory_mb(self) -> float:
+        """MiB that the workers hold, with what their engines run."""
+        return sum(link.memory_mb for link in self._links)
+
     async def __aenter__(self) -> Self:
         """Starts the workers.
 

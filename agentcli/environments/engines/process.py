@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import IO
 
 from agentcli.environments.engines.frames import take_frames
+from agentcli.environments.engines.memory import resident_mb
 
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
@@ -72,6 +73,11 @@ class Process:
             if not self._outbox:
                 self._loop.add_writer(self._stdin, self._flush)
             self._outbox += frame[sent:]
+
+    @property
+    def memory_mb(self) -> float:
+        """MiB that it holds, with what its engines run."""
+        return resident_mb(self._popen.pid)
 
     def kill(self) -> None:
         """Ends it and its children at once."""
