@@ -1,9 +1,10 @@
 """What ScienceWorld costs: opening, steps, memory, the adapter's share, and several Java processes.
 
-usage: python scripts/bench_scienceworld.py [TASKS]
+usage: python scripts/bench_scienceworld.py [TASKS [ROUNDS]]
 """
 
 import asyncio
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -20,7 +21,9 @@ from agentcli.records.types import Task
 
 LONGEST = 40
 """Steps that are played of each task's own solution."""
-PROCESSES = (1, 2, 4)
+PROCESSES = (2, 4)
+LOOPS = 40_000_000
+"""Turns of a plain Python loop, about a second."""
 
 
 Function = Callable[..., Any]
@@ -129,23 +132,50 @@ async def speed(
         return sum(counts) / (time.perf_counter() - began)
 
 
+def plain_speed(processes: int) -> float:
+    """Loops a second of so many plain Python processes: what the machine has to give."""
+    command = [sys.executable, "-c", f"for _ in range({LOOPS}): pass"]
+    began = time.perf_counter()
+    running = [subprocess.Popen(command) for _ in range(processes)]
+    for process in running:
+        process.wait()
+    return processes * LOOPS / (time.perf_counter() - began)
+
+
+def show_speeds(paths: dict[str, list[str]], tasks: list[Task], rounds: int) -> None:
+    """Several processes against one, round by round: other work slows all alike."""
+    gains: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    ceilings: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    for _ in range(rounds):
+        one = asyncio.run(speed(1, paths, tasks))
+        plain_one = plain_speed(1)
+        for count in PROCESSES:
+            gains[count].append(asyncio.run(speed(count, paths, tasks)) / one)
+            ceilings[count].append(plain_speed(count) / plain_one)
+    for count in PROCESSES:
+        print(
+            f"{count} processes: {median(gains[count]):.2f} times the steps of one "
+            f"({listed(gains[count])}); as many plain Python processes "
+            f"{median(ceilings[count]):.2f} times ({listed(ceilings[count])})"
+        )
+
+
+def listed(values: list[float]) -> str:
+    """Every value, in its order."""
+    return ", ".join(f"{value:.2f}" for value in values)
+
+
 def main(words: list[str]) -> None:
     """Prints one line for each measurement."""
     world = make_world(EnvironmentSettings(name="scienceworld"))
     assert isinstance(world, ScienceWorldWorld)
     count = int(words[0]) if words else 29
+    rounds = int(words[1]) if len(words) > 1 else 3
     tasks = tasks_of(world, "scienceworld", "train")[:count]
     paths = solutions(world, tasks)
     memory()
-    rates = {
-        processes: asyncio.run(speed(processes, paths, tasks))
-        for processes in PROCESSES
-    }
-    for processes, rate in rates.items():
-        print(
-            f"{processes} processes: {rate:.0f} steps a second, {rate / rates[1]:.2f} times one"
-        )
     steps(world, paths, tasks)
+    show_speeds(paths, tasks, rounds)
     world.close()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from agentcli.environments.registry import make_world
@@ -28,7 +29,9 @@ from agentcli.environments.webshop.tutor.knowledge import wish_of
 from agentcli.records.settings import EnvironmentSettings
 
 TASKS = 200
-QUERIES = 200
+QUERIES = 1000
+ASKERS = 10_000
+"""Products that give goals; were it all of a million, there would be 30 million goals."""
 
 
 def main(
@@ -66,7 +69,7 @@ def time_large(folder: Path, options: WebshopOptions) -> None:
     """The shelf of a large catalogue: made, opened, searched."""
     wishes: list[str] = []
     began = time.perf_counter()
-    fill(folder, noted(generated(options), wishes), options.goals)
+    fill(folder, with_goals(generated(options), wishes), options.goals)
     print(f"{options.products:,} products made, written and indexed: {since(began)} s")
     print(f"most memory: {memory():,.0f} MiB")
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -80,12 +83,14 @@ def time_large(folder: Path, options: WebshopOptions) -> None:
     show("query", [timed(index.best, " ".join(wish_of(one).words)) for one in queries])
 
 
-def noted(products: Iterator[Product], wishes: list[str]) -> Iterator[Product]:
-    """The products; keeps what the first of them are wanted for."""
-    for product in products:
-        if len(wishes) < 10_000 and product.instruction:
-            wishes.append(product.instruction)
-        yield product
+def with_goals(products: Iterator[Product], wishes: list[str]) -> Iterator[Product]:
+    """The products, of which the first ASKERS give goals; notes what they are wanted for."""
+    for place, product in enumerate(products):
+        if place < ASKERS:
+            wishes.append(product.instruction or "")
+            yield product
+        else:
+            yield msgspec.structs.replace(product, instruction=None)
 
 
 def timed(call, argument) -> float:

@@ -7,13 +7,15 @@ Heavy modules are imported inside functions: `agentcli --help` needs none of the
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentcli.cli.effects import refuse_without_effect
 from agentcli.cli.typed import typed_settings
+from agentcli.environments.making import BAR
 from agentcli.errors import UsageError
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
@@ -42,10 +44,29 @@ class Call:
         self._named_models: set[str] = set()
 
     def __enter__(self) -> "Call":
+        self._bar_before = BAR.set(self._bar)
         return self
 
     def __exit__(self, *failure: object) -> None:
         """Ends a bar that an error or Ctrl-C left on the terminal."""
+        BAR.reset(self._bar_before)
+        self.progress.stop()
+
+    @contextmanager
+    def _bar(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
+        """A bar for what a world makes."""
+        from agentcli.reports.standing import Standing
+
+        shown = 0
+
+        def reach(done: int) -> None:
+            nonlocal shown
+            if done > shown:
+                self.progress.advance(done - shown)
+                shown = done
+
+        self.progress.start(Standing(title, total))
+        yield reach
         self.progress.stop()
 
     @cached_property

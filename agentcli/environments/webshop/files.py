@@ -5,12 +5,14 @@ and for human goals items_human_ins.json. Products that WebShop's loader skips a
 skipped here too: a repeated asin, "nan", and one of more than ten characters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from agentcli.environments.making import BAR, no_bar
 from agentcli.environments.webshop.options import PLACE, WebshopOptions
 from agentcli.environments.webshop.products import (
     LONGEST_ASIN,
@@ -31,6 +33,9 @@ RowT = TypeVar("RowT")
 ENDINGS = {"small": "_1000", "all": ""}
 """How the names of the files end, by size."""
 HUMAN = "items_human_ins.json"
+MIB = 2**20
+LONG = 64
+"""MiB of a file from which on its reading is worth a bar."""
 
 
 def file_names(options: WebshopOptions) -> list[str]:
@@ -91,7 +96,7 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
 
     file: BufferedReader
     count = 0
-    with open_regular(path) as file:
+    with open_regular(path) as file, _bar(path) as reach:
         items = (
             ijson.kvitems(file, "", use_float=True)
             if prefix is None
@@ -100,6 +105,7 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
         try:
             for item in items:
                 count += 1
+                reach(file.tell() // MIB)
                 yield item
         except (ijson.JSONError, UnicodeDecodeError) as error:
             reason = shown(" ".join(str(error).split()))
@@ -109,6 +115,13 @@ def _streamed(path: Path, prefix: str | None) -> Iterator[Any]:
             ) from error
     if count == 0:
         raise DataError(f"{path}: holds no rows; download it again")
+
+
+def _bar(path: Path) -> AbstractContextManager[Callable[[int], None]]:
+    """A bar over a file that takes long to read."""
+    size = path.stat().st_size // MIB
+    show = BAR.get() if size >= LONG else no_bar
+    return show(f"{path.name} (MiB)", size)
 
 
 def _converted(value: object, kind: type[RowT], place: str) -> RowT:

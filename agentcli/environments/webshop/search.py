@@ -15,9 +15,14 @@ import numpy as np
 HITS = 50
 """Most hits of a search."""
 K1, B = 0.9, 0.4
+BLOCK = 256
+"""Products of which a search first looks at the best alone."""
+LEAST = np.nextafter(np.float32(0), np.float32(1))
+"""The least score of a product that has one of the words."""
 LONGEST_QUERY = 64
 """Words of a query that count."""
 _WORD = re.compile(r"\w+(?:'\w+)*")
+Scores = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
 class SearchEngine:
@@ -57,16 +62,38 @@ class SearchEngine:
     def best(self, query: str) -> list[int]:
         """The places of the best products, best first, at most HITS."""
         known = [word for word in _words(query) if word in self._vocabulary]
-        words = known[:LONGEST_QUERY]
-        if not words:
-            return []
-        scores = self._index.get_scores(words)
-        candidates = np.flatnonzero(scores > 0)
+        scores = self._scores(
+            [self._vocabulary[word] for word in known[:LONGEST_QUERY]]
+        )
+        candidates = np.flatnonzero(scores >= _bound(scores))
         if len(candidates) > HITS:
             least = np.partition(scores[candidates], -HITS)[-HITS]
             candidates = candidates[scores[candidates] >= least]
         order = np.argsort(-scores[candidates], kind="stable")
         return [int(place) for place in candidates[order[:HITS]]]
+
+    def _scores(self, words: list[int]) -> Scores:
+        """The score of every product; only those with one of the words are visited."""
+        matrix = self._index.scores
+        starts = matrix["indptr"]
+        scores = np.zeros(matrix["num_docs"], dtype=np.float32)
+        for word in words:
+            here = slice(starts[word], starts[word + 1])
+            scores[matrix["indices"][here]] += matrix["data"][here]
+        return scores
+
+
+def _bound(scores: Scores) -> Any:
+    """A score above 0 that the best HITS products reach, if so many are above 0.
+
+    The best of a block is a product, so HITS blocks have HITS products at least as good
+    as the last of their best.
+    """
+    whole = len(scores) // BLOCK * BLOCK
+    tops = scores[:whole].reshape(-1, BLOCK).max(axis=1)
+    if len(tops) < HITS:
+        return LEAST
+    return max(LEAST, np.partition(tops, -HITS)[-HITS])
 
 
 def _words(text: str) -> list[str]:
