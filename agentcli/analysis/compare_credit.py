@@ -1,45 +1,32 @@
 """credit compare: several methods on the same trees. Nothing is written.
 
-A method is taken from RUN/credit where the manifest says that the file there was
-computed from exactly these trees, and otherwise computed with its defaults. The answer
-says which. The trees are read twice: once for the numbers, once for the texts of the
-few steps that are listed.
+credit_sources.py says where the advantages of a method come from. The trees are read
+twice: once for the numbers, once for the texts of the few steps that are listed.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
+from agentcli.analysis.credit_sources import (
+    CreditSource,
+    credit_sources,
+    held_methods,
+    note_stale,
+    refuse_leftover,
+    taker,
+)
 from agentcli.credit.compare import Comparison, CreditComparison, Disagreement
-from agentcli.credit.registry import changed, make, method_names
+from agentcli.credit.registry import make
 from agentcli.errors import DataError, UsageError
-from agentcli.records.faults import shown
-from agentcli.records.files import read_numbered, sha256_file
-from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory, credit_name
-from agentcli.records.trees import validate_credit
-from agentcli.records.types import Credit, Tree
+from agentcli.records.files import read_numbered
+from agentcli.records.runs import RunDirectory
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.trees import checked_trees
 
 MOST = 10
 """Steps that are listed."""
-NextCredit = Callable[[Tree, str], Credit]
-"""The credit of the next tree; its place in the file is for messages."""
-
-
-class Source(msgspec.Struct, kw_only=True):
-    """Where a method's advantages came from."""
-
-    method: str
-    file: str | None
-    """None: computed here."""
-    stale: str | None
-    """A file of the method that is of other trees."""
-    settings: dict[str, Any]
-    """Switches other than the method's defaults."""
 
 
 def compare_credit(
@@ -56,10 +43,10 @@ def compare_credit(
     """
     directory = RunDirectory(run)
     trees = directory.existing_trees()
-    names = list(names) or _held(run)
+    names = list(names) or held_methods(run)
     _check_names(run, names)
-    sources = _sources(directory, trees, names)
-    takers = [_taker(source) for source in sources]
+    sources = credit_sources(directory, trees, names)
+    takers = [taker(source) for source in sources]
     comparison = Comparison(names)
     progress.start(Standing("compare", None))
     for line, tree in checked_trees(trees):
@@ -67,20 +54,23 @@ def compare_credit(
         comparison.add(line, tree, [take(tree, place) for take in takers])
         progress.advance()
     progress.stop()
-    for take in takers:
-        if isinstance(take, _Reader):
-            take.end(trees)
+    refuse_leftover(takers, trees)
     if comparison.kept == 0:
         raise DataError(
             f"{trees}: holds no steps; grow some trees with: agentcli rollout "
             f"--resume -o {run}"
         )
-    for source in sources:
-        if source.stale is not None:
-            progress.note(
-                f"{source.stale} was not computed from these trees; {source.method} "
-                "is computed now with its defaults"
-            )
+    note_stale(sources, progress)
+    return answer_of(comparison, sources, trees, most)
+
+
+def answer_of(
+    comparison: Comparison,
+    sources: Sequence[CreditSource],
+    trees: Path,
+    most: int = MOST,
+) -> CreditComparison:
+    """What a comparison that all `trees` were added to says, with sources and texts."""
     answer = comparison.answer(most)
     for method, source in zip(answer.methods, sources, strict=True):
         method.file = source.file
@@ -100,85 +90,6 @@ def _check_names(run: Path, names: Sequence[str]) -> None:
             f"nothing to compare in {run}; name two methods, for instance: agentcli "
             f"credit compare {run} grpo carl"
         )
-
-
-def _held(run: Path) -> list[str]:
-    """The methods whose credit RUN holds.
-
-    Raises DataError for a file that no method is named after.
-    """
-    files = sorted((run / "credit").glob("*.jsonl"))
-    for file in files:
-        if file.stem not in method_names():
-            raise DataError(
-                f"{file}: {shown(file.stem)} is not a credit method; move it away, or "
-                "name the methods to compare"
-            )
-    return [file.stem for file in files]
-
-
-def _sources(
-    directory: RunDirectory,
-    trees: Path,
-    names: Sequence[str],
-) -> list[Source]:
-    """Each method's file where it was computed from these trees, else none."""
-    stages = directory.load_manifest().stages
-    sha256 = sha256_file(trees) if stages else None
-    sources = []
-    for name in names:
-        file = directory.credit(name)
-        record = stages.get(f"credit/{credit_name(name)}")
-        credit = {"method": name}
-        fresh = stale = None
-        if is_there(file) and record and sha256 in record.inputs.values():
-            fresh = str(file)
-            credit |= record.settings.get("credit", {})
-        elif is_there(file):
-            stale = str(file)
-        settings = changed(make(credit)[2])
-        sources.append(Source(method=name, file=fresh, stale=stale, settings=settings))
-    return sources
-
-
-def _taker(source: Source) -> NextCredit:
-    if source.file is not None:
-        return _Reader(Path(source.file))
-    _, assign, switches = make({"method": source.method})
-
-    def compute(tree: Tree, place: str) -> Credit:
-        try:
-            return assign(tree, switches)
-        except DataError as error:
-            raise DataError(f"{place}: {error}") from error
-
-    return compute
-
-
-class _Reader:
-    """Reads a credit file tree by tree."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._records: Iterator[tuple[int, Credit]] = read_numbered(file, Credit)
-
-    def __call__(self, tree: Tree, place: str) -> Credit:
-        line, credit = next(self._records, (0, None))
-        if credit is None:
-            raise DataError(
-                f"{self._file}: ends before {place}; run assign-credit again"
-            )
-        validate_credit(credit, tree, f"{self._file}:{line}")
-        return credit
-
-    def end(self, trees: Path) -> None:
-        """Raises DataError where there is credit left when the trees have ended."""
-        line, credit = next(self._records, (0, None))
-        if credit is not None:
-            raise DataError(
-                f"{self._file}:{line}: holds more than {trees} has trees; run "
-                "assign-credit again"
-            )
 
 
 class _MoveText(msgspec.Struct):

@@ -37,6 +37,7 @@ from agentcli.cli import (
     test_time_branch,
     train,
     validate,
+    view,
 )
 from agentcli.cli.command import Command
 from agentcli.cli.completion import ASKED
@@ -55,6 +56,7 @@ COMMANDS = (
     test_time_branch.COMMAND,
     compare.COMMAND,
     show.COMMAND,
+    view.COMMAND,
     plot.COMMAND,
     export.COMMAND,
     push.COMMAND,

@@ -125,7 +125,7 @@ def explain(
     """
     entry = credit.steps[row]
     step = tree.steps[entry.step]
-    account = _account(tree, settings, row, entry, explainer)
+    account = account_of(tree, settings, row, entry, explainer)
     rows = [other for other in credit.steps if other.step == step.id]
     rows_before = [other for other in credit.steps[:row] if other.step == step.id]
     return Explanation(
@@ -157,7 +157,7 @@ def explain(
     )
 
 
-def _account(
+def account_of(
     tree: Tree,
     settings: msgspec.Struct,
     row: int,

@@ -36,6 +36,7 @@ SESSION = [
     ("show",),
     ("run",),
     ("plot",),
+    ("view",),
     ("export",),
     ("push",),
     ("validate",),

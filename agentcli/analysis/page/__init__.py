@@ -1,0 +1,1 @@
+"""The facts that a page shows (`agentcli view`), as plain records."""

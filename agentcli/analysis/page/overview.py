@@ -1,0 +1,269 @@
+"""What a page says of whole runs: loops, trainings, evaluations and stages."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from agentcli.analysis.page.texts import visible
+from agentcli.evaluation.record import EvaluationSummary, Rate, rated
+from agentcli.evaluation.statistics import wilson
+from agentcli.records.files import read_records
+from agentcli.records.runs import RunDirectory
+from agentcli.reports.show.runs import (
+    IterationOverview,
+    StageOverview,
+    evaluations,
+    iterations,
+    stage_overviews,
+    unfinished,
+)
+
+FIGURES = {
+    "loss": "Loss",
+    "entropy": "Policy entropy, nats",
+    "clip_fraction": "Clipped, share of tokens",
+    "grad_norm": "Gradient norm",
+    "gap_mean": "Sampler-trainer gap, nats",
+    "kl": "KL to the reference, nats",
+    "token_accuracy": "Token accuracy",
+    "accuracy": "Pairs in order, share",
+    "value_loss": "Value loss",
+    "explained_variance": "Explained variance",
+}
+"""The figures of metrics.jsonl that are drawn, with their titles."""
+MOST_POINTS = 200
+"""Points of a curve; a longer training is shown by means of as many parts."""
+COLLAPSED = 1 / 3
+"""Entropy below this share of the first is warned of."""
+
+
+class KindRate(msgspec.Struct, kw_only=True):
+    """Success on one kind of task."""
+
+    kind: str
+    success: Rate
+
+
+class PageIteration(msgspec.Struct, kw_only=True):
+    """One iteration of a loop."""
+
+    source: str
+    success: Rate
+    kinds: list[KindRate]
+    repeated: float | None
+    unusable: float | None
+    tokens: int
+    """Generated so far."""
+    steps: int
+    """Environment steps so far."""
+    seconds: float
+    """Of sampling and training, so far."""
+    evaluated: dict[str, float]
+
+
+class Curve(msgspec.Struct, kw_only=True):
+    """One figure over a training."""
+
+    name: str
+    title: str
+    places: list[int]
+    """Iterations from 0, or updates from 1."""
+    values: list[float]
+
+
+class PageEvaluation(msgspec.Struct, kw_only=True):
+    """One evaluation."""
+
+    label: str
+    model: str | None
+    panel: str
+    panel_sha256: str
+    episodes: int
+    tasks: int
+    samples: int
+    temperature: float
+    success: Rate
+    kinds: list[KindRate]
+    score: float
+    steps: float
+    tokens: float
+    repetitive: float
+    explore: float
+    malformed: float
+    inadmissible: float
+
+
+class PageRun(msgspec.Struct, kw_only=True):
+    """One run."""
+
+    name: str
+    path: str
+    """As a command names it."""
+    stages: list[StageOverview]
+    unfinished: list[str]
+    iterations: list[PageIteration]
+    curves: list[Curve]
+    """Over the iterations of a loop, or the updates of a training."""
+    evaluations: list[PageEvaluation]
+    warnings: list[str]
+
+
+def page_run(place: Path, name: str) -> PageRun:
+    """The facts of a run, without its trees. Raises DataError for a damaged file."""
+    stages = stage_overviews(place)
+    for stage in stages:
+        stage.model = None if stage.model is None else shown_path(stage.model)
+    overviews = iterations(place)
+    curves = _curves_of_loop(overviews) or _curves_of_training(place)
+    return PageRun(
+        name=name,
+        path=shown_path(str(place)),
+        stages=stages,
+        unfinished=unfinished(place, [stage.name for stage in stages]),
+        iterations=_iterations(overviews, name),
+        curves=curves,
+        evaluations=[_evaluation(one) for one in evaluations(place)],
+        warnings=_warnings(curves),
+    )
+
+
+def shown_path(path: str) -> str:
+    """A path without the folders that are nobody's business: those of this machine."""
+    whole = Path(path)
+    if not whole.is_absolute():
+        return visible(path)
+    if whole.is_relative_to(Path.cwd()):
+        return visible(str(whole.relative_to(Path.cwd())))
+    return visible("/".join(whole.parts[-3:]))
+
+
+def _iterations(
+    overviews: Sequence[IterationOverview], name: str
+) -> list[PageIteration]:
+    rows: list[PageIteration] = []
+    tokens = steps = 0
+    seconds = 0.0
+    for one in overviews:
+        tokens += one.tokens
+        steps += one.steps
+        seconds += _seconds(Path(one.folder))
+        results = one.results
+        row = PageIteration(
+            source=f"{name}/{Path(one.folder).name}",
+            success=_success(one),
+            kinds=[],
+            repeated=None,
+            unusable=None,
+            tokens=tokens,
+            steps=steps,
+            seconds=seconds,
+            evaluated=one.evaluated,
+        )
+        if results is not None:
+            row.kinds = _kinds(results.kinds)
+            row.repeated = results.repetitive
+            row.unusable = results.malformed
+        rows.append(row)
+    return rows
+
+
+def _success(one: IterationOverview) -> Rate:
+    """The success of an iteration; Wilson's interval where it recorded no other."""
+    if one.results is not None:
+        return _plain(one.results.success)
+    won = round(one.success * one.leaves)
+    return rated(one.success, wilson(won, one.leaves))
+
+
+def _plain(rate: Rate) -> Rate:
+    return Rate(rate=rate.rate, low=rate.low, high=rate.high)
+
+
+def _kinds(kinds: Any) -> list[KindRate]:
+    return [
+        KindRate(kind=visible(kind), success=_plain(results.success))
+        for kind, results in sorted(kinds.items())
+    ]
+
+
+def _seconds(folder: Path) -> float:
+    stages = RunDirectory(folder).load_manifest().stages.values()
+    return sum(stage.seconds.get("wall", 0.0) for stage in stages)
+
+
+def _figures(folder: Path) -> list[dict[str, Any]]:
+    file = RunDirectory(folder).metrics
+    if not file.exists():
+        return []
+    lines = list(read_records(file, dict[str, Any]))
+    return [line for line in lines if "update" in line]
+
+
+def _curves_of_loop(overviews: Sequence[IterationOverview]) -> list[Curve]:
+    """The means over the updates of every iteration that was trained on."""
+    groups = {}
+    for place, one in enumerate(overviews):
+        lines = _figures(Path(one.folder))
+        if lines:
+            groups[place] = lines
+    return _curves(groups)
+
+
+def _curves_of_training(place: Path) -> list[Curve]:
+    lines = _figures(place)
+    part = -(-len(lines) // MOST_POINTS) or 1
+    groups = {}
+    for start in range(0, len(lines), part):
+        group = lines[start : start + part]
+        groups[int(group[-1]["update"])] = group
+    return _curves(groups)
+
+
+def _curves(groups: Mapping[int, Sequence[dict[str, Any]]]) -> list[Curve]:
+    """A curve for each figure that every line has, a point for each group of lines."""
+    curves = []
+    lines = [line for group in groups.values() for line in group]
+    for name, title in FIGURES.items():
+        if not lines or any(not isinstance(line.get(name), float) for line in lines):
+            continue
+        values = [fmean(line[name] for line in group) for group in groups.values()]
+        if any(values):
+            curve = Curve(name=name, title=title, places=list(groups), values=values)
+            curves.append(curve)
+    return curves
+
+
+def _warnings(curves: Sequence[Curve]) -> list[str]:
+    for curve in curves:
+        first, last = curve.values[0], curve.values[-1]
+        if curve.name == "entropy" and last < first * COLLAPSED:
+            return [
+                f"the policy's entropy fell from {first:.3g} to {last:.3g} nats: it "
+                "may be collapsing"
+            ]
+    return []
+
+
+def _evaluation(summary: EvaluationSummary) -> PageEvaluation:
+    return PageEvaluation(
+        label=visible(summary.label),
+        model=None if summary.model is None else shown_path(summary.model),
+        panel=visible(summary.panel.name),
+        panel_sha256=summary.panel.sha256,
+        episodes=summary.episodes,
+        tasks=summary.panel.tasks,
+        samples=summary.samples,
+        temperature=summary.temperature,
+        success=_plain(summary.success),
+        kinds=_kinds(summary.kinds),
+        score=summary.score,
+        steps=summary.steps,
+        tokens=summary.tokens,
+        repetitive=summary.repetitive,
+        explore=summary.explore,
+        malformed=summary.malformed,
+        inadmissible=summary.inadmissible,
+    )

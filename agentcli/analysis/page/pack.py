@@ -1,0 +1,227 @@
+"""Reads trees once and packs them into blocks, with their credit, accounts and graphs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from agentcli.analysis.compare_credit import answer_of
+from agentcli.analysis.credit_sources import (
+    CreditSource,
+    credit_sources,
+    held_methods,
+    note_stale,
+    refuse_leftover,
+    taker,
+)
+from agentcli.analysis.page.accounts import MethodColumn, method_column
+from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
+from agentcli.analysis.page.index import PageIndex, PageSource, comparisons_of
+from agentcli.analysis.page.overview import page_run, shown_path
+from agentcli.analysis.page.sources import TreeSource, short_names, sources_of
+from agentcli.analysis.page.texts import TextTable
+from agentcli.analysis.page.tokens import token_ends_of
+from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
+from agentcli.credit.compare import Comparison, CreditComparison
+from agentcli.credit.registry import Explainer, explainer
+from agentcli.credit.rewardflow import graph_of
+from agentcli.errors import DataError
+from agentcli.records.runs import RunDirectory
+from agentcli.records.trees import read_trees
+from agentcli.records.types import Tree
+from agentcli.reports.page.blocks import BlockStore
+from agentcli.reports.standing import Progress, Standing
+
+BLOCK_BYTES = 1_000_000
+"""Bytes of JSON in a block, before it is compressed: what opening a tree unpacks."""
+
+
+class PageOptions(msgspec.Struct, kw_only=True):
+    """What was asked for."""
+
+    methods: list[str]
+    """Credit methods; empty: those whose credit a run holds."""
+    accounts: bool = True
+    """Whether every advantage comes with its account."""
+
+
+class PackedSource(msgspec.Struct, kw_only=True):
+    """One file of trees, packed."""
+
+    source: PageSource
+    lines: list[TreeLine]
+    """`block` counts from the first of `blocks`."""
+    blocks: list[str]
+
+
+def packed_index(
+    places: Sequence[Path],
+    options: PageOptions,
+    store: BlockStore,
+    progress: Progress,
+    kept: dict[tuple[str, int, int], PackedSource],
+) -> PageIndex:
+    """The index of a page of these runs; their trees are packed into the `store`.
+
+    `kept` holds what was packed before, by file, size and time: a page that is written
+    again packs only files that have changed.
+    """
+    names = short_names(places)
+    notes: list[str] = []
+    title = ", ".join(names.values())
+    index = PageIndex(
+        title=title if len(title) < 60 else f"{len(names)} runs",
+        runs=[page_run(place, name) for place, name in names.items()],
+        sources=[],
+        trees=[],
+        blocks=[],
+        comparisons=comparisons_of(names, notes),
+        notes=notes,
+    )
+    progress.start(Standing("trees", None))
+    for place, name in names.items():
+        for source in sources_of(place, name):
+            stamp = source.trees.stat()
+            key = (source.name, stamp.st_size, stamp.st_mtime_ns)
+            if key not in kept:
+                kept[key] = _packed(source, name, options, store, progress)
+            _append(index, kept[key])
+    progress.stop()
+    return index
+
+
+def _append(index: PageIndex, packed: PackedSource) -> None:
+    """Adds a packed file, whose places are then those of the whole page."""
+    for line in packed.lines:
+        moved = msgspec.structs.replace(
+            line,
+            source=len(index.sources),
+            block=line.block + len(index.blocks),
+        )
+        index.trees.append(moved)
+    index.sources.append(packed.source)
+    index.blocks += packed.blocks
+
+
+def _packed(
+    source: TreeSource,
+    run: str,
+    options: PageOptions,
+    store: BlockStore,
+    progress: Progress,
+) -> PackedSource:
+    credit = _Credit(source, options, progress)
+    token_ends = token_ends_of(source.model, source.run)
+    endings: Counter[str] = Counter()
+    block = _Block(store)
+    lines: list[TreeLine] = []
+    for line, tree in read_trees(source.trees):
+        texts = TextTable()
+        columns = credit.columns(line, tree, texts)
+        graph = _graph(tree, credit.sources, texts)
+        row = tree_line(0, line, tree, columns)
+        row.block, row.place = len(block.names), block.held
+        block.add(
+            msgspec.json.encode(page_tree(tree, texts, columns, graph, token_ends))
+        )
+        endings.update(row.endings)
+        lines.append(row)
+        progress.advance()
+    block.close()
+    return PackedSource(
+        source=PageSource(
+            name=source.name,
+            run=run,
+            path=shown_path(str(source.run)),
+            evaluation=source.evaluation,
+            methods=[one.method for one in credit.sources],
+            endings=list(endings.items()),
+            agreement=credit.agreement(),
+        ),
+        lines=lines,
+        blocks=block.names,
+    )
+
+
+class _Block:
+    """The trees of a block, while it is filled."""
+
+    def __init__(self, store: BlockStore) -> None:
+        self.names: list[str] = []
+        self._store = store
+        self._trees: list[bytes] = []
+        self._bytes = 0
+
+    @property
+    def held(self) -> int:
+        return len(self._trees)
+
+    def add(self, tree: bytes) -> None:
+        self._trees.append(tree)
+        self._bytes += len(tree)
+        if self._bytes >= BLOCK_BYTES:
+            self.close()
+
+    def close(self) -> None:
+        if self._trees:
+            data = b"[%b]" % b",".join(self._trees)
+            self.names.append(self._store.add(data))
+        self._trees = []
+        self._bytes = 0
+
+
+class _Credit:
+    """The methods of one file of trees, and how far they agree."""
+
+    def __init__(
+        self, source: TreeSource, options: PageOptions, progress: Progress
+    ) -> None:
+        self._trees = source.trees
+        directory = RunDirectory(source.run)
+        names: list[str] = []
+        # Credit lies beside the trees of a rollout only.
+        if source.evaluation is None:
+            names = options.methods or held_methods(source.run)
+        self.sources = credit_sources(directory, source.trees, names)
+        note_stale(self.sources, progress)
+        self._takers = [taker(one) for one in self.sources]
+        self._explainers: list[Explainer | None] = [None for _ in self.sources]
+        if options.accounts:
+            self._explainers = [explainer(one.method) for one in self.sources]
+        self._comparison = Comparison(names)
+
+    def columns(self, line: int, tree: Tree, texts: TextTable) -> list[MethodColumn]:
+        """The credit of one tree, method by method."""
+        place = f"{self._trees}:{line}"
+        credits = [take(tree, place) for take in self._takers]
+        self._comparison.add(line, tree, credits)
+        columns = []
+        for source, credit, how in zip(
+            self.sources, credits, self._explainers, strict=True
+        ):
+            try:
+                column = method_column(tree, credit, source.switches, how, texts)
+            except DataError as error:
+                raise DataError(f"{place}: {error}") from error
+            column.method = source.method
+            columns.append(column)
+        return columns
+
+    def agreement(self) -> CreditComparison | None:
+        """How far the methods agree. Raises DataError where a file holds too much."""
+        refuse_leftover(self._takers, self._trees)
+        if len(self.sources) < 2 or not self._comparison.kept:
+            return None
+        return answer_of(self._comparison, self.sources, self._trees)
+
+
+def _graph(
+    tree: Tree, sources: Sequence[CreditSource], texts: TextTable
+) -> PlacedGraph | None:
+    """The state graph as rewardflow draws it: by its settings, where it gave credit."""
+    if not tree.steps or not all(step.state for step in tree.steps):
+        return None
+    switches = [one.switches for one in sources if one.method == "rewardflow"]
+    settings = switches[0] if switches else msgspec.Struct()
+    return placed_graph(tree, graph_of(tree, settings), texts)

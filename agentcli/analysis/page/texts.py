@@ -1,0 +1,75 @@
+"""Texts of worlds and models as a page holds them: harmless, and each once.
+
+JavaScript counts UTF-16 units, and so do all lengths that a page holds.
+"""
+
+from agentcli.records.faults import printable
+
+NO_TEXT = -1
+"""The place of a text that is not there."""
+PromptPart = tuple[int, int, int]
+"""Units kept of the prompt before, at its start and at its end; the place of the text
+between.
+"""
+
+
+def visible(text: str) -> str:
+    """`text` with control, bidirectional and other invisible characters as escapes.
+
+    Lines stay lines.
+    """
+    if text.replace("\n", "").isprintable():
+        return text
+    return "\n".join(printable(line.expandtabs(4)) for line in text.split("\n"))
+
+
+def units(text: str) -> int:
+    """The length of a text in UTF-16."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le")) // 2
+
+
+def kept_part(text: str, earlier: str) -> tuple[int, int]:
+    """The characters that `text` shares with an earlier one, at its start and its end.
+
+    The two parts do not overlap in either text.
+    """
+    start = _common_start(text, earlier)
+    rest = text[start:]
+    end = _common_start(rest[::-1], earlier[start:][::-1])
+    return start, end
+
+
+def _common_start(first: str, second: str) -> int:
+    low, high = 0, min(len(first), len(second))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if first[low:middle] == second[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class TextTable:
+    """The different texts of one tree, made visible, by their places."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, text: str | None) -> int:
+        """The place of a text, which is added where it is new."""
+        if text is None:
+            return NO_TEXT
+        place = self._places.get(text)
+        if place is None:
+            place = self._places[text] = len(self.texts)
+            self.texts.append(visible(text))
+        return place
+
+    def prompt(self, prompt: str, earlier: str) -> PromptPart:
+        """A prompt as what it keeps of an earlier one; both are visible already."""
+        start, end = kept_part(prompt, earlier)
+        middle = prompt[start : len(prompt) - end]
+        kept_end = prompt[len(prompt) - end :]
+        return units(prompt[:start]), units(kept_end), self.place(middle)

@@ -1,0 +1,116 @@
+"""The command `agentcli view`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentcli.cli import completion
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option, file_option
+from agentcli.cli.options import OVERWRITE, QUIET
+from agentcli.errors import UsageError
+
+if TYPE_CHECKING:
+    from agentcli.analysis.page.pack import PageOptions
+
+RUNS_ARGUMENT = Option(
+    "runs",
+    None,
+    "Run directories; without any, all below runs/. A loop brings its iterations.",
+    list[Path],
+    "RUN...",
+)
+CREDIT = Option(
+    "--credit",
+    None,
+    "Show the credit of this method, computed where a run holds none; repeatable. "
+    "Without it: all that the runs hold.",
+    list[str],
+    "NAME",
+    completion.credit_methods,
+)
+NO_ACCOUNTS = Option(
+    "--no-accounts",
+    None,
+    "Leave out why each step has its advantage: a smaller page, sooner.",
+    bool,
+)
+OPEN = Option("--open", None, "Open the page in the browser.", bool)
+WATCH = Option(
+    "--watch",
+    None,
+    "Write the page again whenever the runs have changed, until Ctrl-C or until no "
+    "loop goes on.",
+    bool,
+)
+PAGE = file_option("--out -o", None, "The page; without it view.html.", Path, "FILE")
+
+
+def view(call: Call) -> None:
+    """Write runs as one page to look at: trees, credit, state graphs, comparisons.
+
+    The page opens in any browser, from disk or by mail, and asks nothing of a network.
+    Above 64 MB its data lies in a folder beside it.
+    """
+    from agentcli.analysis.page.pack import PageOptions
+    from agentcli.analysis.page.sources import refuse_others
+    from agentcli.credit.registry import make
+
+    page = call.values["out"] or Path("view.html")
+    if page.suffix != ".html":
+        raise UsageError(f"-o {page}: write a page, for instance {page.stem}.html")
+    call.refuse_existing(page)
+    runs = _runs(call)
+    refuse_others(runs)
+    methods = call.values["credit"] or []
+    for method in methods:
+        make({"method": method})
+    options = PageOptions(methods=methods, accounts=not call.values["no_accounts"])
+    _write(call, runs, options, page)
+
+
+def _runs(call: Call) -> list[Path]:
+    from agentcli.reports.show.runs import runs_below
+    from agentcli.stages.resolve import RUNS, find_run
+
+    typed = call.values["runs"]
+    if typed:
+        return [find_run(run) for run in typed]
+    runs = [Path(run.path) for run in runs_below(RUNS)] if RUNS.is_dir() else []
+    if not runs:
+        raise UsageError(
+            "no runs here; make one with: agentcli demos --preset quickstart"
+        )
+    return runs
+
+
+def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
+    import webbrowser
+
+    from agentcli.analysis.page.watch import write_once, write_whenever_changed
+
+    write = write_whenever_changed if call.values["watch"] else write_once
+    for number, written in enumerate(write(runs, options, page, call.progress)):
+        if number == 0:
+            print(written, flush=True)
+            if call.values["open"]:
+                webbrowser.open(written.absolute().as_uri())
+        else:
+            call.progress.note(f"written again: {written}")
+
+
+COMMAND = Command(
+    name="view",
+    body=view,
+    options=(
+        RUNS_ARGUMENT,
+        CREDIT,
+        NO_ACCOUNTS,
+        WATCH,
+        OPEN,
+        PAGE,
+        OVERWRITE,
+        QUIET,
+    ),
+    example="agentcli view runs/x runs/rl -o look.html",
+)

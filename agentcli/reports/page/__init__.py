@@ -1,0 +1,1 @@
+"""The page itself: its frame, its scripts and its style sheet."""

@@ -1,0 +1,35 @@
+"""The data of a page in blocks: JSON, compressed, as text that HTML cannot mistake.
+
+Blocks lie in a temporary folder until the page is written, so that memory holds one at
+a time. A block is named by its content. No clock is read: one run gives one page.
+"""
+
+import base64
+import gzip
+import hashlib
+from pathlib import Path
+
+LEVEL = 6
+"""Of compression; 9 takes twice the time for a hundredth of the size."""
+
+
+class BlockStore:
+    """Blocks in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def add(self, data: bytes) -> str:
+        """Compresses a block and returns its name."""
+        packed = gzip.compress(data, LEVEL, mtime=0)
+        name = hashlib.sha256(packed).hexdigest()[:16]
+        self.path(name).write_bytes(base64.b64encode(packed))
+        return name
+
+    def path(self, name: str) -> Path:
+        """The file of a block: base64 of gzip of JSON."""
+        return self._folder / name
+
+    def size(self, name: str) -> int:
+        """The bytes that a block takes in the page."""
+        return self.path(name).stat().st_size

@@ -1,0 +1,69 @@
+"""Which trees a page shows under which names, and when a watched page is written again."""
+
+from pathlib import Path
+
+import pytest
+from agentcli.analysis.page import watch
+from agentcli.analysis.page.pack import PageOptions
+from agentcli.analysis.page.sources import short_names, sources_of
+from agentcli.analysis.page.watch import write_whenever_changed
+from agentcli.records.runs import RunDirectory
+from agentcli.reports.standing import Progress
+from pages import rows_of, unpacked
+from refusal import refused
+from sample_records import stage_record
+
+
+def test_names_are_as_long_as_they_must_be() -> None:
+    assert list(short_names([Path("a/x"), Path("a/y")]).values()) == ["x", "y"]
+    assert list(short_names([Path("a/x"), Path("b/x")]).values()) == ["a/x", "b/x"]
+    refused(lambda: short_names([Path("a/x"), Path("a/../a/x")]), names="a/x")
+
+
+def test_a_loop_brings_its_iterations_and_an_evaluation_its_trees(run: Path, tmp_path: Path) -> None:
+    trees = (run / "trees.jsonl").read_bytes()
+    loop = tmp_path / "loop"
+    for place in ("iteration_000/trees.jsonl", "iteration_001/trees.jsonl", "evaluation/trees/greedy.jsonl"):
+        (loop / place).parent.mkdir(parents=True)
+        (loop / place).write_bytes(trees)
+    names = [source.name for source in sources_of(loop, "loop")]
+    assert names == ["loop/evaluation/greedy", "loop/iteration_000", "loop/iteration_001"]
+
+
+def test_a_watched_page_follows_its_loop_to_the_end(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.01)
+    lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
+    loop, page = tmp_path / "loop", tmp_path / "page.html"
+    (loop / "iteration_000").mkdir(parents=True)
+    growing = loop / "iteration_000/trees.jsonl"
+    # The second line is torn: its tree is still being written.
+    growing.write_bytes(lines[0] + lines[1][:50])
+    written = write_whenever_changed([loop], PageOptions(methods=[]), page, Progress())
+    assert next(written) == page
+    assert [row["line"] for row in rows_of(unpacked(page)["index"])] == [1]
+    growing.write_bytes(b"".join(lines[:3]))
+    next(written)
+    assert [row["line"] for row in rows_of(unpacked(page)["index"])] == [1, 2, 3]
+    record = stage_record()
+    record.statistics = {}
+    RunDirectory(loop).record_stage("run", record)
+    next(written)
+    assert list(written) == []
+
+
+def test_trees_that_did_not_change_are_packed_once(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.01)
+    read: list[Path] = []
+    original = watch.packed_index.__globals__["read_trees"]
+    monkeypatch.setitem(
+        watch.packed_index.__globals__, "read_trees", lambda file: [read.append(file), original(file)][1]
+    )
+    loop = tmp_path / "loop"
+    for number in range(2):
+        (loop / f"iteration_00{number}").mkdir(parents=True)
+        (loop / f"iteration_00{number}/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    written = write_whenever_changed([loop], PageOptions(methods=[]), tmp_path / "page.html", Progress())
+    next(written)
+    (loop / "iteration_001/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes()[:-1])
+    next(written)
+    assert [file.parent.name for file in read] == ["iteration_000", "iteration_001", "iteration_001"]

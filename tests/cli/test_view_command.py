@@ -1,0 +1,68 @@
+"""`agentcli view` as a user meets it: what it writes, what it names, what it refuses."""
+
+from pathlib import Path
+
+import pytest
+from command_line import agentcli
+from grown_runs import grown, run
+from pages import unpacked, viewed
+from refusal import refused
+
+__all__ = ["grown", "run"]
+
+
+@pytest.fixture(autouse=True)
+def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_without_a_run_all_below_runs_are_shown(run: Path) -> None:
+    for name in ("b", "a"):
+        Path(f"runs/{name}/settings").mkdir(parents=True)
+        Path(f"runs/{name}/trees.jsonl").write_bytes((run / "trees.jsonl").read_bytes())
+    index, _ = viewed(Path("page.html"))
+    assert sorted(one["name"] for one in index["runs"]) == ["a", "b"]
+    assert {source["path"] for source in index["sources"]} == {"runs/a", "runs/b"}
+
+
+def test_the_page_is_view_html_and_is_not_replaced_unasked(run: Path) -> None:
+    assert agentcli("view", str(run), "-q").stdout == "view.html\n"
+    refused(agentcli("view", str(run), "-q"), names="view.html", remedy="--overwrite")
+    assert agentcli("view", str(run), "-q", "--overwrite").code == 0
+
+
+def test_no_path_of_this_machine_is_in_the_page(run: Path, tmp_path: Path) -> None:
+    viewed(Path("page.html"), str(run))
+    for block in unpacked(Path("page.html")).values():
+        assert str(tmp_path.parent) not in str(block)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "names", "remedy"),
+    [
+        (["runs/none"], 2, "runs/none", "no such"),
+        (["empty"], 2, "empty", "agentcli show"),
+        (["{run}", "{run}"], 2, "{run}", ""),
+        (["{run}", "-o", "page.txt"], 2, "page.txt", "page.html"),
+        (["{run}", "--credit", "grop"], 2, "grop", "grpo"),
+        (["{run}", "--credit", "ppo"], 3, "trees.jsonl:1", ""),
+        ([], 2, "", "agentcli demos"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(run: Path, words: list[str], code: int, names: str, remedy: str) -> None:
+    Path("empty").mkdir()
+    real = [word.replace("{run}", str(run)) for word in words]
+    refused(agentcli("view", *real, "-q"), code, names=names.replace("{run}", str(run)), remedy=remedy)
+    assert not Path("view.html").exists()
+
+
+def test_damaged_trees_are_named_with_their_line(run: Path) -> None:
+    lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "trees.jsonl").write_bytes(lines[0] + b"{}\n")
+    refused(agentcli("view", str(run), "-q"), 3, names="trees.jsonl:2")
+
+
+def test_a_run_without_steps_is_a_page(run: Path) -> None:
+    (run / "trees.jsonl").write_bytes(b"")
+    index, trees = viewed(Path("page.html"), str(run))
+    assert (index["trees"], trees) == ([], [])
