@@ -40,7 +40,7 @@ def test_no_path_of_this_machine_is_in_the_page(run: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("words", "code", "names", "remedy"),
     [
-        (["runs/none"], 2, "runs/none", "no such"),
+        (["runs/none"], 3, "runs/none", "agentcli rollout"),
         (["empty"], 2, "empty", "agentcli show"),
         (["{run}", "{run}"], 2, "{run}", ""),
         (["{run}", "-o", "page.txt"], 2, "page.txt", "page.html"),
