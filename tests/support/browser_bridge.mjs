@@ -8,7 +8,7 @@ const require = createRequire(`${packages}/`);
 const puppeteer = require("puppeteer-core");
 const axeSource = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
-const browser = await puppeteer.launch({ browser: kind, executablePath: executable, headless: true,
+const browser = await puppeteer.launch({ browser: kind, executablePath: executable, headless: true, protocolTimeout: 30000,
   args: kind === "chrome" ? ["--no-sandbox", "--disable-background-networking"] : [] });
 let page = null;
 let events = [];

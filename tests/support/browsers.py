@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-PACKAGES = Path(os.environ.get("AGENTCLI_BROWSERS", HERE.parents[1] / ".browsers"))
+PACKAGES = Path(os.environ.get("PAGE_BROWSERS", HERE.parents[1] / ".browsers"))
 """Where npm put puppeteer-core and axe-core."""
 EXECUTABLES = {"chrome": ("chromium", "chromium-browser", "google-chrome"), "firefox": ("firefox-esr", "firefox")}
 

@@ -22,6 +22,7 @@ async function start() {
       const row = present?.tree.row;
       if (name === "tree" && row && row.source.name === asked.get("run") && String(row.line) === asked.get("line")) {
         await present.show(asked);
+        document.documentElement.dataset.ready = String(drawing);
         return;
       }
       const node = await drawn(name, index, asked);
