@@ -31,6 +31,7 @@ from agentcli.credit.equations import (
     Equation,
     Evidence,
 )
+from agentcli.credit.once import once
 from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
@@ -217,6 +218,7 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
     return first
 
 
+@once
 def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
     """E[R] after every step, and of the root as last element (003 eq. 10).
 

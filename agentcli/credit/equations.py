@@ -17,12 +17,14 @@ import ast
 import keyword
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import msgspec
 
 from agentcli.credit.group import EPSILON, SMALLEST_STD, Entry, Scale, scale_of
+from agentcli.credit.once import once
 from agentcli.errors import AgentCliError
 
 ADVANTAGE = "advantage"
@@ -155,14 +157,7 @@ class Evidence:
         `places` holds the positions of the row's entries. `scale` is what the method made
         of the group.
         """
-        live = [entry for entry in entries if entry[2] > 0]
-        mean_scale = scale_of(live, "mean", 0.0)
-        mean = mean_scale.center
-        weight = mean_scale.weight
-        std = None
-        if weight > 1 + 1e-9:
-            squares = math.fsum([w * (score - mean) ** 2 for _, score, w in live])
-            std = math.sqrt(squares / (weight - 1))
+        mean, std, weight = _statistics(entries)
         members = []
         for place, entry in enumerate(entries):
             members.append(Member(*entry, explained=place in places))
@@ -178,6 +173,18 @@ class Evidence:
             std=std,
             weight=weight,
         )
+
+
+@once
+def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
+    """Mean, std and weight of a group's entries; no std where it weighs at most 1."""
+    live = [entry for entry in entries if entry[2] > 0]
+    scale = scale_of(live, "mean", 0.0)
+    mean, weight = scale.center, scale.weight
+    if weight <= 1 + 1e-9:
+        return mean, None, weight
+    squares = math.fsum([w * (score - mean) ** 2 for _, score, w in live])
+    return mean, math.sqrt(squares / (weight - 1)), weight
 
 
 class Account:
@@ -314,15 +321,20 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
 
     Raises KeyError for an unknown name, AgentCliError for anything else.
     """
-    return _value(ast.parse(formula, mode="eval").body, numbers)
+    return _value(_parsed(formula), numbers)
 
 
-def names_in(formula: str) -> Iterator[str]:
+@lru_cache
+def names_in(formula: str) -> list[str]:
     """The names of a formula, from left to right."""
-    nodes = ast.walk(ast.parse(formula, mode="eval"))
+    nodes = ast.walk(_parsed(formula))
     names = [node for node in nodes if isinstance(node, ast.Name)]
-    for node in sorted(names, key=lambda node: node.col_offset):
-        yield node.id
+    return [node.id for node in sorted(names, key=lambda node: node.col_offset)]
+
+
+@lru_cache
+def _parsed(formula: str) -> ast.expr:
+    return ast.parse(formula, mode="eval").body
 
 
 def _with_charge(

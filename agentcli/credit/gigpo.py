@@ -20,6 +20,7 @@ from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import SMALLEST_STD, Grouping, division, outcome_scale
+from agentcli.credit.once import once
 from agentcli.credit.release.group import smallest_std
 from agentcli.credit.returns import EstimatedRow, Rewards, estimated_rows, step_rewards
 from agentcli.credit.similarity import require_states, state_keys
@@ -120,6 +121,7 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
     return survey.credit("gigpo", rows, row_advantage)
 
 
+@once
 def _rows(
     tree: Tree,
     survey: Survey,
@@ -134,6 +136,7 @@ def _rows(
     return list(rows)
 
 
+@once
 def _grouping(
     rows: list[EstimatedRow],
     keys: list[str],

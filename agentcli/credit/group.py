@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from agentcli.credit.once import once
 from agentcli.credit.survey import ROOT, Survey
 from agentcli.credit.switches import Normalise, RowSwitches, Switches
 
@@ -113,6 +114,7 @@ class GroupForm(NamedTuple):
     prefix: str | None
 
 
+@once
 def form_of(switches: Switches) -> GroupForm:
     """The form that the switches ask for; the paper's where a method has only one."""
     if isinstance(switches, RowSwitches):
@@ -128,6 +130,7 @@ def form_of(switches: Switches) -> GroupForm:
     )
 
 
+@once
 def outcome_scale(
     survey: Survey,
     switches: Switches,
@@ -161,6 +164,7 @@ def outcome_scale(
     return scale_of(outcome_entries(survey, form), normalise)
 
 
+@once
 def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
     """The group of `outcome_scale`, in the paper's form.
 
@@ -215,6 +219,7 @@ class PathCounts(NamedTuple):
     """Its number of invalid steps."""
 
 
+@once
 def path_counts(survey: Survey) -> PathCounts:
     """The figures of all paths, in one pass."""
     size = len(survey.parents)

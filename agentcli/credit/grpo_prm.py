@@ -16,6 +16,7 @@ import msgspec
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.once import once
 from agentcli.credit.similarity import require_states, state_keys
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import StateSwitches, in_range
@@ -94,6 +95,7 @@ def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
     return survey.credit("grpo-prm", survey.rows(settings.prefix), advantage)
 
 
+@once
 def _grouping(
     scores: list[float],
     keys: list[str],
@@ -115,6 +117,7 @@ def _grouping(
     return Grouping(keys, entries, division(settings.scale))
 
 
+@once
 def _scores(tree: Tree, survey: Survey) -> list[float]:
     """The score of every step; 0 where the step is masked and needs none."""
     scores = []

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from agentcli.credit.once import once
 from agentcli.credit.survey import Survey
 from agentcli.records.types import Tree
 
@@ -17,6 +18,7 @@ EstimatedRow = tuple[int, float, float, float]
 """Step id, outcome reward, V and A; the return is V + A."""
 
 
+@once
 def step_rewards(
     tree: Tree,
     survey: Survey,

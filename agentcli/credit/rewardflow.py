@@ -22,6 +22,7 @@ import msgspec
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.graph import SUCCESS, Moves, StateGraph, build
 from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.once import once
 from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
 from agentcli.credit.states import states_of
@@ -183,6 +184,7 @@ def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
     return survey.credit("rewardflow", rows, advantage, moves.size)
 
 
+@once
 def state_graph(
     tree: Tree,
     survey: Survey,
@@ -215,6 +217,7 @@ def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
     return state_graph(tree, survey_of(tree, settings), settings)
 
 
+@once
 def _moves(
     tree: Tree,
     survey: Survey,
@@ -239,6 +242,7 @@ def _moves(
     )
 
 
+@once
 def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
     """r of every step (002 eq. 4)."""
     discount = _discount(settings)
@@ -246,6 +250,7 @@ def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
     return [discount * after - before for before, after in states]
 
 
+@once
 def _grouping(
     gains: list[float],
     moves: Moves,

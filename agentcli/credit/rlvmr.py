@@ -20,6 +20,7 @@ from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.once import once
 from agentcli.credit.release import rlvmr as release
 from agentcli.credit.survey import ROOT, AdvantageParts, Survey, survey_of
 from agentcli.credit.switches import GroupSwitches, in_range
@@ -109,6 +110,7 @@ def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
     return survey.credit("rlvmr", rows, advantage)
 
 
+@once
 def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
     survey = survey_of(tree, settings)
     if settings.form == "release":
@@ -116,6 +118,7 @@ def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
     return survey
 
 
+@once
 def _tags(tree: Tree, survey: Survey) -> list[str | None]:
     """The tag of every step; None for an invalid step and for a tag not of TAGS."""
     tags: list[str | None] = []
@@ -124,6 +127,7 @@ def _tags(tree: Tree, survey: Survey) -> list[str | None]:
     return tags
 
 
+@once
 def _tag_rows(
     tree: Tree,
     survey: Survey,
@@ -183,6 +187,7 @@ def _mended(before: Step, step: Step) -> bool:
     return before.validity is not Validity.VALID and before.action != step.action
 
 
+@once
 def _grouping(
     rows: Sequence[TagRow],
     tags: Sequence[str | None],

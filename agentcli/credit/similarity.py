@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentcli.credit.once import once
 from agentcli.credit.states import states_of
 from agentcli.credit.survey import Survey
 from agentcli.credit.switches import StateSwitches, parse_similarity
@@ -52,6 +53,7 @@ def require_states(
             )
 
 
+@once
 def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     """Per step the key of the state it leaves, or its cluster's representative."""
     keys = states_of(tree.steps, switches.state).before

@@ -12,6 +12,7 @@ A step has two: the state it leaves and the one it leads to.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from agentcli.credit.once import once
 from agentcli.records.trees import acts_by_copy
 from agentcli.records.types import Move, Step, Tree
 
@@ -51,6 +52,7 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     return States(before, after)
 
 
+@once
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
     """By step id and copy, the state in which the copy acts.
 

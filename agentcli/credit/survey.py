@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from agentcli.credit.once import once
 from agentcli.credit.switches import LARGEST, PenaltySwitches, Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
@@ -70,6 +71,7 @@ class Survey:
     charges: list[float] | None = None
     """The step's penalty outside the normalisation (`penalty: outside`)."""
 
+    @once
     def children(self) -> list[list[int]]:
         """Per step, and the root as last element, the children with a live leaf."""
         children: list[list[int]] = [[] for _ in self.live]
@@ -170,6 +172,7 @@ class Survey:
         )
 
 
+@once
 def survey_of(tree: Tree, switches: Switches) -> Survey:
     """Count a tree once; every method starts with this."""
     steps = tree.steps

@@ -16,6 +16,7 @@ from agentcli.credit.group import (
     outcome_entries,
     outcome_scale,
 )
+from agentcli.credit.once import once
 from agentcli.credit.survey import Survey, score_sums
 from agentcli.credit.switches import GroupSwitches, NormalisedSwitches, Switches
 from agentcli.records.types import Outcome, Tree
@@ -164,6 +165,7 @@ def _leaf_group(
     return words, outcome_entries(survey, form), set(ends)
 
 
+@once
 def _merged(entries: Sequence[Entry]) -> list[Entry]:
     """The entries of one step with one score as one, their weights added."""
     weights: dict[tuple[int, float], float] = {}

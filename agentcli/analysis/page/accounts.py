@@ -9,6 +9,7 @@ import msgspec
 from agentcli.analysis.page.texts import NO_TEXT, TextTable
 from agentcli.credit.equations import Line, ScoreGroup
 from agentcli.credit.explain import REASONS, account_of
+from agentcli.credit.once import shared_answers
 from agentcli.credit.registry import Explainer
 from agentcli.records.step_rows import advantages
 from agentcli.records.types import Credit, StepCredit, Tree
@@ -79,8 +80,12 @@ def method_column(
     given = advantages(credit)
     column.advantages = [given.get(step.id) for step in tree.steps]
     shared = _Shared(column, texts)
-    for number, entry in enumerate(credit.steps):
-        account = account_of(tree, switches, number, entry, explainer)
+    with shared_answers():
+        accounts = [
+            account_of(tree, switches, number, entry, explainer)
+            for number, entry in enumerate(credit.steps)
+        ]
+    for entry, account in zip(credit.steps, accounts, strict=True):
         row = CreditRow(advantage=entry.advantage, weight=entry.weight)
         row.account = [shared.entry(one) for one in account]
         if not account:
