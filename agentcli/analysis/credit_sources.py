@@ -14,6 +14,7 @@ from agentcli.credit.registry import Assign, changed, make, method_names
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.files import read_numbered, sha256_file
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, credit_name
 from agentcli.records.trees import validate_credit
 from agentcli.records.types import Credit, Tree
@@ -69,10 +70,10 @@ def credit_sources(
         record = stages.get(f"credit/{credit_name(name)}")
         credit = {"method": name}
         fresh = stale = None
-        if file.exists() and record and sha256 in record.inputs.values():
+        if is_there(file) and record and sha256 in record.inputs.values():
             fresh = str(file)
             credit |= record.settings.get("credit", {})
-        elif file.exists():
+        elif is_there(file):
             stale = str(file)
         switches = make(credit)[2]
         source = CreditSource(method=name, file=fresh, stale=stale, switches=switches)

@@ -11,6 +11,7 @@ from agentcli.analysis.page.texts import visible
 from agentcli.evaluation.record import EvaluationSummary, Rate, rated
 from agentcli.evaluation.statistics import wilson
 from agentcli.records.files import read_records
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.show.runs import (
     IterationOverview,
@@ -196,7 +197,7 @@ def _seconds(folder: Path) -> float:
 
 def _figures(folder: Path) -> list[dict[str, Any]]:
     file = RunDirectory(folder).metrics
-    if not file.exists():
+    if not is_there(file):
         return []
     lines = list(read_records(file, dict[str, Any]))
     return [line for line in lines if "update" in line]

@@ -9,6 +9,7 @@ from agentcli.analysis.compare_training import loop_folders
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.reports.show.runs import is_run, model_of
 
@@ -29,11 +30,10 @@ class TreeSource(msgspec.Struct, kw_only=True, frozen=True):
         if self.evaluation is not None:
             file = RunDirectory(self.run).evaluation(self.evaluation)
             summary = file.with_suffix(".json")
-            return (
-                read_json(summary, EvaluationSummary).model
-                if summary.exists()
-                else None
-            )
+            # Trees lie there before their evaluation has ended.
+            if not is_there(summary):
+                return None
+            return read_json(summary, EvaluationSummary).model
         rollout = RunDirectory(self.run).finished("rollout")
         return None if rollout is None else model_of(rollout)
 
@@ -64,7 +64,7 @@ def sources_of(place: Path, name: str) -> Iterator[TreeSource]:
 def _held(run: Path, name: str) -> Iterator[TreeSource]:
     directory = RunDirectory(run)
     for file in (directory.trees, directory.trees.with_suffix(".jsonl.zst")):
-        if file.exists():
+        if is_there(file):
             yield TreeSource(name=name, run=run, trees=file)
             break
     for file in sorted((run / "evaluation/trees").glob("*.jsonl")):

@@ -61,7 +61,9 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number, text in enumerate(HOSTILE):
             fields = dict.fromkeys(("prompt", "response", "observation", "next_observation", "action", "tag"), text)
             first = step(0, None, **fields, admissible=[text], notes={text[:100]: text, "judge": 1.5})
-            moved = step(1, 0, **{**fields, "action": None}, moves=[move(1, text, next_observation=text), move(2, text)])
+            moved = step(
+                1, 0, **{**fields, "action": None}, moves=[move(1, text, next_observation=text), move(2, text)]
+            )
             moved.outcome = Outcome.SUCCESS
             broken = step(2, 0, **fields, error=text, outcome=Outcome.ERRORED)
             one = tree(first, moved, broken)
@@ -90,7 +92,9 @@ def quiet(browser: Browser) -> bool:
 
 def test_rows_show_the_numbers_of_the_file(browser: Browser, page: Path, run: Path) -> None:
     browser.open(page, address(view="trees"))
-    rows = browser.run("[...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))")
+    rows = browser.run(
+        "[...document.querySelectorAll('tbody tr')].map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
     trees = list(read_records(run / "trees.jsonl", Tree))
     assert len(rows) == len(trees)
     for cells, held in zip(rows, trees, strict=True):
@@ -122,7 +126,7 @@ def test_the_prompt_is_whole(browser: Browser, page: Path, run: Path) -> None:
     deepest = held.steps[-1]
     browser.open(page, address(view="tree", run="x", line=1, step=deepest.id))
     fold = f"[data-turn='{deepest.id}'] details"
-    browser.run(f"document.querySelector(\"{fold}\").open = true")
+    browser.run(f'document.querySelector("{fold}").open = true')
     browser.ask("wait", f"{fold} pre")
     assert browser.text(f"{fold} pre") == deepest.prompt
 
@@ -151,19 +155,26 @@ def test_search_finds_every_tree_that_holds_a_text(browser: Browser, page: Path)
     trees = [blocks[f"block-{index['blocks'][row['block']]}"][row["place"]] for row in rows_of(index)]
     wanted = "take key"
     fields = ("action", "response", "observation", "next_observation")
-    holding = [
-        any(wanted in one["texts"][cells[field]] for cells in one["steps"] for field in fields) for one in trees
-    ]
+    holding = [any(wanted in one["texts"][cells[field]] for cells in one["steps"] for field in fields) for one in trees]
     assert 0 < sum(holding) < len(trees)
     browser.open(page, address(view="trees", find=wanted))
-    browser.run("new Promise((done) => { const look = () => document.querySelector('#hits p')?.textContent.includes('hold')"
-                " ? done() : setTimeout(look, 20); look(); })")
+    browser.run(
+        "new Promise((done) => { const look = () => document.querySelector('#hits p')?.textContent.includes('hold')"
+        " ? done() : setTimeout(look, 20); look(); })"
+    )
     assert browser.run("document.querySelectorAll('#hits li').length") == sum(holding)
 
 
 def test_every_link_of_every_view_leads_to_a_view(browser: Browser, page: Path) -> None:
     tree_view = {"view": "tree", "run": "x", "line": 1}
-    views = [{}, {"view": "trees"}, {"view": "compare"}, tree_view, {**tree_view, "step": 1}, {**tree_view, "tab": "states"}]
+    views = [
+        {},
+        {"view": "trees"},
+        {"view": "compare"},
+        tree_view,
+        {**tree_view, "step": 1},
+        {**tree_view, "tab": "states"},
+    ]
     seen: set[str] = set()
     for one in views:
         browser.open(page, address(**one))
@@ -211,7 +222,8 @@ def test_no_string_becomes_markup(browser: Browser, page: Path) -> None:
     browser.open(page)
     if browser.run("typeof trustedTypes") == "undefined":
         pytest.skip("this browser has no trusted types yet; the policy's hashes hold in it too")
-    thrown = browser.run("(() => { try { document.body.innerHTML = '<b>x</b>'; return ''; } catch (error) { return error.name; } })()")
+    attempt = "try { document.body.innerHTML = '<b>x</b>'; return ''; } catch (error) { return error.name; }"
+    thrown = browser.run(f"(() => {{ {attempt} }})()")
     assert thrown == "TypeError"
 
 
