@@ -178,7 +178,7 @@ PLACES: list[Case] = [
     ("no RUN, no latest", link("runs/latest", "none"), ("train",), 2, ("no RUN given", "agentcli rollout")),
     ("RUN too long", None, ("train", "x" * 300), 1, ("File name too long",)),
     ("trees a folder", folder_at(TREES), CREDIT, 3, (f"{TREES}: cannot be read (Is a directory)",)),
-    ("trees a link to itself", link(TREES, "trees.jsonl"), CREDIT, 3, (f"{TREES}: no such file",)),
+    ("trees a link to itself", link(TREES, "trees.jsonl"), CREDIT, 3, (f"{TREES}: cannot be read (Too",)),
     ("trees a link, rollout", link(TREES, "none"), (*ROLLOUT[:-1], "runs/x"), 2, (f"{TREES} exists",)),
     ("manifest a folder", folder_at(MANIFEST), TRAIN, 3, (f"{MANIFEST}: cannot be read (Is a directory)",)),
     ("panel a folder", None, (*ROLLOUT, "--panel", "runs"), 3, ("runs: cannot be read (Is a directory)",)),

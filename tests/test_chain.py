@@ -22,6 +22,8 @@ from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.policy_gradient.metrics import TrainMetrics
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.slow
+
 LEAVES, TASKS, HORIZON = 4, 4, 10
 PRESET = f"""
 environment:

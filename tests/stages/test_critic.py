@@ -11,6 +11,8 @@ from command_line import agentcli
 from refusal import refused
 from toy_policy import ROLLOUT, chained_on
 
+pytestmark = pytest.mark.slow
+
 TRAIN = "{learning_rate: 1.0e-3, rows_per_update: 16, beta: 0.0, save_every_updates: 1}"
 PPO = ("--set", "credit.method=ppo", "--set", "train.objective=ppo")
 LOOP = ("run", "./toy.yaml", "--model", "sft/checkpoint", "--iterations", "2", *PPO, "-o", "loop", "-q")

@@ -19,6 +19,8 @@ from refusal import refused
 from safetensors.torch import load_file
 from toy_policy import POLICY, ROLLOUT, chained_on
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = "{learning_rate: 3.0e-3, rows_per_update: 16, beta: 0.0, epochs: 6, save_every_updates: 1}"
 TRAIN = ("train", "plain", *POLICY, "--set", "train.objective=process-reward", "-q")
 PRM = ("--prm", "prm/checkpoint")

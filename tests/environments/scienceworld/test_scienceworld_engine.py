@@ -219,6 +219,7 @@ def test_a_process_that_ends_is_not_the_tasks_fault() -> None:
         game.step("look around")
 
 
+@pytest.mark.slow
 def test_a_full_heap_ends_the_process() -> None:
     simulator = Simulator(128)
     with pytest.raises(LostEngineError):

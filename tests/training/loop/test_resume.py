@@ -51,6 +51,7 @@ def test_a_stopped_training_ends_with_the_same_bits(rollout, tmp_path, call, set
     assert [path.name for path in (parts / "snapshot").iterdir()] == [FILE]
 
 
+@pytest.mark.slow
 def test_goes_on_from_a_snapshot_of_the_last_update(rollout, tmp_path):
     for call in (train, sft):
         whole, parts = tmp_path / f"{call.__name__}-whole", tmp_path / f"{call.__name__}-parts"

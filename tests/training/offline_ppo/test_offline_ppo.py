@@ -118,8 +118,10 @@ def test_microbatches_change_nothing(problem, tmp_path):
 @pytest.mark.parametrize(
     "given",
     [
-        {"lora": LoraSettings(rank=4, alpha=8, dropout=0.3), "options": {"head": "mlp"}},
-        {"learning_rate": 2e-2, "options": {"stop_at": 0.05, "beta": 0.0}},
+        pytest.param(
+            {"lora": LoraSettings(rank=4, alpha=8, dropout=0.3), "options": {"head": "mlp"}}, marks=pytest.mark.slow
+        ),
+        pytest.param({"learning_rate": 2e-2, "options": {"stop_at": 0.05, "beta": 0.0}}, marks=pytest.mark.slow),
         {"options": {"old": "start"}},
     ],
     ids=["lora", "early stop", "old start"],

@@ -248,6 +248,7 @@ def test_lora_starts_at_no_margin_and_goes_on_with_its_adapter(train, tmp_path):
     assert against[0].margin == pytest.approx(0, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_optimiser_is_carried_and_warms_up_once(train, tmp_path):
     state = tmp_path / "state.safetensors"
     _, _, lines = train("one", warmup_updates=4, optimizer_out=state)

@@ -48,7 +48,7 @@ def test_it_finds_the_worth_of_every_step(problem, tmp_path, head):
 LORA = LoraSettings(rank=2, alpha=4, dropout=0.1)
 
 
-@pytest.mark.parametrize("lora", [LoraSettings(), LORA])
+@pytest.mark.parametrize("lora", [LoraSettings(), pytest.param(LORA, marks=pytest.mark.slow)])
 def test_a_stopped_training_ends_with_the_same_bits(problem, tmp_path, lora):
     given = {"rows_per_update": 3, "rows_per_microbatch": 2, "epochs": 3, "save_every_updates": 2, "lora": lora}
     statistics = problem("whole", **given)
