@@ -126,6 +126,15 @@ class TrainSettings(Section, kw_only=True):
     """Rows, or pairs for dpo."""
     rows_per_microbatch: Count = 64
     """Rows run together; dpo runs one pair, two whole trajectories, at a time."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """Whether rows of an update that begin alike share a sequence, where their common
+    prefix is run once. It changes losses by rounding alone. auto: where it saves enough.
+    Only policy-gradient packs.
+    """
+    order: Literal["rows", "trees"] = "rows"
+    """What an epoch shuffles. rows: an update has rows of any tree. trees: whole trees,
+    so that packing saves more and an update learns from fewer tasks.
+    """
     adam_betas: tuple[Share, Share] = (0.9, 0.999)
     """AdamW's decay rates."""
     weight_decay: NotNegative = 0.0

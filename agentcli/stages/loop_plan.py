@@ -22,11 +22,11 @@ from agentcli.stages.sampling import (
     sampling_sources,
 )
 from agentcli.stages.train import (
+    checked_objective,
     refuse_adapter_beside_model,
     refuse_greedy,
     with_aggregate,
 )
-from agentcli.training.objectives import make_objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:
             f"run trains a policy that it loads itself, not {settings.policy.kind}; "
             "name one with --model DIR|ID"
         )
-    objective = make_objective(settings.train.objective)
+    objective = checked_objective(settings)
     if not objective.trains_policy:
         raise UsageError(
             f"train.objective {objective.name}: trains no policy, which a loop "

@@ -34,7 +34,7 @@ from agentcli.stages.rollout import results_of_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import count_trees
 from agentcli.training.critic.options import CriticOptions
-from agentcli.training.objectives import make_objective, options_of
+from agentcli.training.objectives import Objective, make_objective, options_of
 
 if TYPE_CHECKING:
     from agentcli.training.loop.trackers import Sampled
@@ -60,6 +60,22 @@ def refuse_greedy(settings: Settings) -> None:
             "policy.temperature: 0: a greedy response has no behaviour policy to "
             "take a ratio to; use --temperature above 0"
         )
+
+
+def checked_objective(settings: Settings) -> Objective:
+    """The objective of the settings.
+
+    Raises UsageError for options that it does not have, and for train.packing=on where
+    it cannot pack.
+    """
+    objective = make_objective(settings.train.objective)
+    options_of(settings.train)
+    if settings.train.packing == "on" and not objective.packs:
+        raise UsageError(
+            f"train.packing: on, but objective {objective.name} runs every row by "
+            "itself; set train.packing=auto"
+        )
+    return objective
 
 
 def with_aggregate(settings: Settings, method: str | None) -> Settings:
@@ -136,8 +152,7 @@ def plan(
     source = RunDirectory(run)
     target = RunDirectory(out or run)
     trees = source.existing_trees()
-    objective = make_objective(settings.train.objective)
-    options_of(settings.train)
+    objective = checked_objective(settings)
     sources = [trees]
     credit = None
     if objective.reads_credit:

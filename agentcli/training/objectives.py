@@ -62,6 +62,8 @@ class Objective:
     """Whether it takes a ratio to the policy that sampled. Greedy responses have none."""
     trains_policy: ClassVar[bool] = True
     """Whether its checkpoint is a policy. Only such an objective can be a loop's."""
+    packs: ClassVar[bool] = False
+    """Whether rows of an update may share a sequence (train.packing)."""
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 

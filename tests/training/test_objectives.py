@@ -10,7 +10,7 @@ from agentcli.records.section import Section
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import TrainSettings
 from agentcli.stages.session import Invocation
-from agentcli.stages.train import plan
+from agentcli.stages.train import checked_objective, plan
 from agentcli.training import objectives
 from agentcli.training.objectives import Objective, make_objective, objective_names, options_of
 from agentcli.training.policy_gradient.metrics import TrainMetrics
@@ -92,3 +92,10 @@ def test_another_packages_objective_trains_through_the_stage(rollout: Any, tmp_p
         lambda: plan(Settings(train=wrong), run, tmp_path / "other", model=str(rollout.model)),
         names="train.options.speed",
     )
+
+
+@pytest.mark.parametrize("name", ["dpo", "offline-ppo", "ppo", "process-reward"])
+def test_an_objective_that_cannot_pack_refuses_to(name: str) -> None:
+    packing = Settings(train=TrainSettings(objective=name, packing="on"))
+    refused(lambda: checked_objective(packing), names=("train.packing", name), remedy="train.packing=auto")
+    checked_objective(Settings(train=TrainSettings(objective=name)))

@@ -3,17 +3,19 @@
 Rows are padded on the right and no attention mask is given. In a causal model no
 position sees what comes after it, so the padding cannot reach a token that counts. The
 language-model head runs only on the columns in which some row has a token to predict.
+A batch of `packing.py` has several rows in a sequence, and a mask that keeps them apart.
 
-Shape suffixes: B rows, T padded length, S = T - 1, K kept columns, N response tokens in
-row-major order, V vocabulary.
+Shape suffixes: B rows or sequences, T padded length, S = T - 1, K kept columns, N
+response tokens in row-major order, V vocabulary.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 
@@ -43,6 +45,49 @@ def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
     output = model(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False)
     logits_BKV: Tensor = output.logits
     return logits_BKV[predicted_BS[:, columns_K]]
+
+
+def predicted_logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
+    """Logits (N, V) that predict the response tokens of a batch, padded or packed."""
+    if "response_BT" in batch:
+        return target_logits(model, batch["ids_BT"], batch["response_BT"])
+    with head_on(model, batch["places_N"]):
+        output = model(
+            input_ids=batch["ids_BT"],
+            position_ids=batch["positions_BT"],
+            attention_mask=forest_mask(batch["ends_BT"]),
+            use_cache=False,
+        )
+    logits_NV: Tensor = output.logits[0]
+    return logits_NV
+
+
+def forest_mask(ends_BT: Tensor) -> Tensor:
+    """Which keys each query sees (B, 1, T, T): those that it descends from."""
+    places_T = torch.arange(ends_BT.shape[1], device=ends_BT.device)
+    earlier_TT = places_T <= places_T[:, None]
+    descends_BTT = places_T[:, None] < ends_BT[:, None, :]
+    return (earlier_TT & descends_BTT)[:, None]
+
+
+@contextmanager
+def head_on(model: Any, places_N: Tensor) -> Iterator[None]:
+    """Has the language-model head run on these places of a flat batch alone.
+
+    transformers can keep columns of a batch, which would be those of every sequence.
+    Logits are (1, N, V).
+    """
+    network = model.module if isinstance(model, DistributedDataParallel) else model
+
+    def choose(_: Any, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        (hidden_BTD,) = inputs
+        return (hidden_BTD.flatten(0, 1)[places_N][None],)
+
+    hook = network.get_output_embeddings().register_forward_pre_hook(choose)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def token_logprobs(
@@ -78,8 +123,7 @@ def scoring(model: Any) -> Iterator[None]:
 
 def response_logprobs(
     model: Any,
-    ids_BT: Tensor,
-    response_BT: Tensor,
+    batch: Mapping[str, Tensor],
     temperatures: Sequence[Tensor | None],
     device: torch.device,
 ) -> list[Tensor]:
@@ -88,15 +132,13 @@ def response_logprobs(
     All come from one forward pass, in the precision that training computes in: bfloat16
     autocast on CUDA, float32 elsewhere. A temperature is (N,), or None for 1.
     """
-    ids_BT = ids_BT.to(device)
-    response_BT = response_BT.to(device)
-    targets_N = ids_BT[response_BT]
+    batch = {name: value.to(device) for name, value in batch.items()}
     logprobs = []
     with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        logits_NV = target_logits(model, ids_BT, response_BT)
+        logits_NV = predicted_logits(model, batch)
         for temperatures_N in temperatures:
             if temperatures_N is not None:
                 temperatures_N = temperatures_N.to(device)
-            scores_N = token_logprobs(logits_NV, targets_N, temperatures_N)
+            scores_N = token_logprobs(logits_NV, batch["targets_N"], temperatures_N)
             logprobs.append(scores_N.cpu())
     return logprobs

@@ -80,6 +80,7 @@ def read_offline_rows(
                 share=1.0,
                 temperature=_temperature(step, step_place),
                 parts={RETURN: entry.parts[RETURN]},
+                tree=line,
             )
             rows.append(row)
     counts.rows = len(rows)

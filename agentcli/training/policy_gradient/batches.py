@@ -1,15 +1,15 @@
 """The plan of a training: the rows of each update and microbatch, and their weights.
 
-Every epoch shuffles all rows with a seed of its own and cuts them into updates of
-`rows_per_update`; the last may be smaller. Rows that cannot have a gradient stay
+Every epoch shuffles all rows, or all trees, with a seed of its own and cuts them into
+updates of `rows_per_update`; the last may be smaller. Rows that cannot have a gradient stay
 members of their update (their weight counts in its normaliser) but are not run. An
 update of nothing but such rows is left out: it would be an optimiser step without a
 signal.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 from agentcli.errors import UsageError
 from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.forward import pad_rows
+from agentcli.training.loop.forward import TokenRow, pad_rows
 from agentcli.training.loop.microbatches import Microbatches, shuffled
+from agentcli.training.loop.packing import Packing, pack_rows, sort_key
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.policy_gradient.rows import Row
 
@@ -50,9 +51,28 @@ class Tokens:
     `temperature`.
     """
 
-    def pad(self, rows: Sequence[int], pad: int) -> tuple[Tensor, Tensor]:
-        """Input ids and response mask (B, T) of these rows."""
-        return pad_rows([(self.prompts[row], self.responses[row]) for row in rows], pad)
+    def row(self, row: int) -> TokenRow:
+        """The prompt and the response of a row."""
+        return self.prompts[row], self.responses[row]
+
+    def batch(
+        self, rows: Sequence[int], pad: int, packing: Packing | None
+    ) -> dict[str, Tensor]:
+        """The input of one forward pass over these rows.
+
+        ids_BT and response_BT, or with `packing` what `pack_rows` gives instead;
+        targets_N, the response tokens; and run_1, how many tokens are run.
+        """
+        chosen = [self.row(row) for row in rows]
+        if packing is not None:
+            return pack_rows(chosen, packing, pad)
+        ids_BT, response_BT = pad_rows(chosen, pad)
+        return {
+            "ids_BT": ids_BT,
+            "response_BT": response_BT,
+            "targets_N": ids_BT[response_BT],
+            "run_1": torch.tensor([sum(map(self.length, rows))]),
+        }
 
     def gather(self, flat: Tensor, rows: Sequence[int]) -> Tensor:
         """The response tokens' values (N,) of these rows."""
@@ -67,10 +87,18 @@ class Tokens:
             flat[self.offsets[row] : self.offsets[row + 1]] = values_N[start:end]
             start = end
 
-    def chunks(self, rows: Sequence[int], size: int) -> list[list[int]]:
-        """The rows by length, in chunks of at most `size`."""
-        order = sorted(rows, key=self.length)
+    def chunks(
+        self, rows: Sequence[int], size: int, packing: Packing | None = None
+    ) -> list[list[int]]:
+        """The rows in chunks of at most `size`, ordered as `packing` needs them."""
+        order = self.ordered(rows, packing)
         return [order[start : start + size] for start in range(0, len(order), size)]
+
+    def ordered(self, rows: Iterable[int], packing: Packing | None) -> list[int]:
+        """The rows by length, or by their tokens where they are to be packed."""
+        if packing is None:
+            return sorted(rows, key=self.length)
+        return sorted(rows, key=lambda row: sort_key(self.row(row)))
 
     def length(self, row: int) -> int:
         """Prompt and response tokens."""
@@ -104,6 +132,23 @@ class UpdatePlan:
     processes: Processes
     microbatches_per_update: int
     """Microbatches of each rank, the same number for every update."""
+    packing: Packing | None = None
+    """How rows share sequences; None: each has its own."""
+
+    def dealt(self, rows: Iterable[int]) -> list[list[int]]:
+        """The rows of an update as microbatches of all ranks."""
+        order = self.tokens.ordered(rows, self.packing)
+        parts = self.microbatches_per_update * self.processes.size
+        return [part.tolist() for part in np.array_split(order, parts)]
+
+    def packed(self, packing: Packing) -> "UpdatePlan":
+        """The same updates, with rows that begin alike in one microbatch."""
+        plan = replace(self, packing=packing)
+        plan.updates = [
+            replace(update, microbatches=plan.dealt(update.weights))
+            for update in self.updates
+        ]
+        return plan
 
 
 def plan_updates(
@@ -126,10 +171,9 @@ def plan_updates(
     size = settings.rows_per_update
     rows_per_pass = settings.rows_per_microbatch * processes.size
     microbatches_per_update = math.ceil(min(size, len(rows)) / rows_per_pass)
-    parts = microbatches_per_update * processes.size
     plan = UpdatePlan(rows, tokens, [], 0, processes, microbatches_per_update)
     for epoch in range(settings.epochs):
-        order = shuffled(len(rows), "train rows", seed, epoch)
+        order = _order(rows, settings, seed, epoch)
         for start in range(0, len(order), size):
             members = order[start : start + size]
             moves_all = every_row or settings.beta != 0
@@ -137,10 +181,24 @@ def plan_updates(
             if not weights:
                 plan.skipped += 1
                 continue
-            by_length = sorted(weights, key=tokens.length)
-            microbatches = [part.tolist() for part in np.array_split(by_length, parts)]
-            plan.updates.append(Update(epoch, members, weights, microbatches))
+            plan.updates.append(Update(epoch, members, weights, plan.dealt(weights)))
     return plan
+
+
+def _order(
+    rows: Sequence[Row], settings: TrainSettings, seed: int, epoch: int
+) -> list[int]:
+    """The rows as an epoch takes them: shuffled, or tree by shuffled tree."""
+    if settings.order == "rows":
+        return shuffled(len(rows), "train rows", seed, epoch)
+    trees: dict[int, list[int]] = {}
+    for number, row in enumerate(rows):
+        trees.setdefault(row.tree, []).append(number)
+    members = list(trees.values())
+    order = []
+    for tree in shuffled(len(members), "train trees", seed, epoch):
+        order += members[tree]
+    return order
 
 
 def _weights(
@@ -202,8 +260,9 @@ def microbatches(
 def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     """The tensors of one microbatch.
 
-    ids_BT, response_BT (bool) and rows_1, the number of rows; for the N response tokens
-    in row-major order old_N, advantages_N, weights_N and counted_N. There is also
+    The input of a forward pass (`Tokens.batch`); rows_1, read_1 and run_1, the numbers of
+    rows, of their tokens and of those that are run; for the N response tokens in
+    row-major order old_N, advantages_N, weights_N and counted_N. There is also
     reference_N when there is a reference, sampled_N when `old` is not the sampler's,
     temperature_N when not all are 1, and sampled_temperature_N when the sampler's
     log-probabilities are at another.
@@ -211,20 +270,20 @@ def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     update, rows = part
     tokens = plan.tokens
     members, counted = members_of(part)
-    ids_BT, response_BT = tokens.pad(members, pad)
     lengths_B = torch.tensor([len(tokens.responses[row]) for row in members])
     advantages_B = torch.tensor([plan.rows[row].advantage for row in members])
     weights = [update.weights[row] * counted for row in members]
     weights_B = torch.tensor(weights, dtype=torch.float32)
     batch = {
-        "ids_BT": ids_BT,
-        "response_BT": response_BT,
+        **tokens.batch(members, pad, plan.packing),
         "old_N": tokens.gather(tokens.old, members),
         "advantages_N": advantages_B.repeat_interleave(lengths_B),
         "weights_N": weights_B.repeat_interleave(lengths_B),
         "counted_N": torch.full((int(lengths_B.sum()),), counted),
         "rows_1": torch.tensor([len(rows)]),
+        "read_1": torch.tensor([sum(map(tokens.length, rows))]),
     }
+    batch["run_1"] = batch["run_1"] * counted
     for name in ("reference", "sampled", "temperature", "sampled_temperature"):
         flat = getattr(tokens, name)
         if flat is not None:

@@ -18,6 +18,7 @@ from agentcli.training.loop.forward import response_logprobs, scoring
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
 from agentcli.training.policy_gradient.losses import logprob_gap
+from agentcli.training.policy_gradient.packing import check_packed
 from agentcli.training.policy_gradient.rows import Row
 
 
@@ -99,6 +100,7 @@ def prepare_logprobs(
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:
         frozen = load_frozen(str(reference), str(device))
+        check_packed(plan, frozen, pad, device)
         (tokens.reference,) = scorer.score(frozen, every_row, [tokens.temperature])
     return gap
 
@@ -122,16 +124,17 @@ class RowScorer:
         tokens = self.plan.tokens
         processes = self.plan.processes
         flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
-        chunks = tokens.chunks(rows, self.rows_at_once)
+        packing = self.plan.packing
+        chunks = tokens.chunks(rows, self.rows_at_once, packing)
         with scoring(model):
             for chunk in chunks[processes.rank :: processes.size]:
-                ids_BT, response_BT = tokens.pad(chunk, self.pad)
+                batch = tokens.batch(chunk, self.pad, packing)
                 chunk_temperatures = [
                     None if flat is None else tokens.gather(flat, chunk)
                     for flat in temperatures
                 ]
                 scores = response_logprobs(
-                    model, ids_BT, response_BT, chunk_temperatures, self.device
+                    model, batch, chunk_temperatures, self.device
                 )
                 for flat, scores_N in zip(flats, scores, strict=True):
                     tokens.scatter(flat, chunk, scores_N)

@@ -43,6 +43,10 @@ class PolicyFigures(MetricsLine, kw_only=True):
     """rows_skipped, as a share of all rows of the update."""
     tokens: int
     """Response tokens trained on."""
+    tokens_read: int = 0
+    """Prompt and response tokens of the rows."""
+    tokens_saved: int = 0
+    """Of these, the ones that packing did not run again (train.packing)."""
     advantage_mean: float
     """The four figures of advantages are over all rows, skipped ones included."""
     advantage_std: float

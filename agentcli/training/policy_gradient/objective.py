@@ -18,6 +18,7 @@ class PolicyGradient(Objective):
     name = "policy-gradient"
     metrics: ClassVar[type[MetricsLine]] = TrainMetrics
     trainer = "agentcli.training.policy_gradient.train:train_policy"
+    packs = True
 
     def anchored(self, settings: TrainSettings) -> bool:
         """The KL penalty is against the loop's start."""

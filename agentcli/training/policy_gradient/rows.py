@@ -61,6 +61,8 @@ class Row:
     """T of the distribution that `logprobs` are of."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """The parts of its credit."""
+    tree: int = 0
+    """Line of its tree in the file."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -134,6 +136,7 @@ def read_rows(
                     temperature=step.temperature,
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
+                    tree=line,
                 )
             )
     counts.rows = len(rows)

@@ -26,6 +26,7 @@ from agentcli.training.objectives import not_read
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
 from agentcli.training.policy_gradient.metrics import PolicyFigures, TrainMetrics
+from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
 
@@ -47,12 +48,13 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     model = load_trainable(job.model, settings.lora, "cpu")
     tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
+    plan = packed_as_set(plan, settings, model)
     facts = plan_facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
     arguments = row_arguments(job, plan, settings.max_grad_norm)
-    gap = prepare_logprobs(
-        model.to(arguments.device), plan, settings, job.reference, pad, arguments.device
-    )
+    model.to(arguments.device)
+    check_packed(plan, model, pad, arguments.device)
+    gap = prepare_logprobs(model, plan, settings, job.reference, pad, arguments.device)
     with keeping_cache(model):
         trainer = PolicyTrainer(model, arguments, plan, pad, settings)
         trained = adamw(job, trainer, model)
@@ -148,6 +150,9 @@ def plan_statistics(
         "updates": len(plan.updates),
         "updates_skipped": plan.skipped,
         "tokens": sum(line.tokens for line in lines),
+        "tokens_read": sum(line.tokens_read for line in lines),
+        "tokens_saved": sum(line.tokens_saved for line in lines),
+        "packed": plan.packing is not None,
         "temperatures": sorted({row.temperature for row in plan.rows}),
         "means": means_of(lines, averaged),
         "ratio_max": max((line.ratio_max for line in lines), default=1.0),

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import TrainingArguments
 
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.forward import predicted_logits, token_logprobs
 from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.recorder import Recorder
@@ -73,11 +73,9 @@ class PolicyTrainer(PlannedTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """This microbatch's part of the update's loss."""
-        ids_BT = inputs["ids_BT"]
-        response_BT = inputs["response_BT"]
-        targets_N = ids_BT[response_BT]
+        targets_N = inputs["targets_N"]
         temperatures_N = inputs.get("temperature_N")
-        logits_NV = target_logits(model, ids_BT, response_BT)
+        logits_NV = predicted_logits(model, inputs)
         logprobs_N = token_logprobs(logits_NV, targets_N, temperatures_N)
         losses = token_losses(
             logprobs_N=logprobs_N,
@@ -127,6 +125,8 @@ class PolicyTrainer(PlannedTrainer):
             gap_k3=(counted_N * k3(sampled_N, as_sampled_N)).sum(),
             tokens=counted_N.sum(),
             rows=inputs["rows_1"].sum().double(),
+            read=inputs["read_1"].sum().double(),
+            run=inputs["run_1"].sum().double(),
         )
         self._maxima.add(ratio=ratio_N.max(), gap=gap_N.max())
 
@@ -162,6 +162,8 @@ class PolicyTrainer(PlannedTrainer):
             "rows_skipped": skipped,
             "skipped_share": skipped / len(planned.rows),
             "tokens": int(tokens),
+            "tokens_read": int(sums["read"]),
+            "tokens_saved": int(sums["read"] - sums["run"]),
             "advantage_mean": fmean(advantages),
             "advantage_std": pstdev(advantages),
             "advantage_min": min(advantages),

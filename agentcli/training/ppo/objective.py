@@ -26,4 +26,6 @@ class ProximalPolicy(PolicyGradient):
     options = PpoOptions
     metrics = PpoMetrics
     trainer = "agentcli.training.ppo.train:train_ppo"
+    # The critic reads whole prompts, a row each.
+    packs = False
     credit_maker = "agentcli assign-credit --method ppo"

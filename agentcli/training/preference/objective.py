@@ -34,5 +34,7 @@ class DirectPreference(Objective):
         "beta",
         "aggregate",
         "rows_per_microbatch",
+        "packing",
+        "order",
         "recompute_logprobs",
     )

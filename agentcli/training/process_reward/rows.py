@@ -48,6 +48,7 @@ def read_scored_rows(
                 weight=entry.weight,
                 share=1.0,
                 parts={RETURN: entry.parts[target]},
+                tree=line,
             )
             rows.append(row)
             texts.append(step_ids(tokenizer, step.prompt, step.response))

@@ -388,7 +388,9 @@ def test_refuses_a_model_without_tokenizer_or_template(rollout, train, tmp_path)
 def test_padding_and_company_do_not_change_a_rows_logprobs(rollout):
     model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
     steps = [step for tree in rollout.tree_list for step in tree.steps][:9]
-    batch = pad_rows([(prompt_ids(rollout.tokenizer, step.prompt), step.token_ids) for step in steps], pad=0)
+    rows = [(prompt_ids(rollout.tokenizer, step.prompt), step.token_ids) for step in steps]
+    ids_BT, response_BT = pad_rows(rows, pad=0)
+    batch = {"ids_BT": ids_BT, "response_BT": response_BT, "targets_N": ids_BT[response_BT]}
     with scoring(model):
-        (together,) = response_logprobs(model, *batch, [None], torch.device("cpu"))
+        (together,) = response_logprobs(model, batch, [None], torch.device("cpu"))
     np.testing.assert_allclose(together, [value for step in steps for value in step.logprobs], atol=1e-5)

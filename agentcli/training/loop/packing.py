@@ -1,0 +1,149 @@
+"""Rows that begin alike in one sequence, where a prefix that they share is run once.
+
+The tokens of a sequence are a forest: a row is a path from a root, and the position of
+a token is its depth. Rows come sorted by their tokens, and each puts at the end what it
+does not share with the row before it. `ends[k]` is one past the last descendant of
+place k, so the query at place q sees the key at place k where k <= q < ends[k].
+
+The last token of a row predicts nothing and is not run. Log-probabilities and gradients
+are those of the rows by themselves, but for rounding. Dropout draws once for a shared
+prefix.
+
+Shape suffixes: B sequences, T padded length, N response tokens, row after row.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from agentcli.training.loop.forward import TokenRow
+
+TokenIds = NDArray[np.int64]
+LONGEST = 4096
+"""Most tokens that rows share a sequence of: its mask has a place for every pair."""
+
+
+class Piece(NamedTuple):
+    """A row in a sequence."""
+
+    row: int
+    shared: int
+    """Tokens at its beginning that are those of the piece before it."""
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Rows in one sequence."""
+
+    pieces: list[Piece]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """How rows are put into sequences."""
+
+    pair_cost: float
+    """What a pair of query and key costs, in tokens."""
+
+    def cost(self, length: int) -> float:
+        """What one sequence costs, in tokens."""
+        return length + self.pair_cost * length**2
+
+    def bundles(self, rows: Sequence[TokenIds]) -> list[Bundle]:
+        """The rows, sorted by their tokens, together where that is cheaper than apart."""
+        bundles: list[Bundle] = []
+        for row, tokens in enumerate(rows):
+            shared = shared_length(rows[row - 1], tokens) if row else 0
+            apart = Bundle([Piece(row, 0)], len(tokens))
+            if shared and self._joins(bundles[-1].length, apart.length, shared):
+                bundles[-1].pieces.append(Piece(row, shared))
+                bundles[-1].length += apart.length - shared
+            else:
+                bundles.append(apart)
+        return bundles
+
+    def _joins(self, before: int, length: int, shared: int) -> bool:
+        """Whether a row is cheaper at the end of a bundle of length `before`."""
+        together = before + length - shared
+        added = self.cost(together) - self.cost(before)
+        return together <= LONGEST and added < self.cost(length)
+
+    def sequences(self, rows: Sequence[TokenIds]) -> list[Bundle]:
+        """Bundles side by side in sequences that are no longer than the longest."""
+        by_length = sorted(self.bundles(rows), key=lambda one: one.length, reverse=True)
+        room = by_length[0].length
+        sequences: list[Bundle] = []
+        for bundle in by_length:
+            for sequence in sequences:
+                if sequence.length + bundle.length <= room:
+                    sequence.pieces += bundle.pieces
+                    sequence.length += bundle.length
+                    break
+            else:
+                sequences.append(bundle)
+        return sequences
+
+
+def row_tokens(row: TokenRow) -> TokenIds:
+    """The tokens of a row that are run."""
+    prompt, response = row
+    return np.array([*prompt, *response[:-1]], dtype=np.int64)
+
+
+def sort_key(row: TokenRow) -> bytes:
+    """A key that sorts rows by their tokens."""
+    return row_tokens(row).astype(">u4").tobytes()
+
+
+def shared_length(one: TokenIds, other: TokenIds) -> int:
+    """How many tokens two rows begin with in common."""
+    shorter = min(len(one), len(other))
+    differing = np.flatnonzero(one[:shorter] != other[:shorter])
+    return int(differing[0]) if len(differing) else shorter
+
+
+def pack_rows(
+    rows: Sequence[TokenRow], packing: Packing, pad: int
+) -> dict[str, Tensor]:
+    """The rows, sorted by their tokens, as sequences.
+
+    ids_BT, positions_BT and ends_BT; for each response token, row after row, places_N,
+    the place in ids_BT (flat) whose logits predict it, and targets_N, the token itself;
+    and run_1, how many tokens there are without padding.
+    """
+    tokens = [row_tokens(row) for row in rows]
+    sequences = packing.sequences(tokens)
+    longest = max(sequence.length for sequence in sequences)
+    ids_BT = np.full((len(sequences), longest), pad)
+    positions_BT = np.zeros_like(ids_BT)
+    # A place of padding sees itself: softmax over nothing is not a number.
+    ends_BT = np.arange(1, longest + 1) + np.zeros_like(ids_BT)
+    places: list[TokenIds] = [np.arange(0)] * len(rows)
+    for number, sequence in enumerate(sequences):
+        path = np.arange(0)
+        size = 0
+        for row, shared in sequence.pieces:
+            end = size + len(tokens[row]) - shared
+            ids_BT[number, size:end] = tokens[row][shared:]
+            positions_BT[number, size:end] = np.arange(shared, len(tokens[row]))
+            path = np.concatenate([path[:shared], np.arange(size, end)])
+            ends_BT[number, path] = end
+            prompt, _ = rows[row]
+            places[row] = number * longest + path[len(prompt) - 1 :]
+            size = end
+    return {
+        "ids_BT": torch.from_numpy(ids_BT),
+        "positions_BT": torch.from_numpy(positions_BT),
+        "ends_BT": torch.from_numpy(ends_BT),
+        "places_N": torch.from_numpy(np.concatenate(places)),
+        "targets_N": torch.tensor(
+            [token for _, response in rows for token in response]
+        ),
+        "run_1": torch.tensor([sum(sequence.length for sequence in sequences)]),
+    }

@@ -1,0 +1,237 @@
+"""Rows in one sequence are what they are alone: log-probabilities, gradients, and a whole training."""
+
+import msgspec
+import pytest
+import torch
+from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.records.files import read_records
+from agentcli.records.training_settings import LoraSettings, TinySettings, TrainSettings
+from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.forward import forest_mask, pad_rows, predicted_logits, token_logprobs
+from agentcli.training.loop.job import Job
+from agentcli.training.loop.lora import add_adapter
+from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
+from agentcli.training.policy_gradient.batches import Tokens, plan_updates
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.packing import check_packed, obstacle_of, packed_as_set
+from agentcli.training.policy_gradient.rows import Row
+from agentcli.training.policy_gradient.train import train_policy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from refusal import refused
+from safetensors.torch import load_file
+from tiny_rollout import WORDS, write
+
+FREE = Packing(0.0)
+"""Pairs cost nothing, so that whatever shares a token is packed."""
+KINDS = ("full", "tied", "lora")
+TOKEN = st.integers(5, 8)
+ROW = st.tuples(st.lists(TOKEN, min_size=1, max_size=9), st.lists(TOKEN, min_size=1, max_size=6))
+ROWS = st.lists(ROW, min_size=1, max_size=9)
+"""Four tokens only, so that rows share prefixes, are prefixes of each other, and are equal."""
+
+
+@pytest.fixture(scope="module")
+def models():
+    """A model for each kind, in which every parameter that is trained matters."""
+    tokenizer = make_tokenizer([" ".join(WORDS)], [])
+    made = {}
+    for kind in KINDS:
+        model = make_model(TinySettings(hidden=32, layers=2, heads=2, kv_heads=1, intermediate=48), tokenizer, 0)
+        if kind != "tied":
+            model.config.tie_word_embeddings = False
+            model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone() * 0.9)
+        if kind == "lora":
+            model = add_adapter(model, LoraSettings(rank=4, alpha=8))
+            for name, parameter in model.named_parameters():
+                if "lora_B" in name:
+                    torch.nn.init.normal_(parameter, std=0.1)
+        made[kind] = model
+    return made
+
+
+def packed(rows, packing=FREE):
+    return pack_rows(sorted(rows, key=sort_key), packing, 0)
+
+
+def padded(rows):
+    ids_BT, response_BT = pad_rows(sorted(rows, key=sort_key), 0)
+    return {"ids_BT": ids_BT, "response_BT": response_BT, "targets_N": ids_BT[response_BT]}
+
+
+def logprobs_and_gradients(model, batch):
+    model.zero_grad()
+    logprobs = token_logprobs(predicted_logits(model, batch), batch["targets_N"])
+    weights = torch.linspace(-1, 1, len(logprobs))
+    (weights * logprobs).sum().backward()
+    return logprobs.detach(), {name: one.grad for name, one in model.named_parameters() if one.requires_grad}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(rows=ROWS)
+def test_log_probabilities_and_gradients_are_those_of_the_rows_alone(models, kind, rows):
+    apart, gradients_apart = logprobs_and_gradients(models[kind], padded(rows))
+    together, gradients = logprobs_and_gradients(models[kind], packed(rows))
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=0)
+    assert gradients.keys() == gradients_apart.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, gradients_apart[name], atol=1e-5, rtol=1e-5)
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS, pair_cost=st.sampled_from([0.0, 0.02, 10.0]))
+def test_a_token_sees_its_row_and_nothing_else(rows, pair_cost):
+    """Read from the mask alone: the tokens that predict a response are those of its row up to there."""
+    ordered = sorted(rows, key=sort_key)
+    batch = packed(rows, Packing(pair_cost))
+    seen_BTT = forest_mask(batch["ends_BT"])[:, 0]
+    longest = batch["ids_BT"].shape[1]
+    places = iter(batch["places_N"].tolist())
+    for prompt, response in ordered:
+        for done in range(len(response)):
+            sequence, place = divmod(next(places), longest)
+            keys = seen_BTT[sequence, place].nonzero().squeeze(1)
+            assert batch["ids_BT"][sequence, keys].tolist() == [*prompt, *response[:done]]
+            assert batch["positions_BT"][sequence, keys].tolist() == list(range(len(keys)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(rows=ROWS)
+def test_no_prefix_is_run_twice(rows):
+    """As many tokens as a set of all prefixes has, where pairs cost nothing."""
+    prefixes = {tuple(row_tokens(row)[:end]) for row in rows for end in range(1, len(row_tokens(row)) + 1)}
+    assert packed(rows)["run_1"].item() == len(prefixes)
+
+
+def test_sequences_stay_short_and_pairs_are_weighed():
+    prompt = list(range(100))
+    rows = [row_tokens((prompt, [number] * 101)) for number in range(40)]
+    assert [len(bundle.pieces) for bundle in FREE.bundles(rows)] == [39, 1]
+    assert all(bundle.length <= LONGEST for bundle in FREE.bundles(rows))
+    assert len(Packing(1.0).bundles(rows)) == 40
+    assert shared_length(rows[0], rows[1]) == 100
+    assert len(FREE.bundles([row_tokens((list(range(LONGEST + 5)), [1]))])) == 1
+
+
+def plan_of(rows, **given):
+    """A plan over rows of (tree, prompt, response)."""
+    made = [
+        Row(f"row {number}", "", response, [-1.0] * len(response), 1.0, 1.0, 1.0, tree=tree)
+        for number, (tree, _, response) in enumerate(rows)
+    ]
+    offsets = [0]
+    for _, _, response in rows:
+        offsets.append(offsets[-1] + len(response))
+    tokens = Tokens([one for _, one, _ in rows], [one for _, _, one in rows], offsets, torch.zeros(offsets[-1]))
+    chosen = TrainSettings(aggregate="token", **given)
+    return plan_updates(made, tokens, chosen, 0, Processes(0, 1)), chosen
+
+
+SIBLINGS = [(tree, [tree + 5] * 40, [number + 5, 9]) for tree in range(4) for number in range(6)]
+STRANGERS = [(number, [number + 5] * 40, [9, 9]) for number in range(24)]
+
+
+def test_auto_packs_where_it_saves(models):
+    plan, chosen = plan_of(SIBLINGS)
+    assert packed_as_set(plan, chosen, models["full"]).packing is not None
+    plan, chosen = plan_of(STRANGERS)
+    assert packed_as_set(plan, chosen, models["full"]) is plan
+    plan, chosen = plan_of(SIBLINGS, packing="off")
+    assert packed_as_set(plan, chosen, models["full"]) is plan
+    plan, chosen = plan_of(STRANGERS, packing="on")
+    assert packed_as_set(plan, chosen, models["full"]).packing is not None
+
+
+def test_an_update_keeps_its_rows_and_weights(models):
+    plan, chosen = plan_of(SIBLINGS, rows_per_update=10, rows_per_microbatch=4, packing="on")
+    packed_plan = packed_as_set(plan, chosen, models["full"])
+    for before, after in zip(plan.updates, packed_plan.updates, strict=True):
+        assert (after.rows, after.weights) == (before.rows, before.weights)
+        assert sorted(row for rows in after.microbatches for row in rows) == sorted(before.weights)
+        assert len(after.microbatches) == len(before.microbatches)
+        assert max(map(len, after.microbatches)) <= 4
+
+
+def test_whole_trees_share_updates(models):
+    plan, _ = plan_of(SIBLINGS, rows_per_update=6, order="trees", epochs=2)
+    trees = [{SIBLINGS[row][0] for row in update.rows} for update in plan.updates]
+    assert [len(one) for one in trees] == [1] * 8
+    assert trees[:4] != trees[4:]
+    assert set.union(*trees[:4]) == set.union(*trees[4:]) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "word"),
+    [
+        ("_attn_implementation", "eager", "eager"),
+        ("layer_types", ["full_attention", "sliding_attention"], "sliding"),
+        ("sliding_window", 16, "window"),
+    ],
+)
+def test_a_model_that_cannot_be_packed_is_left_alone_or_refused(models, monkeypatch, name, value, word):
+    model = models["tied"]
+    monkeypatch.setattr(model.config, name, value, raising=False)
+    assert word in obstacle_of(model)
+    plan, chosen = plan_of(SIBLINGS)
+    assert packed_as_set(plan, chosen, model) is plan
+    plan, chosen = plan_of(SIBLINGS, packing="on")
+    refused(lambda: packed_as_set(plan, chosen, model), names="train.packing", remedy="train.packing=auto")
+
+
+def test_a_model_that_ignores_the_mask_is_refused(models):
+    class Forgetful(torch.nn.Module):
+        """Calls the model without the mask that it is given."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.model = model
+
+        def get_output_embeddings(self):
+            return self.model.get_output_embeddings()
+
+        def forward(self, attention_mask=None, **inputs):
+            return self.model(**inputs)
+
+    plan, chosen = plan_of(SIBLINGS, packing="on")
+    plan = packed_as_set(plan, chosen, models["full"])
+    check_packed(plan, models["full"], 0, torch.device("cpu"))
+    forgetful = Forgetful(models["full"])
+    refused(lambda: check_packed(plan, forgetful, 0, torch.device("cpu")), 1, remedy="train.packing=off")
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_a_packed_training_is_a_plain_one(rollout, tmp_path, lora):
+    """With a penalty, recomputed log-probabilities and siblings that share their prompts."""
+    trees = [msgspec.convert(msgspec.to_builtins(tree), type(tree)) for tree in rollout.tree_list]
+    for tree in trees:
+        for step in tree.steps:
+            step.prompt = tree.steps[step.parent or 0].prompt
+    shared = write(tmp_path / "trees.jsonl", trees)
+    left = {}
+    for packing in ("on", "off"):
+        chosen = TrainSettings(
+            aggregate="step",
+            learning_rate=1e-3,
+            beta=0.1,
+            recompute_logprobs=True,
+            rows_per_update=9,
+            rows_per_microbatch=4,
+            epochs=2,
+            packing=packing,
+            lora=LoraSettings(rank=lora, alpha=8),
+        )
+        metrics = tmp_path / f"{packing}.jsonl"
+        job = Job(str(rollout.model), tmp_path / packing, chosen, 0, metrics)
+        statistics = train_policy(job, shared, rollout.credit)
+        lines = list(read_records(metrics, TrainMetrics))
+        weights = load_file(next((tmp_path / packing).glob("*.safetensors")))
+        left[packing] = statistics, lines, weights
+    for one, other in zip(left["on"][1], left["off"][1], strict=True):
+        for name in ("loss", "grad_norm", "kl", "entropy", "ratio_max", "gap_max", "rows", "tokens", "tokens_read"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-5, rel=1e-4), name
+        assert one.tokens_saved > 0 == other.tokens_saved
+    for name, value in left["on"][2].items():
+        torch.testing.assert_close(value, left["off"][2][name], atol=5e-5, rtol=0)
+    assert [left[packing][0]["packed"] for packing in ("on", "off")] == [True, False]
+    assert left["on"][0]["tokens_saved"] == sum(line.tokens_saved for line in left["on"][1])
