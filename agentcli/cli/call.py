@@ -189,11 +189,12 @@ class Call:
             self.progress.note(f"model {model}; choose another with --model")
 
     def _model(self, settings: "Settings", updated: bool) -> str | None:
+        from agentcli.policies.registry import LOADING
         from agentcli.stages.layers import resolve
         from agentcli.stages.resolve import find_model
 
         # Where settings say enough, runs/latest is neither looked for nor announced.
-        if settings.policy.kind != "transformers" or settings.policy.model is not None:
+        if settings.policy.kind not in LOADING or settings.policy.model is not None:
             return find_model(settings, None)
         if self._begun is not None:
             return find_model(resolve(base=self._begun), None)

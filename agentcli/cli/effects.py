@@ -75,6 +75,11 @@ def _reason_of_policy(path: str, policy: str) -> str | None:
             "with --policy openai, where the server loads the model; leave one of "
             "the two out"
         )
+    if path == "policy.device" and policy == "vllm":
+        return (
+            "with --policy vllm, which takes the GPUs that are visible; set "
+            "CUDA_VISIBLE_DEVICES instead"
+        )
     if path == "policy.endpoint.base_url" and policy != "openai":
         return f"with --policy {policy}; add --policy openai or leave it out"
     return None

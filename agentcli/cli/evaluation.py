@@ -61,10 +61,12 @@ COMMON = (
 
 def folder(call: Call) -> Path:
     """-o; else RUN; else the run that the model comes from; else a new one."""
+    from agentcli.policies.registry import LOADING
+
     policy = call.settings.policy
     if call.values["run"] is not None:
         return call.write_to(call.values["run"])
-    model_is_of_a_run = policy.kind == "transformers" and policy.model is None
+    model_is_of_a_run = policy.kind in LOADING and policy.model is None
     if call.source is not None and model_is_of_a_run:
         return call.write_to(call.source)
     return call.new_run()

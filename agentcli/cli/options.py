@@ -58,7 +58,7 @@ MAX_STEPS = world_option(
 POLICY = policy_option(
     "--policy",
     "policy.kind",
-    "transformers, openai, expert, search or random.",
+    "transformers, vllm, openai, expert, search or random.",
     metavar="KIND",
     values=completion.policies,
 )

@@ -21,17 +21,43 @@ def transformers(
     model_dir: str | None,
 ) -> Policy:
     """A causal language model of transformers, loaded here."""
-    if model_dir is None:
-        raise UsageError(
-            "policy.model is not set; name one with --model DIR|ID, or make one with: "
-            f"{MAKE_A_MODEL}"
-        )
+    model = _named(model_dir)
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer
 
     policy = settings.policy
-    model = load_model(model_dir, policy.adapter, policy.device, policy.dtype)
-    return TransformersPolicy(model, load_tokenizer(model_dir), policy)
+    network = load_model(model, policy.adapter, policy.device, policy.dtype)
+    return TransformersPolicy(network, load_tokenizer(model), policy)
+
+
+def vllm(
+    settings: Settings,
+    world: World,
+    pool: Any,
+    model_dir: str | None,
+) -> Policy:
+    """A causal language model in an engine of vLLM, started here."""
+    model = _named(model_dir)
+    from agentcli.policies.chat_tokens import ChatTokens, configured_ends
+    from agentcli.policies.load import load_tokenizer
+    from agentcli.policies.vllm import VllmPolicy
+    from agentcli.policies.vllm_engine import VllmEngine
+
+    policy = settings.policy
+    ends = configured_ends(model)
+    tokens = ChatTokens(load_tokenizer(model), ends, policy.max_prompt_tokens)
+    rank = settings.train.lora.rank
+    return VllmPolicy(VllmEngine(model, policy, rank, settings.threads), tokens)
+
+
+def _named(model: str | None) -> str:
+    """The model. Raises UsageError where none is set."""
+    if model is None:
+        raise UsageError(
+            "policy.model is not set; name one with --model DIR|ID, or make one with: "
+            f"{MAKE_A_MODEL}"
+        )
+    return model
 
 
 def openai(

@@ -5,27 +5,18 @@ layouts.py's: exact, where a reply depends on its request and the model alone, o
 """
 
 import time
-from collections.abc import Sequence
-from functools import lru_cache, partial
-from itertools import takewhile
 from typing import Any
 
-import msgspec
 import torch
 from transformers import GenerationConfig, LogitsProcessorList
 
-from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.batching import Batcher
-from agentcli.policies.chat import prompt_ids
-from agentcli.policies.layouts import Prompted, layout_of
+from agentcli.policies.chat_tokens import ChatTokens, Prompted
+from agentcli.policies.layouts import layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import Sampler
 from agentcli.records.settings import PolicySettings
-from agentcli.records.types import StopReason
-
-PROMPTS_REMEMBERED = 4096
-"""Siblings and revisited states ask with the same prompt: its tokens are kept."""
 
 
 class TransformersPolicy:
@@ -48,7 +39,7 @@ class TransformersPolicy:
             linger_seconds=settings.linger_ms / 1000,
         )
 
-    def load(self, checkpoint: str) -> None:
+    async def load(self, checkpoint: str) -> None:
         """Takes the weights of another directory in the place of the present ones.
 
         A model of another shape (the first adapter of a loop) replaces the present one.
@@ -66,12 +57,14 @@ class TransformersPolicy:
 
         Its weights are copied into the present one where both have the same shape.
         """
-        self._tokenizer = tokenizer
-        self._ends = _end_tokens(model, tokenizer)
+        self.tokens = ChatTokens(
+            tokenizer,
+            model.generation_config.eos_token_id,
+            self._settings.max_prompt_tokens,
+        )
         self._pad: int = tokenizer.pad_token_id
         if self._pad is None:
-            self._pad = self._ends[0]
-        self._prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+            self._pad = self.tokens.ends[0]
         if self._model is not None and _shape(model) == _shape(self._model):
             self._model.load_state_dict(model.state_dict())
             return
@@ -81,24 +74,16 @@ class TransformersPolicy:
 
     async def respond(self, request: Request) -> Reply:
         """Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens."""
-        prompt = self._prompt_ids(request.prompt)
-        if len(prompt) > self._settings.max_prompt_tokens:
-            raise PromptTooLongError(
-                f"the prompt has {len(prompt)} tokens, policy.max_prompt_tokens is "
-                f"{self._settings.max_prompt_tokens}; raise it, or shorten prompts "
-                "with --history"
-            )
-        item = Prompted(prompt, request.seed, request.temperature, request.max_tokens)
-        reply = await self._batcher.submit(item)
-        if not request.parent_prompt:
-            return reply
-        shared = common_prefix(prompt, self._prompt_ids(request.parent_prompt))
-        return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
+        reply = await self._batcher.submit(self.tokens.prompted(request))
+        return self.tokens.with_shared_tokens(reply, request)
 
     @property
     def rows_per_batch(self) -> float:
         """Mean number of requests generated together so far."""
         return self._batcher.items / max(1, self._batcher.batches)
+
+    async def rest(self) -> None:
+        """The weights stay where they are: a training loads its own beside them."""
 
     async def close(self) -> None:
         """Lets go of the worker thread and the model."""
@@ -111,13 +96,13 @@ class TransformersPolicy:
         sampler = Sampler(
             seeds=[item.seed for item in items],
             temperatures=[item.temperature for item in items],
-            end=self._ends[0],
+            end=self.tokens.ends[0],
             device=self._model.device,
         )
         configuration = GenerationConfig(
             max_new_tokens=items[0].max_tokens,
             do_sample=False,
-            eos_token_id=self._ends,
+            eos_token_id=self.tokens.ends,
             pad_token_id=self._pad,
         )
         prompts = [item.prompt for item in items]
@@ -133,45 +118,11 @@ class TransformersPolicy:
             logprobs = sampler.logprobs(sequences)
         width = batch.ids_BT.shape[1]
         generated = sequences[: len(items), width:].tolist()
-        responses = [self._until_end(tokens) for tokens in generated]
-        replies = self._replies(items, responses, logprobs)
-        self.seconds += time.perf_counter() - started
-        return replies
-
-    def _until_end(self, tokens: list[int]) -> list[int]:
-        """The response up to and including its end-of-turn token."""
-        for index, token in enumerate(tokens):
-            if token in self._ends:
-                return tokens[: index + 1]
-        return tokens
-
-    def _replies(
-        self,
-        items: list[Prompted],
-        responses: list[list[int]],
-        logprobs: list[list[float]],
-    ) -> list[Reply]:
-        """The replies of a batch. Their text is without the end-of-turn token."""
-        bare = []
-        for response in responses:
-            ended = response[-1] in self._ends
-            bare.append(response[:-1] if ended else response)
-        texts = self._tokenizer.batch_decode(bare, skip_special_tokens=True)
         replies = []
-        for item, response, text, logprobs_row in zip(
-            items, responses, texts, logprobs, strict=True
-        ):
-            ended = response[-1] in self._ends
-            reply = Reply(
-                text=text,
-                token_ids=tuple(response),
-                logprobs=tuple(logprobs_row[: len(response)]),
-                temperature=item.temperature,
-                logprob_temperature=item.temperature or 1.0,
-                prompt_tokens=len(item.prompt),
-                stop=StopReason.STOP if ended else StopReason.LENGTH,
-            )
-            replies.append(reply)
+        for item, sampled, row in zip(items, generated, logprobs, strict=True):
+            response = self.tokens.until_end(sampled)
+            replies.append(self.tokens.reply(item, response, row[: len(response)]))
+        self.seconds += time.perf_counter() - started
         return replies
 
 
@@ -185,27 +136,6 @@ def _shape(model: Any) -> tuple[Any, ...]:
         for name, tensor in model.state_dict().items()
     }
     return type(model), config, adapters, tensors
-
-
-def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
-def _end_tokens(model: Any, tokenizer: Any) -> list[int]:
-    """End-of-turn ids of the tokenizer, then of the generation config."""
-    configured = model.generation_config.eos_token_id
-    if not isinstance(configured, list):
-        configured = [configured]
-    tokens = dict.fromkeys([tokenizer.eos_token_id, *configured])
-    ends = [token for token in tokens if token is not None]
-    if not ends:
-        raise UsageError(
-            "policy.model: neither generation_config.json nor the tokenizer names an "
-            "eos token; set one there"
-        )
-    return ends
 
 
 def _forget_sampling_settings(model: Any) -> None:

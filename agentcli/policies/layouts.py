@@ -17,10 +17,11 @@ their sums by batch size, so they promise no more with `exact`.
 from collections.abc import Hashable
 from typing import Any, NamedTuple, Protocol
 
-import msgspec
 import torch
 from torch import Tensor
 from transformers import GenerationConfig
+
+from agentcli.policies.chat_tokens import Prompted
 
 ROWS = 8
 """Rows of an exact batch are padded to a multiple of this."""
@@ -28,15 +29,6 @@ PROMPT_BUCKET = 32
 """Prompts are padded to the next multiple of this many tokens, a multiple itself to the
 one after it.
 """
-
-
-class Prompted(msgspec.Struct, frozen=True):
-    """A request whose prompt is tokens."""
-
-    prompt: list[int]
-    seed: int
-    temperature: float
-    max_tokens: int
 
 
 class Batch(NamedTuple):

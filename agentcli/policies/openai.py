@@ -24,16 +24,17 @@ import logging
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
+from agentcli.policies.chat_tokens import refuse_long_prompt
 from agentcli.policies.endpoint import Endpoint, RequestFailed
 from agentcli.policies.openai_reply import ServedReply, read_models, read_reply
 from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.waiting import Waiting
 from agentcli.records.settings import PolicySettings
 
 FAILURES_IN_A_ROW = 16
@@ -74,7 +75,7 @@ CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,64}\|>)")
 log = logging.getLogger(__name__)
 
 
-class OpenAIPolicy:
+class OpenAIPolicy(Waiting):
     """Asks `settings.model` at `settings.endpoint`, or the endpoint's only model.
 
     `key` may be None. `clock` and `sleep` are for tests. Raises UsageError for a base
@@ -88,7 +89,7 @@ class OpenAIPolicy:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[Any]] = asyncio.sleep,
     ) -> None:
-        self.seconds = 0.0
+        super().__init__()
         self._settings = settings
         self._model = settings.model
         self._has_key = key is not None
@@ -105,10 +106,6 @@ class OpenAIPolicy:
         """Failed requests in a row."""
         self._stopped = ""
         """Why no request is sent any more."""
-        self._waiting = 0
-        """Requests that wait for an answer."""
-        self._since = 0.0
-        """When `seconds` was last brought up to date."""
 
     async def respond(self, request: Request) -> Reply:
         """Samples one response.
@@ -118,7 +115,7 @@ class OpenAIPolicy:
         longer than policy.max_prompt_tokens, where the server counts tokens. UsageError
         when no model is named and the endpoint does not have exactly one.
         """
-        with self._timed():
+        with self.waiting():
             if not self._answered:
                 async with self._first:
                     # Another request may have been the first while this one waited.
@@ -196,13 +193,7 @@ class OpenAIPolicy:
         What the server does not give is reported once.
         """
         reply = answer.reply
-        limit = self._settings.max_prompt_tokens
-        if reply.prompt_tokens > limit:
-            raise PromptTooLongError(
-                f"the prompt has {reply.prompt_tokens} tokens, "
-                f"policy.max_prompt_tokens is {limit}; raise it, or shorten prompts "
-                "with --history"
-            )
+        refuse_long_prompt(reply.prompt_tokens, self._settings.max_prompt_tokens)
         if answer.withheld:
             raise PolicyError(
                 f"{self._endpoint.url}: a content filter withheld the response"
@@ -310,23 +301,6 @@ class OpenAIPolicy:
         if text not in self._reports:
             self._reports.add(text)
             log.warning("%s %s", self._endpoint.url, text)
-
-    @contextmanager
-    def _timed(self) -> Iterator[None]:
-        """Adds the time during which any request waits to `seconds`."""
-        self._count()
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._count()
-            self._waiting -= 1
-
-    def _count(self) -> None:
-        now = time.perf_counter()
-        if self._waiting:
-            self.seconds += now - self._since
-        self._since = now
 
 
 def key_from_environment(variable: str) -> str | None:

@@ -103,9 +103,12 @@ class Reloadable(Policy, Protocol):
     It need not be started anew for every iteration of a loop.
     """
 
-    def load(self, checkpoint: str) -> None:
+    async def load(self, checkpoint: str) -> None:
         """Answers with the model of this directory from now on.
 
         Called while no request is open. The replies are those of a policy started from
         the same directory. Raises what loading a model raises.
         """
+
+    async def rest(self) -> None:
+        """Gives memory that a training may need to it, until the next `load`."""

@@ -4,15 +4,19 @@ An installed package adds its own under the entry-point group `agentcli.policies
 function with the signature of `make_policy`.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 from agentcli.environments.protocol import World
+from agentcli.errors import MissingError
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.registry import Registry
+from agentcli.requirements import remedy_for
 
 POLICIES = {
     "transformers": "agentcli.policies.factories:transformers",
+    "vllm": "agentcli.policies.factories:vllm",
     "openai": "agentcli.policies.factories:openai",
     "expert": "agentcli.policies.factories:expert",
     "search": "agentcli.policies.factories:search",
@@ -23,6 +27,9 @@ POLICIES = {
 """Name -> "module:function". demonstrator: the policy that settings.demos describes,
 faults on purpose included.
 """
+
+LOADING = ("transformers", "vllm")
+"""Policies that load a model here: a directory or hub id, an adapter on top of it."""
 
 MODEL_FREE = ("expert", "search", "random", "tool-judge")
 """Policies that ask no model."""
@@ -50,3 +57,9 @@ def make_policy(
     kind = settings.policy.kind
     policy: Policy = REGISTRY.load(kind)(settings, world, pool, model_dir)
     return policy
+
+
+def refuse_missing_vllm() -> None:
+    """Raises MissingError where vLLM is not installed."""
+    if find_spec("vllm") is None:
+        raise MissingError(f"vllm is not installed; type: {remedy_for('vllm')}")

@@ -76,6 +76,24 @@ class EndpointSettings(Section, kw_only=True):
     """
 
 
+class VllmSettings(Section, kw_only=True):
+    """The engine of vLLM that is started here (policy.kind vllm)."""
+
+    tensor_parallel: Count = 1
+    """GPUs that one model is spread over."""
+    gpu_memory_utilization: Share = 0.9
+    """Share of a GPU's memory that the engine takes."""
+    max_model_len: Count | None = None
+    """Longest prompt with its response, in tokens. None: policy.max_prompt_tokens and
+    policy.max_tokens together, or what the model is made for where that is less.
+    """
+    sleep: Literal[0, 1, 2] = 1
+    """What `run` does with the engine's memory on the GPU while it trains. 0: keeps it.
+    1: frees it, and moves the weights to main memory. 2: frees it, and reads the
+    weights from disk again; the base of an adapter sleeps at 1.
+    """
+
+
 class PolicySettings(Section, kw_only=True):
     """Who answers a prompt."""
 
@@ -83,8 +101,8 @@ class PolicySettings(Section, kw_only=True):
     """Whether training may want to learn from its responses."""
 
     kind: str = "transformers"
-    """transformers, openai (an endpoint), expert (a plan from the true state), search
-    (an expert without knowledge of places), random.
+    """transformers, vllm, openai (an endpoint), expert (a plan from the true state),
+    search (an expert without knowledge of places), random.
     """
     model: str | None = None
     """A model directory, a hub id, or the name of a served model."""
@@ -112,6 +130,7 @@ class PolicySettings(Section, kw_only=True):
     linger_ms: NotNegative = 4.0
     """How long a batch that is not full waits for one more request."""
     endpoint: EndpointSettings = field(default_factory=EndpointSettings)
+    vllm: VllmSettings = field(default_factory=VllmSettings)
 
 
 class ParserSettings(PolicySettings, kw_only=True):

@@ -16,7 +16,7 @@ from agentcli.exploration.judge import JudgeSettings, judges
 from agentcli.policies.kept_replies import KeptReplies
 from agentcli.policies.load import existing
 from agentcli.policies.protocol import Policy
-from agentcli.policies.registry import make_policy, policy_names
+from agentcli.policies.registry import LOADING, make_policy, policy_names
 from agentcli.records.settings import Settings
 from agentcli.registry import nearest
 from agentcli.stages.plan import check_model, model_sources
@@ -40,7 +40,7 @@ def check_further_models(settings: Settings) -> None:
             )
         # A server knows its model by name; what else it needs is its address.
         if chosen.kind != "openai":
-            if chosen.kind == "transformers" and chosen.model is None:
+            if chosen.kind in LOADING and chosen.model is None:
                 raise UsageError(
                     f"{model}: is not set; name one with --set {model}=DIR|ID"
                 )
@@ -102,7 +102,7 @@ def start_policy(
     One that computes here does so on `threads` torch threads.
     """
     if model is not None and settings.policy.kind != "openai":
-        if settings.policy.kind == "transformers":
+        if settings.policy.kind in LOADING:
             existing(model)
         use_threads(settings.threads)
     return make_policy(settings, world, pool, model)

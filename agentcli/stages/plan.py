@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SPEED_ONLY = {
     "environment": ("processes", "deadline_seconds"),
-    "policy": ("batch_rows", "linger_ms", "endpoint"),
+    "policy": ("batch_rows", "linger_ms", "endpoint", "vllm"),
     "rollout": ("concurrency", "most_errored"),
     "train": ("save_every_updates",),
     "sft": ("save_every_updates",),

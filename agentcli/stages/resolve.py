@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agentcli.errors import MAKE_A_MODEL, DataError, UsageError
+from agentcli.policies.registry import LOADING
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -105,7 +106,7 @@ def find_model(
     model = settings.policy.model
     if settings.policy.kind == "openai":
         return model
-    if settings.policy.kind != "transformers":
+    if settings.policy.kind not in LOADING:
         return None
     if model is None and run is not None:
         directory = RunDirectory(run)

@@ -16,7 +16,7 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy, Reloadable
-from agentcli.policies.registry import make_policy, policy_names
+from agentcli.policies.registry import make_policy, policy_names, refuse_missing_vllm
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
@@ -82,13 +82,18 @@ def check_capability(settings: Settings, world: World) -> None:
 
 
 def check_policy(settings: Settings, kind: str, world: World) -> None:
-    """Raises UsageError for an unknown kind of policy, and for a server's bad address."""
+    """Raises UsageError for an unknown kind of policy, and for a server's bad address.
+
+    MissingError where vLLM is asked for and not installed.
+    """
     if kind not in policy_names():
         make_policy(with_changes(settings, policy={"kind": kind}), world, None, None)
     if kind == "openai":
         from agentcli.policies.endpoint import checked_url
 
         checked_url(settings.policy.endpoint.base_url)
+    if kind == "vllm":
+        refuse_missing_vllm()
 
 
 def refuse_shard(settings: Settings, stage: str) -> None:
@@ -161,17 +166,19 @@ class Workshop:
         # An earlier iteration started it; now it takes this iteration's weights.
         if self._policy is not None and model is not None:
             use_threads(settings.threads)
-            self._policy.load(model)
-            yield self._policy
-            return
-        policy = start_policy(settings, world, self.pool, model)
-        if isinstance(policy, Reloadable):
-            self._policy = policy
+            await self._policy.load(model)
+            policy: Policy = self._policy
+        else:
+            policy = start_policy(settings, world, self.pool, model)
+            if isinstance(policy, Reloadable):
+                self._policy = policy
         try:
             yield policy
         finally:
             if self._policy is None:
                 await policy.close()
+            else:
+                await self._policy.rest()
 
     async def aclose(self) -> None:
         """Closes the policy that was kept, and the further models.

@@ -31,6 +31,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "--adapter has no effect with --policy openai, where the server loads",
         ),
         (["rollout", *ENDPOINT, "--device", "cpu"], "--device has no effect with --policy openai, where the server"),
+        (["rollout", "--policy", "vllm", "--device", "cpu"], "--device has no effect with --policy vllm, which takes"),
         (["demos", *ENDPOINT, "--dtype", "float32"], "--dtype has no effect with --policy openai, where the server"),
         (
             ["demos", "--policy", "expert", "--device", "cpu"],

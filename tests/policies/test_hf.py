@@ -9,8 +9,9 @@ import pytest
 import torch
 from agentcli.errors import PolicyError
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.chat_tokens import Prompted
 from agentcli.policies.hf import TransformersPolicy
-from agentcli.policies.layouts import PROMPT_BUCKET, ExactLayout, Prompted
+from agentcli.policies.layouts import PROMPT_BUCKET, ExactLayout
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import gumbel
 from agentcli.records.settings import PolicySettings
@@ -45,7 +46,7 @@ def policy(model: Any, tokenizer: Any) -> TransformersPolicy:
 def test_a_reply_is_the_same_bits_in_any_company(policy: TransformersPolicy) -> None:
     requests = make_requests(64, seed=3)
     items = [
-        Prompted(policy._prompt_ids(request.prompt), request.seed, temperature, 12)
+        Prompted(policy.tokens.prompt_ids(request.prompt), request.seed, temperature, 12)
         for request, temperature in zip(requests, [0.4, 1.0] * 32, strict=True)
     ]
     alone = {item.seed: policy._generate([item])[0] for item in items}
@@ -61,7 +62,7 @@ def test_a_reply_is_the_same_bits_in_any_company(policy: TransformersPolicy) -> 
 def test_a_prompt_that_fills_its_bucket_is_the_same_bits_beside_a_shorter_one(policy: TransformersPolicy) -> None:
     """Unpadded, it would be attended without a mask as long as it is alone."""
     rng = random.Random(8)
-    entities = [token for name in ENTITIES for token in policy._prompt_ids(name)[:1]]
+    entities = [token for name in ENTITIES for token in policy.tokens.prompt_ids(name)[:1]]
     full = [Prompted(rng.choices(entities, k=PROMPT_BUCKET), seed, 1.0, 24) for seed in range(12)]
     shorter = [item for item in make_items(policy, 40) if key(item) == key(full[0])]
     assert shorter
@@ -71,7 +72,7 @@ def test_a_prompt_that_fills_its_bucket_is_the_same_bits_beside_a_shorter_one(po
 
 def make_items(policy: TransformersPolicy, length: int) -> list[Prompted]:
     """One item of every prompt length up to `length`."""
-    ids = policy._prompt_ids(ENTITIES[0])[:1]
+    ids = policy.tokens.prompt_ids(ENTITIES[0])[:1]
     return [Prompted(ids * count, count, 1.0, 24) for count in range(1, length + 1)]
 
 

@@ -56,7 +56,7 @@ def test_fast_makes_one_batch_of_all_lengths_and_reads_equal_prompts_once(model:
     requests = siblings()
     replies_of(policy, requests)
     assert policy.rows_per_batch == len(requests)
-    prompts = [policy._prompt_ids(request.prompt) for request in requests]
+    prompts = [policy.tokens.prompt_ids(request.prompt) for request in requests]
     different = {tuple(prompt) for prompt in prompts}
     assert len(different) < len(prompts)
     width = max(map(len, prompts))

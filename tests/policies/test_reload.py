@@ -53,7 +53,7 @@ def test_replies_are_those_of_a_policy_started_from_the_checkpoint(directories: 
     assert isinstance(policy, Reloadable)
     before = replies(policy)
     for name in ("second", "adapter", "other-adapter", "first"):
-        policy.load(str(directories[name]))
+        asyncio.run(policy.load(str(directories[name])))
         assert replies(policy) == replies(started(directories[name]))
         assert (replies(policy) == before) == (name == "first")
 
@@ -61,9 +61,9 @@ def test_replies_are_those_of_a_policy_started_from_the_checkpoint(directories: 
 def test_weights_of_the_same_shape_are_replaced_in_place(directories: dict[str, Path]) -> None:
     policy = started(directories["first"])
     network = policy._model
-    policy.load(str(directories["second"]))
+    asyncio.run(policy.load(str(directories["second"])))
     assert policy._model is network
-    policy.load(str(directories["adapter"]))
+    asyncio.run(policy.load(str(directories["adapter"])))
     assert policy._model is not network
 
 
@@ -71,5 +71,5 @@ def test_a_damaged_checkpoint_leaves_the_policy_as_it_was(directories: dict[str,
     policy = started(directories["first"])
     before = replies(policy)
     (directories["second"] / "model.safetensors").write_bytes(b"no weights")
-    refused(lambda: policy.load(str(directories["second"])), 3, names="model.safetensors")
+    refused(lambda: asyncio.run(policy.load(str(directories["second"]))), 3, names="model.safetensors")
     assert replies(policy) == before

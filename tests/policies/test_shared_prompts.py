@@ -7,7 +7,8 @@ from agentcli.environments.protocol import Observation
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.registry import make
 from agentcli.exploration.settings import rollout_settings
-from agentcli.policies.hf import TransformersPolicy, common_prefix
+from agentcli.policies.chat_tokens import common_prefix
+from agentcli.policies.hf import TransformersPolicy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
 from agentcli.records.trees import children
 from agentcli.records.types import Tree
@@ -37,7 +38,7 @@ def test_the_reply_counts_the_tokens_shared_with_the_parent(model: Any, tokenize
         pairs = [(prompt, ""), (prompt, prompt), (prompt, "fridge 1 cabinet 2 fridge 1"), (prompt, "apple 3 fridge 1")]
         return [await shared(*pair) for pair in pairs]
 
-    whole = len(policy._prompt_ids("fridge 1 cabinet 2 apple 3"))
+    whole = len(policy.tokens.prompt_ids("fridge 1 cabinet 2 apple 3"))
     assert asyncio.run(work()) == [0, whole, 2, 0]
 
 
@@ -80,7 +81,7 @@ def test_the_ledger_is_what_the_tree_s_own_prompts_share(model: Any, tokenizer: 
         return await make("spark")(actor, settings.rollout)
 
     tree = asyncio.run(work())
-    ids = {step.id: policy._prompt_ids(step.prompt) for step in tree.steps}
+    ids = {step.id: policy.tokens.prompt_ids(step.prompt) for step in tree.steps}
     expected = 0
     for parent, siblings in children(tree).items():
         expected += common_prefix(ids[siblings[0].id], ids[parent]) if parent is not None else 0

@@ -16,7 +16,7 @@ import torch
 
 from agentcli.errors import DataError
 from agentcli.policies.batching import Batcher
-from agentcli.policies.hf import PROMPTS_REMEMBERED
+from agentcli.policies.chat_tokens import PROMPTS_REMEMBERED
 from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import LARGEST_REWARD, Step, StopReason, Tree

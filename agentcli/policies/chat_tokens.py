@@ -1,0 +1,125 @@
+"""The tokens of a chat model's prompts and responses, whatever computes the model."""
+
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from itertools import takewhile
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import PromptTooLongError, UsageError
+from agentcli.policies.chat import prompt_ids
+from agentcli.policies.load import adapter_base
+from agentcli.policies.protocol import Reply, Request
+from agentcli.records.types import StopReason
+
+PROMPTS_REMEMBERED = 4096
+"""Siblings and revisited states ask with the same prompt: its tokens are kept."""
+
+
+class Prompted(msgspec.Struct, frozen=True):
+    """A request whose prompt is tokens."""
+
+    prompt: list[int]
+    seed: int
+    temperature: float
+    max_tokens: int
+
+
+class ChatTokens:
+    """Turns requests into token ids, and sampled ids into replies.
+
+    `configured_ends` is the eos_token_id of a generation config. Raises UsageError when
+    neither it nor the tokenizer names an end-of-turn token.
+    """
+
+    def __init__(
+        self, tokenizer: Any, configured_ends: Any, max_prompt_tokens: int
+    ) -> None:
+        self.ends = _end_tokens(tokenizer, configured_ends)
+        self.prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
+        self._tokenizer = tokenizer
+        self._max_prompt_tokens = max_prompt_tokens
+
+    def prompted(self, request: Request) -> Prompted:
+        """The request with its prompt as tokens.
+
+        Raises PromptTooLongError for one longer than policy.max_prompt_tokens.
+        """
+        prompt = self.prompt_ids(request.prompt)
+        refuse_long_prompt(len(prompt), self._max_prompt_tokens)
+        return Prompted(prompt, request.seed, request.temperature, request.max_tokens)
+
+    def until_end(self, tokens: Sequence[int]) -> list[int]:
+        """The response up to and including its end-of-turn token."""
+        for index, token in enumerate(tokens):
+            if token in self.ends:
+                return list(tokens[: index + 1])
+        return list(tokens)
+
+    def reply(
+        self, item: Prompted, response: Sequence[int], logprobs: Sequence[float]
+    ) -> Reply:
+        """The reply to a request, without the end-of-turn token in its text.
+
+        `logprobs` are of softmax(logits / T), those of a greedy response at T = 1.
+        """
+        ended = response[-1] in self.ends
+        bare = response[:-1] if ended else response
+        return Reply(
+            text=self._tokenizer.decode(bare, skip_special_tokens=True),
+            token_ids=tuple(response),
+            logprobs=tuple(logprobs),
+            temperature=item.temperature,
+            logprob_temperature=item.temperature or 1.0,
+            prompt_tokens=len(item.prompt),
+            stop=StopReason.STOP if ended else StopReason.LENGTH,
+        )
+
+    def with_shared_tokens(self, reply: Reply, request: Request) -> Reply:
+        """The reply, with what its prompt shares with the parent's where asked for."""
+        if not request.parent_prompt:
+            return reply
+        prompt = self.prompt_ids(request.prompt)
+        shared = common_prefix(prompt, self.prompt_ids(request.parent_prompt))
+        return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
+
+
+def refuse_long_prompt(tokens: int, limit: int) -> None:
+    """Raises PromptTooLongError for more tokens than policy.max_prompt_tokens."""
+    if tokens > limit:
+        raise PromptTooLongError(
+            f"the prompt has {tokens} tokens, policy.max_prompt_tokens is {limit}; "
+            "raise it, or shorten prompts with --history"
+        )
+
+
+def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens both begin with."""
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
+    """End-of-turn ids of the tokenizer, then of the generation config."""
+    if not isinstance(configured, list):
+        configured = [configured]
+    tokens = dict.fromkeys([tokenizer.eos_token_id, *configured])
+    ends = [token for token in tokens if token is not None]
+    if not ends:
+        raise UsageError(
+            "policy.model: neither generation_config.json nor the tokenizer names an "
+            "eos token; set one there"
+        )
+    return ends
+
+
+def configured_ends(model: str) -> Any:
+    """The end-of-turn ids that a model's files name: an id, a list of them, or None."""
+    from transformers import AutoConfig, GenerationConfig
+
+    source = adapter_base(model) or model
+    try:
+        return GenerationConfig.from_pretrained(source).eos_token_id
+    except OSError:  # there is no generation_config.json
+        return AutoConfig.from_pretrained(source).eos_token_id

@@ -1,0 +1,34 @@
+"""The time that requests wait for a model which answers elsewhere."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Waiting:
+    """A policy that waits for another process."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        """During which any request waited."""
+        self._waiting = 0
+        """Requests that wait for an answer."""
+        self._since = 0.0
+        """When `seconds` was last brought up to date."""
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Adds the time of the block to `seconds`, once for all that wait together."""
+        self._count()
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._count()
+            self._waiting -= 1
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        if self._waiting:
+            self.seconds += now - self._since
+        self._since = now
