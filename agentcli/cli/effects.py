@@ -59,6 +59,8 @@ def _reason(path: str, settings: "Settings", policy: str) -> str | None:
             f"with train.objective {settings.train.objective}, which does not read "
             "it; leave it out"
         )
+    if path == "cluster.workers" and settings.cluster.is_local:
+        return "in this process; add --on ray or leave it out"
     panel = settings.environment.panel
     if path in ("environment.split", "evaluation.split") and panel is not None:
         return f"with the panel file {panel}; leave one of the two out"

@@ -184,6 +184,19 @@ SEED = running_option("--seed", "seed", "Every random draw derives from it.", in
 CONCURRENCY = running_option(
     "--concurrency", "rollout.concurrency", "Tasks in flight.", int
 )
+ON = running_option(
+    "--on",
+    "cluster.on",
+    "Where trees grow: local, ray (workers on this machine) or ray://HOST:PORT.",
+    metavar="PLACE",
+    values=fixed("local", "ray", "ray://"),
+)
+WORKERS = running_option(
+    "--workers",
+    "cluster.workers",
+    "Workers of --on ray, --concurrency tasks in each.",
+    int,
+)
 
 CONFIG = file_option(
     "--config -c",
@@ -231,5 +244,6 @@ WORLD = (ENV, DATA, SPLIT, TASKS, PANEL, WHERE, MAX_STEPS)
 SAMPLING = (POLICY, MODEL, ADAPTER, BASE_URL, DEVICE, DTYPE, TEMPERATURE, HISTORY)
 GROWTH = (LEAVES, DISTINCT, BUDGET, DEADLINE, MINIMUM_LEAVES)
 PACE = (SEED, CONCURRENCY)
+MACHINES = (ON, WORKERS)
 OUTPUT = (OUT, RESUME, OVERWRITE)
 REPORTING = (DRY_RUN, JSON, QUIET)

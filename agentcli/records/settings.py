@@ -94,6 +94,27 @@ class VllmSettings(Section, kw_only=True):
     """
 
 
+class ClusterSettings(Section, kw_only=True):
+    """Where trees grow: in this process, or in workers of a Ray cluster."""
+
+    on: str = "local"
+    """local: in this process. ray: in workers on this machine. ray://HOST:PORT: in workers
+    of a running cluster (docs/guides/machines.md). Trees are the same anywhere.
+    """
+    workers: Count = 2
+    """Workers, each with engines and models of its own, and rollout.concurrency tasks in
+    flight.
+    """
+    gpus: NotNegative | None = None
+    """GPUs of a worker. None: one where the cluster has any and the worker loads a model.
+    """
+
+    @property
+    def is_local(self) -> bool:
+        """Whether trees grow in this process."""
+        return self.on == "local"
+
+
 class PolicySettings(Section, kw_only=True):
     """Who answers a prompt."""
 
@@ -345,8 +366,15 @@ class Settings(Section, kw_only=True):
     credit: dict[str, Any] = field(default_factory=lambda: {"method": "grpo"})
     """`method` and that method's own settings."""
     train: TrainSettings = field(default_factory=TrainSettings)
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     run: RunSettings = field(default_factory=RunSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     threads: Count = 1
     """torch threads per process."""
+
+    @property
+    def in_flight(self) -> int:
+        """Tasks in flight, in all processes that grow trees."""
+        processes = 1 if self.cluster.is_local else self.cluster.workers
+        return processes * self.rollout.concurrency

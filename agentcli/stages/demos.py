@@ -32,7 +32,6 @@ from agentcli.stages.harvest import (
     TimedTree,
     grow,
     harvest,
-    local_grower,
 )
 from agentcli.stages.panels import iteration_tasks, panel_for
 from agentcli.stages.plan import with_changes
@@ -48,6 +47,7 @@ from agentcli.stages.sampling import (
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import Tally, share_of_success, tally_of
 from agentcli.stages.walk import retried
+from agentcli.stages.workplace import open_grower
 
 PATIENCE = 20
 """Episodes tried per demonstration kept before giving up."""
@@ -116,7 +116,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
             return session.nothing_owed(session.done)
     written = _written(plan) if resumed else DemosWritten()
     sampled = Tally()
-    async with local_grower(plan) as grower:
+    async with open_grower(plan, session.progress) as grower:
         if written.errored:
             session.start()
             await _play_again(plan, grower)

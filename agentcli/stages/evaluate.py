@@ -32,13 +32,13 @@ from agentcli.stages.panels import panel_for
 from agentcli.stages.plan import with_changes, with_model
 from agentcli.stages.sampling import (
     SECTIONS,
-    Workshop,
     check_sampling,
     sampling_inputs,
     sampling_sources,
 )
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.workplace import Workplace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ def _plan(
 async def perform(
     plan: EvaluationPlan,
     session: Session,
-    workshop: Workshop | None = None,
+    workplace: Workplace | None = None,
 ) -> EvaluationSummary:
     """Writes the episodes and their summary, and returns the summary.
 
@@ -203,7 +203,7 @@ async def perform(
         EpisodeFile(plan),
         title=f"{plan.command} {plan.settings.evaluation.split}",
         ended=session.done if is_there(plan.summary) else None,
-        workshop=workshop,
+        workplace=workplace,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(read_json(plan.summary, EvaluationSummary))

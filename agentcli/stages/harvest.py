@@ -31,8 +31,7 @@ from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
 from agentcli.records.types import Task, Tree, TreeSeconds
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.further_models import open_further_models
-from agentcli.stages.sampling import SamplingPlan, Stopwatch, Workshop, open_policy
+from agentcli.stages.sampling import GrowerPlan, Stopwatch, Workshop
 from agentcli.stages.tally import share_of_success
 from agentcli.stages.threads import use_threads
 
@@ -149,34 +148,22 @@ class LocalGrower:
 
 @asynccontextmanager
 async def local_grower(
-    plan: SamplingPlan, workshop: Workshop | None = None
+    plan: GrowerPlan, workshop: Workshop
 ) -> AsyncIterator[LocalGrower]:
-    """Starts engines and loads the models, all for the block only.
-
-    With a loop's `workshop` its engines and models are taken.
-    """
+    """A grower with a workshop's engines, and the plan's models for the block only."""
     settings = plan.settings
     world = plan.world
-    if workshop is not None:
-        async with (
-            workshop.policy(settings, world, plan.model) as policy,
-            _open_appraisers(plan) as appraisers,
-        ):
-            pool = workshop.pool
-            models = await workshop.further_models(settings, world)
-            yield LocalGrower(world, pool, policy, settings, None, models, appraisers)
-        return
     async with (
-        EnginePool(settings.environment) as pool,
-        open_policy(settings, world, pool, plan.model) as policy,
-        open_further_models(settings, world, pool) as models,
+        workshop.policy(settings, world, plan.model) as policy,
         _open_appraisers(plan) as appraisers,
     ):
+        pool = workshop.pool
+        models = await workshop.further_models(settings, world)
         yield LocalGrower(world, pool, policy, settings, None, models, appraisers)
 
 
 @asynccontextmanager
-async def _open_appraisers(plan: SamplingPlan) -> "AsyncIterator[list[Appraiser]]":
+async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]":
     """The critic and the process reward model of a rollout, for the block only."""
     settings = plan.settings.policy
     if plan.critic is None and plan.prm is None:

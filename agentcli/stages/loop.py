@@ -7,12 +7,10 @@ resumes at the stage that has no manifest entry yet. An evaluation in between dr
 seeds of its own, so that the training is the same without it.
 """
 
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import UsageError
 from agentcli.evaluation.figures import LoopMetrics
 from agentcli.policies.load import load_tokenizer
@@ -43,10 +41,10 @@ from agentcli.stages.plan import plain, with_changes
 from agentcli.stages.progress import Within
 from agentcli.stages.rollout import perform as perform_rollout
 from agentcli.stages.rollout import plan as plan_rollout
-from agentcli.stages.sampling import Workshop
 from agentcli.stages.session import Invocation, Session, carry_out
 from agentcli.stages.train import perform as perform_train
 from agentcli.stages.train import plan as plan_train
+from agentcli.stages.workplace import Workplace, open_workplace
 from agentcli.training.objectives import make_objective
 
 
@@ -118,14 +116,11 @@ async def _iterate(plan: LoopPlan, session: Session) -> list[LoopMetrics]:
     lines = list[LoopMetrics]()
     done = _first_owed(plan)
     progress.start(Standing("run", settings.run.iterations, done))
-    async with (
-        EnginePool(settings.environment) as pool,
-        aclosing(Workshop(pool)) as workshop,
-    ):
+    async with open_workplace(settings, progress) as workplace:
         for iteration in range(settings.run.iterations):
             folder = iteration_folder(out, iteration)
             start = StartingModels(model, critic)
-            await _iteration(plan, session, iteration, workshop, start)
+            await _iteration(plan, session, iteration, workplace, start)
             model = str(folder / "checkpoint")
             if critic is not None:
                 critic = str(folder / "critic")
@@ -165,14 +160,14 @@ async def _iteration(
     plan: LoopPlan,
     session: Session,
     iteration: int,
-    workshop: Workshop,
+    workplace: Workplace,
     start: StartingModels,
 ) -> None:
     """Runs the stages of one iteration that are owed."""
     folder = iteration_folder(plan.run.path, iteration)
     run = RunDirectory(folder)
     if finished(run, "rollout", "trees.jsonl") is None:
-        await _rollout(plan, session, iteration, workshop, start)
+        await _rollout(plan, session, iteration, workplace, start)
     if not is_trained(plan.run.path, iteration):
         _learn(plan, session, iteration, start)
     run.forget_snapshot()
@@ -182,7 +177,7 @@ async def _iteration(
         )
         with Session(evaluation, _inside(session, None)) as inner:
             inner.check()
-            await evaluate(evaluation, inner, workshop)
+            await evaluate(evaluation, inner, workplace)
 
 
 def _inside(session: Session, of: str | None = "success") -> Invocation:
@@ -198,7 +193,7 @@ async def _rollout(
     plan: LoopPlan,
     session: Session,
     iteration: int,
-    workshop: Workshop,
+    workplace: Workplace,
     start: StartingModels,
 ) -> None:
     """Grows the trees of one iteration."""
@@ -211,7 +206,7 @@ async def _rollout(
     rollout = plan_rollout(settings, folder, model=start.model, world=plan.world)
     with Session(rollout, _inside(session)) as inner:
         inner.check()
-        await perform_rollout(rollout, inner, workshop, warn)
+        await perform_rollout(rollout, inner, workplace, warn)
 
 
 def _learn(

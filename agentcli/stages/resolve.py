@@ -22,6 +22,7 @@ NOT_INHERITED = {
     "rollout": ("iteration", "budget"),
     "train": ("credit",),
     "evaluation": ("split", "tasks", "label", "budget"),
+    "cluster": ("on", "workers", "gpus"),
 }
 """Settings that belong to one command and not to the run: never inherited."""
 OF_WORLD_AND_POLICY = ("environment", "prompt", "policy", "threads")

@@ -33,7 +33,6 @@ from agentcli.stages.plan import (
 )
 from agentcli.stages.sampling import (
     SECTIONS,
-    Workshop,
     check_sampling,
     sampling_inputs,
     sampling_sources,
@@ -41,6 +40,7 @@ from agentcli.stages.sampling import (
 from agentcli.stages.session import Session, rewriting
 from agentcli.stages.tally import UNTRAINED, Tally, share_of_success
 from agentcli.stages.walk import FinishedTask, PanelWalk, WalkPlan, part_to_walk, walk
+from agentcli.stages.workplace import Workplace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +112,7 @@ def _appraising(critic: str | None, prm: str | None) -> dict[str, str]:
 async def perform(
     plan: RolloutPlan,
     session: Session,
-    workshop: Workshop | None = None,
+    workplace: Workplace | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> StageRecord:
     """Writes trees.jsonl and seconds.jsonl.
@@ -127,7 +127,7 @@ async def perform(
         TreeFile(plan.run),
         title=f"rollout {plan.settings.rollout.method}",
         ended=session.done,
-        workshop=workshop,
+        workplace=workplace,
     )
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)

@@ -33,9 +33,21 @@ from agentcli.stages.plan import (
     model_sources,
     with_changes,
 )
+from agentcli.stages.ray_start import check_cluster
 from agentcli.stages.threads import use_threads
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
+
+
+@dataclass(frozen=True)
+class GrowerPlan:
+    """The part of a plan that growing a tree needs."""
+
+    settings: Settings
+    world: World
+    model: str | None
+    critic: str | None = None
+    prm: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +65,11 @@ class SamplingPlan(StagePlan):
     prm: str | None = None
     """Directory or hub id of the process reward model that scores their steps."""
 
+    @property
+    def of_grower(self) -> GrowerPlan:
+        """What growing its trees needs."""
+        return GrowerPlan(self.settings, self.world, self.model, self.critic, self.prm)
+
 
 def check_sampling(
     settings: Settings,
@@ -65,6 +82,7 @@ def check_sampling(
     method, policy, budget or prompt style, and what `check_model` raises.
     """
     check(settings)
+    check_cluster(settings.cluster)
     world = world or make_world(settings.environment)
     check_capability(settings, world)
     make_dialect(settings.prompt, world, settings.rollout.numbered)

@@ -35,12 +35,12 @@ from agentcli.stages.harvest import (
     TimedTree,
     grow,
     harvest,
-    local_grower,
 )
 from agentcli.stages.panels import make_panel, parse_shard
-from agentcli.stages.sampling import SamplingPlan, Workshop
+from agentcli.stages.sampling import SamplingPlan
 from agentcli.stages.session import Session
 from agentcli.stages.tally import Tally
+from agentcli.stages.workplace import Workplace, open_grower
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +137,12 @@ async def walk(
     title: str,
     *,
     ended: StageRecord | None,
-    workshop: Workshop | None = None,
+    workplace: Workplace | None = None,
 ) -> PanelWalk | StageRecord:
     """Grows the trees that are owed.
 
     Where none are and the stage has `ended`, its entry is returned. Engines and policy
-    are those of `workshop`, or are started here once something is owed. Raises
+    are those of `workplace`, or are started here once something is owed. Raises
     DataError for records of another panel.
     """
     tasks = plan.panel.tasks
@@ -166,14 +166,14 @@ async def walk(
         total=len(tasks),
         done=len(kept),
         success=mean_success(kept.values()),
-        together=settings.rollout.concurrency,
+        together=settings.in_flight,
     )
     if owed:
         session.progress.wait("loading model" if plan.model else "starting engines")
         jobs = [Seedling(task, plan.seed) for task in owed]
-        async with local_grower(plan, workshop) as grower:
+        async with open_grower(plan, session.progress, workplace) as grower:
             with _storing(records, session, sampled) as store:
-                trees = grow(grower, jobs, settings.rollout.concurrency, allowance)
+                trees = grow(grower, jobs, settings.in_flight, allowance)
                 await harvest(session.progress, standing, trees, store)
             seconds = grower.seconds()
             retries = grower.retries

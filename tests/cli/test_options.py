@@ -47,6 +47,8 @@ def with_value(path: str, value: Any) -> Path:
     section, _, name = path.partition(".")
     if section == "rollout" and name not in RolloutSettings.__struct_fields__:
         text["rollout"]["method"] = methods_with(name)[0]
+    if path == "cluster.workers":
+        text["cluster"]["on"] = "ray"
     if path == "rollout.minimum_leaves":
         text["rollout"]["deadline_seconds"] = 5.0
     if path.startswith("policy.") and path != "policy.kind":

@@ -1,0 +1,310 @@
+"""The workers of a Ray cluster, as a command sees them.
+
+Order, budget, files and resuming stay with the command: a worker gets a task and gives
+a tree. Ray starts a worker that died again; here its tasks are given out once more. A
+task that loses its worker for the second time is played alone next, so that it takes no
+other with it; when it loses that worker too, its tree is an errored leaf.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
+from agentcli.exploration.errored import errored_tree
+from agentcli.policies.registry import MODEL_FREE
+from agentcli.records.settings import Settings
+from agentcli.records.types import TreeSeconds
+from agentcli.reports.standing import Progress
+from agentcli.stages.harvest import Grower, Seedling, TimedTree
+from agentcli.stages.ray_start import connected
+from agentcli.stages.remote import (
+    RemoteAnswer,
+    RemoteFault,
+    RemoteReport,
+    RemoteTree,
+    remote_stage,
+)
+from agentcli.stages.remote_worker import RemoteWorker
+from agentcli.stages.sampling import SamplingPlan
+
+TRIES = 3
+"""Workers that a task may lose before its tree is an errored leaf."""
+START_SECONDS = 600.0
+"""How long the workers may take to find their places, and to load the model."""
+CLOSE_SECONDS = 10.0
+"""How long the workers may take to end their engines and models."""
+FOR_EVER = -1
+
+
+class Seat:
+    """One worker, and how many of its places are taken."""
+
+    def __init__(self, actor: Any, places: int) -> None:
+        self.taken = 0
+        self._actor = actor
+        self._places = places
+        self._free = asyncio.Semaphore(places)
+        self._emptying = asyncio.Lock()
+
+    @asynccontextmanager
+    async def place(self, *, alone: bool) -> AsyncIterator[None]:
+        """Takes one place for the block, or all of them, so that no other task runs."""
+        count = self._places if alone else 1
+        self.taken += count
+        held = 0
+        try:
+            # Two that want all places would wait for each other's.
+            async with self._emptying:
+                while held < count:
+                    await self._free.acquire()
+                    held += 1
+            yield
+        finally:
+            self.taken -= count
+            for _ in range(held):
+                self._free.release()
+
+    async def grow(self, stage: bytes, job: Seedling) -> RemoteTree:
+        """A tree of the worker. Raises what was raised there, and RayActorError."""
+        method = self._actor.grow
+        answer = await _answer(method.remote(stage, msgspec.json.encode(job)))
+        assert isinstance(answer, RemoteTree)
+        return answer
+
+    async def prepare(self, stage: bytes) -> RemoteReport:
+        """Waits until the worker is up, also after a death, and knows the stage."""
+        from ray.exceptions import RayActorError
+
+        method = self._actor.prepare.options(max_task_retries=FOR_EVER)
+        try:
+            answer = await _answer(method.remote(stage))
+        except RayActorError as error:
+            raise MissingError(
+                f"a worker could not be started ({_reason(error)}); install agentcli "
+                "on every machine of the cluster"
+            ) from error
+        assert isinstance(answer, RemoteReport)
+        return answer
+
+    async def close(self) -> None:
+        """Ends the worker's engines and models."""
+        await self._actor.close.remote()
+
+
+async def _answer(reference: Any) -> RemoteReport | RemoteTree:
+    """The answer of a worker. Raises the error that it reports."""
+    import ray
+
+    try:
+        data = await reference
+    except asyncio.CancelledError:
+        ray.cancel(reference)
+        raise
+    except ray.exceptions.RayTaskError as error:
+        raise AgentCliError(f"a worker failed: {error.cause!r}") from error
+    answer: RemoteAnswer = msgspec.json.decode(data, type=RemoteAnswer)
+    if isinstance(answer, RemoteFault):
+        raise answer.error()
+    return answer
+
+
+class Cluster:
+    """The workers of one command, over all its stages."""
+
+    def __init__(self, seats: Sequence[Seat], progress: Progress) -> None:
+        self._progress = progress
+        self._up = list(seats)
+        self._down: dict[Seat, asyncio.Task[None]] = {}
+        """Workers that ended, and what waits until they are up again."""
+        self._commits: dict[str, str] = {}
+
+    @asynccontextmanager
+    async def grower(self, plan: SamplingPlan) -> AsyncIterator[Grower]:
+        """A grower for one stage, after every worker was checked.
+
+        Raises MissingError and DataError for a worker of another version or model, and
+        where the workers find no place.
+        """
+        stage = msgspec.json.encode(remote_stage(plan))
+        count = len(self._up)
+        self._progress.wait(f"starting {count} workers")
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.gather(*(self._check(seat, stage) for seat in self._up))
+        except TimeoutError as error:
+            raise MissingError(
+                f"cluster.workers {count}: not all are up after {START_SECONDS:.0f} s; "
+                "ask for fewer with --workers, or free processors of the cluster"
+            ) from error
+        yield RemoteGrower(self, plan.settings, stage)
+
+    @asynccontextmanager
+    async def place(self, *, alone: bool) -> AsyncIterator[Seat]:
+        """A place at the worker with the fewest tasks, for the block only.
+
+        Waits until any is up. Raises what the last worker refused.
+        """
+        while True:
+            while not self._up:
+                await self._any_up()
+            seat = min(self._up, key=lambda seat: seat.taken)
+            async with seat.place(alone=alone):
+                # It may have ended while this task waited.
+                if seat in self._up:
+                    yield seat
+                    return
+
+    async def _any_up(self) -> None:
+        waiting = self._down.values()
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    def lost(self, seat: Seat, stage: bytes, why: str) -> None:
+        """Takes a worker that ended out, until Ray has started it again."""
+        if seat not in self._up:
+            return
+        self._up.remove(seat)
+        self._progress.note(f"a worker ended ({why}); its tasks are given out again")
+        self._down[seat] = asyncio.create_task(self._revive(seat, stage))
+
+    async def aclose(self) -> None:
+        """Ends what the workers run; Ray ends the workers."""
+        for task in self._down.values():
+            task.cancel()
+        closing = [seat.close() for seat in self._up]
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await asyncio.gather(*self._down.values(), *closing, return_exceptions=True)
+
+    async def _revive(self, seat: Seat, stage: bytes) -> None:
+        try:
+            await self._check(seat, stage)
+        except AgentCliError as error:
+            # The others go on without it.
+            if len(self._down) > 1 or self._up:
+                self._progress.note(f"left out: {error}")
+            raise
+        del self._down[seat]
+        self._up.append(seat)
+
+    async def _check(self, seat: Seat, stage: bytes) -> None:
+        """Waits for a worker.
+
+        Raises what it refuses, and DataError for other weights from the hub.
+        """
+        report = await seat.prepare(stage)
+        for model, commit in report.commits.items():
+            first = self._commits.setdefault(model, commit)
+            if commit != first:
+                raise DataError(
+                    f"worker on {report.node}: {model} is commit {commit}, and "
+                    f"{first} elsewhere; download the same on every machine"
+                )
+
+
+class RemoteGrower:
+    """Grows the trees of one stage in the workers of a cluster."""
+
+    def __init__(self, cluster: Cluster, settings: Settings, stage: bytes) -> None:
+        self._cluster = cluster
+        self._method = settings.rollout.method
+        self._stage = stage
+        self._begun = time.perf_counter()
+        self._latest: dict[str, RemoteTree] = {}
+        """The last tree of every worker; it says what the worker has spent."""
+
+    async def grow(self, job: Seedling) -> TimedTree:
+        """Grows a tree; an errored leaf is the tree of a task that kills its workers."""
+        from ray.exceptions import RayActorError
+
+        begun = time.perf_counter()
+        why = ""
+        for number in range(1, TRIES + 1):
+            async with self._cluster.place(alone=number == TRIES) as seat:
+                try:
+                    grown = await seat.grow(self._stage, job)
+                except RayActorError as error:
+                    why = _reason(error)
+                    self._cluster.lost(seat, self._stage, why)
+                    continue
+            self._latest[grown.worker] = grown
+            return TimedTree(grown.tree, grown.seconds)
+        fault = f"{TRIES} workers ended over this task ({why})"
+        tree = errored_tree(job.task, self._method, job.seed, fault)
+        wall = round(time.perf_counter() - begun, 4)
+        seconds = TreeSeconds(task=job.task.id, policy=0, environment=0, wall=wall)
+        return TimedTree(tree, seconds)
+
+    def seconds(self) -> dict[str, float]:
+        """Wall time here; policy, environment and orchestration are all workers'."""
+        total: dict[str, float] = {}
+        for grown in self._latest.values():
+            for name, seconds in grown.spent.items():
+                total[name] = total.get(name, 0.0) + seconds
+        return {**total, "sampling": time.perf_counter() - self._begun}
+
+    @property
+    def retries(self) -> int:
+        """Engine calls that were made once more, in all workers."""
+        return sum(grown.retries for grown in self._latest.values())
+
+
+@asynccontextmanager
+async def open_cluster(
+    settings: Settings, progress: Progress
+) -> AsyncIterator[Cluster]:
+    """Starts the workers, for the block only.
+
+    Raises MissingError where Ray or the cluster is missing, UsageError for more workers
+    than the cluster can hold.
+    """
+    wanted = settings.cluster
+    progress.wait("starting Ray" if wanted.on == "ray" else f"joining {wanted.on}")
+    with connected(wanted) as ray:
+        gpus = _gpus(settings, ray)
+        _refuse_too_many(settings, ray.cluster_resources(), gpus)
+        places = settings.rollout.concurrency
+        worker = ray.remote(RemoteWorker).options(
+            num_cpus=1,
+            num_gpus=gpus,
+            max_restarts=FOR_EVER,
+            max_task_retries=0,
+            max_concurrency=places + 1,
+            scheduling_strategy="SPREAD",
+        )
+        seats = [Seat(worker.remote(), places) for _ in range(wanted.workers)]
+        async with aclosing(Cluster(seats, progress)) as cluster:
+            yield cluster
+
+
+def _gpus(settings: Settings, ray: Any) -> float:
+    """The GPUs of a worker: one for a model that it loads, where there are any."""
+    gpus = settings.cluster.gpus
+    if gpus is not None:
+        return gpus
+    has_gpus = ray.cluster_resources().get("GPU", 0) > 0
+    is_loaded = settings.policy.kind not in (*MODEL_FREE, "openai")
+    return float(has_gpus and is_loaded)
+
+
+def _refuse_too_many(
+    settings: Settings, resources: dict[str, float], gpus: float
+) -> None:
+    workers = settings.cluster.workers
+    for name, each in (("CPU", 1.0), ("GPU", gpus)):
+        there = resources.get(name, 0.0)
+        if each * workers > there:
+            raise UsageError(
+                f"cluster.workers {workers}: each takes {each:g} {name}, and the "
+                f"cluster has {there:g}; ask for fewer with --workers"
+            )
+
+
+def _reason(error: Exception) -> str:
+    """What Ray says of a worker that ended, in one line."""
+    return " ".join(str(error).split())

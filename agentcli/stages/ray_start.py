@@ -1,0 +1,127 @@
+"""Starts Ray, or joins a cluster, with token authentication switched on.
+
+Whoever reaches a Ray without it can run code. A Ray of this machine gets a token that
+nobody else knows and that ends with the command.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from agentcli.errors import MissingError, UsageError
+from agentcli.records.settings import ClusterSettings
+from agentcli.requirements import remedy_for
+
+MODE = "RAY_AUTH_MODE"
+TOKEN = "RAY_AUTH_TOKEN"
+TOKEN_FILE = "RAY_AUTH_TOKEN_PATH"
+HOME_TOKEN = Path("~/.ray/auth_token")
+STORE_BYTES = 256_000_000
+"""Memory for trees on their way; Ray would take a third of the machine's."""
+
+
+def check_cluster(cluster: ClusterSettings) -> None:
+    """Refuses a place where no tree could grow, before anything is started.
+
+    Raises UsageError for one that is misspelt or that must not ask for a token,
+    MissingError without Ray or without a token for a running cluster.
+    """
+    if cluster.is_local:
+        return
+    from importlib.util import find_spec
+
+    host, _, port = cluster.on.removeprefix("ray://").rpartition(":")
+    is_address = cluster.on.startswith("ray://") and host and port.isdecimal()
+    if cluster.on != "ray" and not is_address:
+        raise UsageError(
+            f"cluster.on: {cluster.on!r} is no place; use local, ray or ray://HOST:PORT"
+        )
+    if os.environ.get(MODE, "token") != "token":
+        raise UsageError(
+            f"{MODE}={os.environ[MODE]}: without a token whoever reaches the cluster "
+            f"can run code there; type: unset {MODE}"
+        )
+    if is_address and not _has_token():
+        raise MissingError(
+            f"cluster.on {cluster.on}: no token; name the file of the cluster's with "
+            f"{TOKEN_FILE}=FILE"
+        )
+    if find_spec("ray") is None:
+        raise MissingError(f"ray is not installed; type: {remedy_for('ray')}")
+
+
+def _has_token() -> bool:
+    if os.environ.get(TOKEN):
+        return True
+    return Path(os.environ.get(TOKEN_FILE, HOME_TOKEN)).expanduser().is_file()
+
+
+@contextmanager
+def connected(cluster: ClusterSettings) -> Iterator[Any]:
+    """The module `ray`, connected for the block only."""
+    check_cluster(cluster)
+    # The names of its sockets may be 107 bytes long, so that it cannot lie deep.
+    with TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        variables = {MODE: "token", "RAY_USAGE_STATS_ENABLED": "0"}
+        if cluster.on == "ray":
+            token = Path(folder) / "token"
+            token.touch(mode=0o600)
+            token.write_text(secrets.token_hex(32))
+            variables[TOKEN_FILE] = str(token)
+        # Ray reads them when it is imported.
+        with _environment(variables):
+            import ray
+
+            try:
+                if cluster.on == "ray":
+                    _start(ray, cluster.workers, folder)
+                else:
+                    _join(ray, cluster.on)
+                yield ray
+            finally:
+                ray.shutdown()
+
+
+def _start(ray: Any, workers: int, folder: str) -> None:
+    """Starts a Ray on this machine."""
+    ray.init(
+        address="local",
+        num_cpus=workers,
+        object_store_memory=STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level="ERROR",
+        _node_ip_address="127.0.0.1",
+        _temp_dir=folder,
+    )
+
+
+def _join(ray: Any, address: str) -> None:
+    """Joins a running cluster. Raises MissingError where it does not answer."""
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError) as error:
+        reason = str(error).strip().split("\n", 1)[0]
+        raise MissingError(
+            f"cluster.on {address}: no cluster could be joined ({reason}); start its "
+            "head with: ray start --head"
+        ) from error
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets variables of the environment for the block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,121 @@
+"""A worker: what `--on ray` starts on other machines.
+
+It takes tasks of a stage and gives trees. It keeps its engines, its policy and its
+further models as long as the command runs, as the loop of one process does.
+"""
+
+import asyncio
+import os
+import socket
+from contextlib import AsyncExitStack, aclosing
+from uuid import uuid4
+
+import msgspec
+
+from agentcli.environments.engines.pool import EnginePool
+from agentcli.errors import AgentCliError, MissingError
+from agentcli.requirements import remedy_for
+from agentcli.stages.harvest import LocalGrower, Seedling, local_grower
+from agentcli.stages.remote import (
+    RemoteAnswer,
+    RemoteFault,
+    RemoteReport,
+    RemoteStage,
+    RemoteTree,
+    hub_commits,
+    refuse_other_files,
+    refuse_other_versions,
+    versions_here,
+)
+from agentcli.stages.sampling import Workshop
+
+
+class RemoteWorker:
+    """Grows trees for a command that was typed elsewhere.
+
+    Its methods take and give JSON. What agentcli refuses is given as a RemoteFault.
+    """
+
+    def __init__(self) -> None:
+        self._name = uuid4().hex
+        self._opening = asyncio.Lock()
+        self._stage = b""
+        self._grower: LocalGrower | None = None
+        self._closing = AsyncExitStack()
+        self._of_stage = AsyncExitStack()
+        self._workshop: Workshop | None = None
+
+    async def prepare(self, stage: bytes) -> bytes:
+        """Checks this machine, and opens engines and models."""
+        try:
+            await self._open(stage)
+        except (AgentCliError, ModuleNotFoundError) as error:
+            return _encoded(_fault(error))
+        models = msgspec.json.decode(stage, type=RemoteStage)
+        commits = hub_commits(models.model, models.critic, models.prm)
+        return _encoded(RemoteReport(socket.gethostname(), commits))
+
+    async def grow(self, stage: bytes, job: bytes) -> bytes:
+        """Grows one tree of a stage that it knows or now opens."""
+        try:
+            grower = await self._open(stage)
+            grown = await grower.grow(msgspec.json.decode(job, type=Seedling))
+        except (AgentCliError, ModuleNotFoundError) as error:
+            return _encoded(_fault(error))
+        return _encoded(
+            RemoteTree(
+                *grown,
+                worker=self._name,
+                spent=grower.seconds(),
+                retries=grower.retries,
+            )
+        )
+
+    async def close(self) -> None:
+        """Ends engines and models."""
+        await self._closing.aclose()
+
+    async def _open(self, stage: bytes) -> LocalGrower:
+        """The grower of a stage; the one before it is closed."""
+        async with self._opening:
+            if self._grower is None or self._stage != stage:
+                await self._of_stage.aclose()
+                self._grower = None
+                self._grower = await self._grower_of(stage)
+                self._stage = stage
+            return self._grower
+
+    async def _grower_of(self, stage: bytes) -> LocalGrower:
+        wanted = msgspec.json.decode(stage, type=RemoteStage)
+        refuse_other_versions(wanted.versions, versions_here())
+        try:
+            os.chdir(wanted.folder)
+        except OSError as error:
+            raise MissingError(
+                f"{wanted.folder}: {error.strerror}; the workers must see the folder "
+                "where the command was typed (a shared disk)"
+            ) from error
+        refuse_other_files(wanted.hashes)
+        plan = wanted.grower_plan()
+        if self._workshop is None:
+            engines = EnginePool(plan.settings.environment)
+            pool = await self._closing.enter_async_context(engines)
+            workshop = Workshop(pool)
+            self._workshop = await self._closing.enter_async_context(aclosing(workshop))
+            self._closing.push_async_callback(self._of_stage.aclose)
+        opened = local_grower(plan, self._workshop)
+        return await self._of_stage.enter_async_context(opened)
+
+
+def _fault(error: AgentCliError | ModuleNotFoundError) -> RemoteFault:
+    """The error as the command raises it, with the name of this machine."""
+    place = f"worker on {socket.gethostname()}"
+    if isinstance(error, AgentCliError):
+        return RemoteFault(type(error).__name__, f"{place}: {error}")
+    remedy = remedy_for(error.name or "")
+    text = f"{error.name} is not installed; type there: {remedy}"
+    return RemoteFault("MissingError", f"{place}: {text}")
+
+
+def _encoded(answer: RemoteAnswer) -> bytes:
+    return msgspec.json.encode(answer)
