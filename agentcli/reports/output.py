@@ -206,11 +206,17 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
 
     texts = {}
     for name, value in estimate.items():
+        # Nothing is to be changed, or nothing is in memory.
+        if value in ("", {}):
+            continue
         key = "time" if name == "seconds" else name.removesuffix("_bytes")
         text = "not known" if value is None else str(value)
         if isinstance(value, int):
             is_time = key == "time"
             text = str(timedelta(seconds=value)) if is_time else decimal(value)
+        if isinstance(value, dict):
+            key = "of it"
+            text = ", ".join(f"{part} {decimal(held)}" for part, held in value.items())
         texts[key] = text
     return texts
 

@@ -6,7 +6,7 @@ not known.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -19,15 +19,29 @@ from agentcli.policies.load import weight_shapes
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings
-from agentcli.records.types import StageRecord
+from agentcli.records.types import StageRecord, Step
+from agentcli.stages.memory import (
+    MOMENTS,
+    WEIGHT,
+    Bytes,
+    Device,
+    ModelSize,
+    RowSize,
+    advice,
+    device_of,
+    longest_row,
+    loop_memory,
+    sampled_rows,
+    sampling_memory,
+    shape_of,
+    training_memory,
+)
 from agentcli.stages.plan import plain
+from agentcli.stages.trees import checked_trees
 
-PROCESS_BYTES = 660_000_000
-"""Python with torch and transformers, as measured on a CPU."""
-ENGINE_BYTES = 60_000_000
-"""One engine process, as measured in generated games."""
-WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
-"""Bytes a parameter in training: all is float32."""
+TRAIN_ROWS = "train.rows_per_microbatch"
+SFT_ROWS = "sft.samples_per_microbatch"
+SAMPLED_ROWS = "policy.batch_rows"
 OF_ONE_RUN = {
     "environment": ("tasks", "shard", "where", "panel"),
     "policy": ("model", "adapter"),
@@ -39,13 +53,6 @@ SAMPLED_BY = ("environment", "policy", "prompt", "rollout")
 """Settings on which the time of a tree depends."""
 LOOK_BACK = 4
 """Iterations of one loop that are averaged."""
-
-
-class ModelSize(NamedTuple):
-    """The parameters of a model."""
-
-    all: int
-    trained: int
 
 
 class Pace(NamedTuple):
@@ -83,20 +90,6 @@ def parameters_of(model: str | None, lora: LoraSettings) -> ModelSize | None:
 def _is_adapted(name: str, shape: Sequence[int]) -> bool:
     """Whether LoRA adapts a weight: a linear layer that is neither input nor output."""
     return len(shape) == 2 and "embed" not in name and "lm_head" not in name
-
-
-def sampling_bytes(parameters: ModelSize, settings: Settings) -> int:
-    """Memory for weights and engines, without the cache of keys and values."""
-    engines = settings.environment.processes * ENGINE_BYTES
-    policy = settings.policy
-    is_half = policy.dtype in ("bfloat16", "float16")
-    on_gpu = policy.dtype == "auto" and policy.device.startswith("cuda")
-    return engines + (2 if is_half or on_gpu else WEIGHT) * parameters.all
-
-
-def training_bytes(parameters: ModelSize) -> int:
-    """Memory for weights, gradients and optimiser, without activations."""
-    return WEIGHT * parameters.all + (GRADIENT + MOMENTS) * parameters.trained
 
 
 def checkpoint_bytes(parameters: ModelSize) -> int:
@@ -169,9 +162,30 @@ class Expected(msgspec.Struct, kw_only=True):
     disk_bytes: int | None = None
     """Left on the disk when the stage has ended."""
     memory_bytes: int | None = None
+    """The sum of `memory`."""
+    memory: Bytes = {}
+    """By what it holds."""
+    device_bytes: int | None = None
+    """The memory of the device that computes."""
+    change: str = ""
+    """The setting to change where the device has less; "" where it has enough."""
     seconds: int | None = None
     basis: str
     """How it was estimated."""
+
+
+def _in_memory(
+    parts: Bytes | None, device: Device, remedies: Mapping[str, tuple[str, int]]
+) -> dict[str, Any]:
+    """The fields of an Expected that speak of memory."""
+    if parts is None:
+        return {}
+    return {
+        "memory_bytes": sum(parts.values()),
+        "memory": parts,
+        "device_bytes": device.bytes,
+        "change": advice(parts, device, remedies),
+    }
 
 
 def expected_of_rollout(
@@ -180,47 +194,86 @@ def expected_of_rollout(
     """The estimate of a rollout."""
     parameters = parameters_of(model, LoraSettings())
     pace = pace_of(settings, out, "rollout", *SAMPLED_BY)
-    memory = parameters and PROCESS_BYTES + sampling_bytes(parameters, settings)
+    device = device_of(settings.policy)
+    memory = parameters and sampling_memory(
+        parameters, shape_of(model), settings, device
+    )
+    rows = (SAMPLED_ROWS, sampled_rows(settings).rows)
+    note = (
+        "the weights are in memory once; prompts of policy.max_prompt_tokens, so less "
+        "where they are shorter"
+    )
     return Expected(
         disk_bytes=pace and round(pace.bytes * tasks),
-        memory_bytes=memory,
+        **_in_memory(memory, device, {"cache": rows, "activations": rows}),
         seconds=pace and round(pace.seconds * tasks),
-        basis=_basis(parameters, pace, "the weights are in memory once"),
-    )
-
-
-def expected_of_training(
-    settings: Settings, out: Path, model: str, trees: int
-) -> Expected:
-    """The estimate of one training on `trees` trees."""
-    parameters = parameters_of(model, settings.train.lora)
-    pace = pace_of(settings, out, "train", "train")
-    memory = parameters and PROCESS_BYTES + training_bytes(parameters)
-    note = (
-        "16 bytes of memory for a trained parameter, 4 for another, without "
-        "activations; 12 bytes of disk, and as many again for the snapshot while it "
-        "trains"
-    )
-    return Expected(
-        disk_bytes=parameters and checkpoint_bytes(parameters),
-        memory_bytes=memory,
-        seconds=pace and round(pace.seconds * trees),
         basis=_basis(parameters, pace, note),
     )
 
 
-def expected_of_imitation(settings: Settings, model: str) -> Expected:
+def expected_of_training(
+    settings: Settings,
+    out: Path,
+    model: str,
+    trees: Path,
+    critic: str | None,
+) -> Expected:
+    """The estimate of one training on a file of trees, of a critic too where one is."""
+    parameters = parameters_of(model, settings.train.lora)
+    pace = pace_of(settings, out, "train", "train")
+    count = 0
+    steps = list[Step]()
+    for _, tree in checked_trees(trees):
+        count += 1
+        steps += tree.steps
+    device = device_of(settings.policy)
+    memory = None
+    rows = min(settings.train.rows_per_microbatch, len(steps))
+    if parameters:
+        size = RowSize(rows, *longest_row(steps, model))
+        models = 1 if critic is None else 2
+        memory = training_memory(parameters, shape_of(model), size, device, models)
+    note = (
+        "16 bytes of memory for a trained parameter, 4 for another, and activations of "
+        f"{rows} rows as long as the longest; 12 bytes of disk, and as many again for "
+        "the snapshot while it trains"
+    )
+    return Expected(
+        disk_bytes=parameters and checkpoint_bytes(parameters),
+        **_in_memory(memory, device, {"activations": (TRAIN_ROWS, rows)}),
+        seconds=pace and round(pace.seconds * count),
+        basis=_basis(parameters, pace, note),
+    )
+
+
+def expected_of_imitation(
+    settings: Settings, model: str, trees: Iterable[Path]
+) -> Expected:
     """The estimate of sft, which keeps no optimiser."""
     parameters = parameters_of(model, settings.sft.lora)
+    device = device_of(settings.policy)
+    rows = settings.sft.samples_per_microbatch
+    memory = None
+    if parameters:
+        steps = (step for path in trees for step in _steps(path))
+        tokens, response = longest_row(steps, model)
+        size = RowSize(rows, min(tokens, settings.sft.max_length), response)
+        memory = training_memory(parameters, shape_of(model), size, device)
     note = (
-        "16 bytes of memory for a trained parameter, 4 for another, without "
-        "activations; 4 bytes of disk, and 12 for the snapshot while it trains"
+        "16 bytes of memory for a trained parameter, 4 for another, and activations of "
+        f"{rows} samples as long as the longest; 4 bytes of disk, and 12 for the "
+        "snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and WEIGHT * parameters.trained,
-        memory_bytes=parameters and PROCESS_BYTES + training_bytes(parameters),
+        **_in_memory(memory, device, {"activations": (SFT_ROWS, rows)}),
         basis=_basis(parameters, None, note),
     )
+
+
+def _steps(trees: Path) -> Iterator[Step]:
+    for _, tree in checked_trees(trees, "demos"):
+        yield from tree.steps
 
 
 def expected_of_loop(settings: Settings, out: Path, model: str, tasks: int) -> Expected:
@@ -229,26 +282,33 @@ def expected_of_loop(settings: Settings, out: Path, model: str, tasks: int) -> E
     parameters = parameters_of(model, settings.train.lora)
     rollout = pace_of(settings, out, "rollout", *SAMPLED_BY)
     training = pace_of(settings, out, "train", "train")
+    device = device_of(settings.policy)
     disk = memory = seconds = None
+    sampled = sampled_rows(settings)
+    rows = settings.train.rows_per_microbatch
     if parameters:
-        memory = training_bytes(parameters) + sampling_bytes(parameters, settings)
-        memory += PROCESS_BYTES
+        memory = loop_memory(parameters, shape_of(model), settings, device)
         disk = _kept(settings) * checkpoint_bytes(parameters)
     if disk is not None and rollout:
         disk += round(rollout.bytes * tasks * iterations)
     if rollout and training:
         seconds = round((rollout.seconds + training.seconds) * tasks * iterations)
     note = (
-        "sampling and training in one process, without activations; weights and "
-        f"optimisers of {_kept(settings)} iterations (run.keep)"
+        "sampling and training in one process, rows of policy.max_prompt_tokens and "
+        f"policy.max_tokens; weights and optimisers of {_kept(settings)} iterations "
+        "(run.keep)"
     )
     if rollout is None:
         note += "; without the files of the trees"
     if settings.run.evaluate_every is not None:
         note += "; without the time and the files of evaluations"
+    remedies = {
+        "activations": (TRAIN_ROWS, rows),
+        "cache": (SAMPLED_ROWS, sampled.rows),
+    }
     return Expected(
         disk_bytes=disk,
-        memory_bytes=memory,
+        **_in_memory(memory, device, remedies),
         seconds=seconds,
         basis=_basis(parameters, rollout, note),
     )

@@ -4,8 +4,10 @@ Whoever reaches a Ray without it can run code. A Ray of this machine gets a toke
 nobody else knows and that ends with the command.
 """
 
+import logging
 import os
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -102,14 +104,19 @@ def _start(ray: Any, workers: int, folder: str) -> None:
 
 def _join(ray: Any, address: str) -> None:
     """Joins a running cluster. Raises MissingError where it does not answer."""
+    # What Ray tells on the way is in the error as well.
+    logging.disable(logging.WARNING)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        with warnings.catch_warnings(action="ignore"):
+            ray.init(address=address, log_to_driver=False)
     except (ConnectionError, RuntimeError) as error:
-        reason = str(error).strip().split("\n", 1)[0]
+        reason = " ".join(str(error).split())
         raise MissingError(
-            f"cluster.on {address}: no cluster could be joined ({reason}); start its "
-            "head with: ray start --head"
+            f"cluster.on {address}: no cluster could be joined ({reason}); look at the "
+            "address and at the token, or start its head with: ray start --head"
         ) from error
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 @contextmanager

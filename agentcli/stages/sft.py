@@ -36,7 +36,7 @@ class SftPlan(StagePlan):
 
     def expected(self) -> Expected:
         """What the training takes."""
-        return expected_of_imitation(self.settings, self.model)
+        return expected_of_imitation(self.settings, self.model, self.trees)
 
 
 def plan(

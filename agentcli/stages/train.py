@@ -129,8 +129,9 @@ class TrainPlan(StagePlan):
 
     def expected(self) -> Expected:
         """What the training takes."""
-        trees = count_trees(self.trees)
-        return expected_of_training(self.settings, self.run.path, self.model, trees)
+        return expected_of_training(
+            self.settings, self.run.path, self.model, self.trees, self.critic
+        )
 
 
 def plan(

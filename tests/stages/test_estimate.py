@@ -85,14 +85,17 @@ def test_a_loop_expects_what_it_keeps() -> None:
 def test_a_training_expects_sixteen_bytes_a_parameter(words: tuple[str, ...]) -> None:
     parameters = parameters_of(START, LoraSettings())
     assert parameters is not None
-    half = expected(*words, "--lora", "2")["memory_bytes"]
-    whole = expected(*words)["memory_bytes"]
     adapter = tensors_in(Path("runs/lora/checkpoint/adapter_model.safetensors"))
-    assert whole - half == 12 * parameters.all - 16 * adapter
+    whole, half = (expected(*words, *lora)["memory"] for lora in ((), ("--lora", "2")))
+    of_all = {name: whole[name] / parameters.all for name in ("weights", "gradients", "optimiser")}
+    assert of_all == {"weights": 4, "gradients": 4, "optimiser": 8}
+    assert half["weights"] == 4 * (parameters.all + adapter)
+    assert half["gradients"] + half["optimiser"] == 12 * adapter
+    assert half["activations"] < whole["activations"]
 
 
 def test_an_estimate_is_read_in_the_units_of_people() -> None:
-    values = {"disk_bytes": 18_000_000_000, "memory_bytes": None, "seconds": 3723, "basis": "because"}
+    values = {"disk_bytes": 18_000_000_000, "memory_bytes": None, "seconds": 3723, "basis": "because", "memory": {}}
     assert readable(values) == {"disk": "18.0 GB", "memory": "not known", "time": "1:02:03", "basis": "because"}
 
 

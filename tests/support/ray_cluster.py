@@ -132,7 +132,8 @@ METHODS = (
     "NodeInfoGcsService/GetAllNodeInfo",
     "NodeManagerService/GetNodeStats",
     "CoreWorkerService/GetCoreWorkerStats",
-    "ObjectManagerService/FreeObjects",
+    "ObjectManagerService/Push",
+    "ObjectManagerService/Pull",
     "ReporterService/GetTraceback",
 )
 

@@ -1,0 +1,281 @@
+"""The memory that a model takes: weights, gradients, optimiser, activations, cache.
+
+The arithmetic is that of decoders like Llama, Qwen and Mistral: in each layer two
+normalisations, attention with grouped keys, and a gated feed-forward part. It was held
+against torch's own account on a CPU (tests/stages/test_memory.py). On a GPU trainers
+compute in bfloat16 and keep only the input of every layer; that part was not measured.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from agentcli.errors import AgentCliError
+from agentcli.policies.chat import prompt_ids
+from agentcli.policies.load import CONFIG, adapter_base, load_tokenizer
+from agentcli.records.settings import PolicySettings, Settings
+from agentcli.records.types import Step
+
+FLOAT = 4
+HALF = 2
+LOGITS = 6
+"""Copies of the logits at the peak: theirs, the log-probabilities that the gradient
+needs, and what the entropies are made of.
+"""
+DRIVER = Path("/proc/driver/nvidia/version")
+GROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
+
+PROCESS_BYTES = 660_000_000
+"""Python with torch and transformers, as measured on a CPU."""
+ENGINE_BYTES = 60_000_000
+"""One engine process, as measured in generated games."""
+WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
+"""Bytes a parameter in training: all is float32."""
+
+Bytes = dict[str, int]
+"""Bytes by what they hold."""
+
+
+class ModelShape(msgspec.Struct):
+    """The sizes in a model's config.json."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_hidden_layers: int
+    num_attention_heads: int
+    vocab_size: int
+    num_key_value_heads: int | None = None
+    head_dim: int | None = None
+
+    @property
+    def query(self) -> int:
+        """Width of the queries."""
+        return self.num_attention_heads * self._head
+
+    @property
+    def key(self) -> int:
+        """Width of the keys, and of the values."""
+        return (self.num_key_value_heads or self.num_attention_heads) * self._head
+
+    @property
+    def _head(self) -> int:
+        return self.head_dim or self.hidden_size // self.num_attention_heads
+
+    def layer(self, *, frozen: bool) -> int:
+        """Numbers that a layer keeps of a token for the backward pass.
+
+        Frozen normalisations need no gradient of their scale.
+        """
+        normalised = (4 if frozen else 6) * self.hidden_size
+        attention = 2 * self.query + 2 * self.key
+        return normalised + attention + 4 * self.intermediate_size
+
+    @property
+    def passing(self) -> int:
+        """Numbers of a token that are there for a moment inside one layer."""
+        return 3 * self.intermediate_size + self.hidden_size
+
+
+class ModelSize(NamedTuple):
+    """The parameters of a model."""
+
+    all: int
+    trained: int
+
+
+class RowSize(NamedTuple):
+    """The rows that are run together."""
+
+    rows: int
+    tokens: int
+    """Of the longest row, prompt and response."""
+    response: int
+    """Of the longest response."""
+
+
+def shape_of(model: str | None) -> ModelShape | None:
+    """The sizes of a model, or of an adapter's base.
+
+    None where they are not here, or under other names.
+    """
+    if model is None:
+        return None
+    try:
+        folder = Path(adapter_base(model) or model)
+        return msgspec.json.decode((folder / CONFIG).read_bytes(), type=ModelShape)
+    except (AgentCliError, OSError, msgspec.MsgspecError):
+        return None
+
+
+def training_activations(
+    shape: ModelShape, size: RowSize, *, frozen: bool, on_gpu: bool
+) -> int:
+    """Bytes of activations at the peak of a training, with the logits."""
+    tokens = size.rows * size.tokens
+    layers = shape.num_hidden_layers
+    kept = layers * shape.layer(frozen=frozen)
+    # A GPU computes a layer again from its input.
+    if on_gpu:
+        kept = layers * shape.hidden_size + shape.layer(frozen=frozen)
+    logits = LOGITS * size.rows * size.response * shape.vocab_size
+    head = 3 * tokens * shape.hidden_size + logits
+    return FLOAT * (tokens * kept + max(tokens * shape.passing, head))
+
+
+def cache_bytes(shape: ModelShape, size: RowSize, width: int) -> int:
+    """Bytes of keys and values of rows that are sampled together."""
+    of_token = 2 * shape.num_hidden_layers * shape.key
+    return width * of_token * size.rows * size.tokens
+
+
+def sampling_activations(shape: ModelShape, size: RowSize, width: int) -> int:
+    """Bytes of activations while the prompts are read."""
+    prompts = size.rows * (size.tokens - size.response)
+    return width * prompts * (shape.passing + 2 * shape.hidden_size)
+
+
+def longest_row(steps: Iterable[Step], model: str) -> tuple[int, int]:
+    """Tokens of the step with the longest texts, and of the longest response.
+
+    Raises what `load_tokenizer` raises.
+    """
+    prompt = response = ""
+    sampled = 0
+    for step in steps:
+        prompt = max(prompt, step.prompt, key=len)
+        response = max(response, step.response, key=len)
+        sampled = max(sampled, len(step.token_ids))
+    tokenizer = load_tokenizer(model)
+    # A demonstration has no tokens yet, and ends with one more than its text.
+    answered = sampled or len(tokenizer(response).input_ids) + 1
+    return len(prompt_ids(tokenizer, prompt)) + answered, answered
+
+
+class Device(NamedTuple):
+    """What a model is computed on."""
+
+    name: str
+    bytes: int
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether it is no CPU."""
+        return self.name != "cpu"
+
+
+def device_of(policy: PolicySettings) -> Device:
+    """The device that `policy.device` means, with all of its memory."""
+    if policy.device == "cpu" or not DRIVER.exists():
+        return Device("cpu", _memory_of_machine())
+    import torch
+
+    if not torch.cuda.is_available():
+        return Device("cpu", _memory_of_machine())
+    place = torch.device("cuda" if policy.device == "auto" else policy.device)
+    return Device(str(place), torch.cuda.get_device_properties(place).total_memory)
+
+
+def _memory_of_machine() -> int:
+    """Its memory, or the part of it that a container may use."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        return min(there, int(GROUP_LIMIT.read_text(encoding="ascii")))
+    except (OSError, ValueError):
+        return there
+
+
+def sampling_memory(
+    parameters: ModelSize, shape: ModelShape | None, settings: Settings, device: Device
+) -> Bytes:
+    """Bytes while trees grow, by what they hold."""
+    policy = settings.policy
+    is_half = policy.dtype in ("bfloat16", "float16")
+    width = HALF if is_half or (policy.dtype == "auto" and device.is_gpu) else FLOAT
+    parts = {"weights": width * parameters.all}
+    if shape is not None:
+        size = sampled_rows(settings)
+        parts["activations"] = sampling_activations(shape, size, width)
+        parts["cache"] = cache_bytes(shape, size, width)
+    if not device.is_gpu:
+        parts["processes"] = settings.environment.processes * ENGINE_BYTES
+        parts["processes"] += PROCESS_BYTES
+    return parts
+
+
+def sampled_rows(settings: Settings) -> RowSize:
+    """The most requests that are answered together, with the longest prompts."""
+    rollout = settings.rollout
+    policy = settings.policy
+    rows = min(policy.batch_rows, rollout.concurrency * rollout.leaves)
+    tokens = policy.max_prompt_tokens + policy.max_tokens
+    return RowSize(rows, tokens, policy.max_tokens)
+
+
+def training_memory(
+    parameters: ModelSize,
+    shape: ModelShape | None,
+    size: RowSize,
+    device: Device,
+    models: int = 1,
+) -> Bytes:
+    """Bytes while `models` of one size are trained, by what they hold."""
+    parts = {
+        "weights": models * WEIGHT * parameters.all,
+        "gradients": models * GRADIENT * parameters.trained,
+        "optimiser": models * MOMENTS * parameters.trained,
+    }
+    if shape is not None:
+        frozen = parameters.trained < parameters.all
+        parts["activations"] = training_activations(
+            shape, size, frozen=frozen, on_gpu=device.is_gpu
+        )
+    if not device.is_gpu:
+        parts["processes"] = PROCESS_BYTES
+    return parts
+
+
+def loop_memory(
+    parameters: ModelSize, shape: ModelShape | None, settings: Settings, device: Device
+) -> Bytes:
+    """Bytes of a loop, by what they hold: the sampler's weights stay while it trains.
+
+    What is there for one of the two alone counts where it is more.
+    """
+    rows = settings.train.rows_per_microbatch
+    size = sampled_rows(settings)._replace(rows=rows)
+    sampling = sampling_memory(parameters, shape, settings, device)
+    training = training_memory(parameters, shape, size, device)
+    weights = sampling.pop("weights")
+    # Gradients and optimiser are gone while trees grow.
+    alone = sampling if sum(sampling.values()) > sum(training.values()) else training
+    return {**alone, "sampler's weights": weights}
+
+
+def advice(
+    parts: Bytes, device: Device, remedies: Mapping[str, tuple[str, int]]
+) -> str:
+    """The setting to change where a device has less memory; "" where it has enough.
+
+    `remedies` are a setting and its value, by the part that grows with it.
+    """
+    total = sum(parts.values())
+    if total <= device.bytes:
+        return ""
+    room = device.bytes - total
+    need = (
+        f"takes {_gigabytes(total)}, and {device.name} has {_gigabytes(device.bytes)}"
+    )
+    for part in sorted(remedies, key=lambda part: parts.get(part, 0), reverse=True):
+        setting, value = remedies[part]
+        fitting = math.floor(value * (1 + room / max(1, parts.get(part, 0))))
+        if fitting >= 1:
+            return f"{need}; lower {setting} from {value} to {fitting}"
+    return f"{need}; train an adapter with --lora 16, or take a smaller model"
+
+
+def _gigabytes(count: int) -> str:
+    return f"{count / 1e9:.1f} GB"

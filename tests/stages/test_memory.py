@@ -1,0 +1,159 @@
+"""Estimates of memory, held against torch's own account of every allocation while a real command trains or samples."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentcli.stages.memory import FLOAT, Device, RowSize, advice, cache_bytes, sampling_activations, shape_of
+from command_line import agentcli
+from toy_policy import made
+
+SHAPES = {
+    "narrow": {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "intermediate_size": 128,
+    },
+    "deep": {
+        "hidden_size": 128,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 1,
+        "intermediate_size": 512,
+    },
+    "many words": {
+        "hidden_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 6,
+        "num_key_value_heads": 6,
+        "intermediate_size": 192,
+        "vocab_size": 4096,
+    },
+}
+
+
+def model_of(shape: dict[str, int], tokenizer: Path, folder: Path) -> None:
+    """A model of this shape with random weights."""
+    from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+
+    words = AutoTokenizer.from_pretrained(tokenizer)
+    ends = {"eos_token_id": words.eos_token_id, "pad_token_id": words.pad_token_id, "bos_token_id": None}
+    config = Qwen2Config(**{"vocab_size": len(words), **ends, "tie_word_embeddings": True, **shape})
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    for file in tokenizer.iterdir():
+        if "token" in file.name or file.suffix == ".jinja":
+            shutil.copy(file, folder)
+
+
+def peak_of(work: Callable[[], object]) -> int:
+    """The most bytes that torch has allocated and not freed while `work` runs.
+
+    Weights are not among them: they are mapped from their file.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as account:
+        work()
+    account.export_chrome_trace("trace.json")
+    held: dict[int, int] = {}
+    total = most = 0
+    for event in json.loads(Path("trace.json").read_bytes())["traceEvents"]:
+        if event.get("name") != "[memory]":
+            continue
+        address, size = event["args"]["Addr"], event["args"]["Bytes"]
+        if size > 0:
+            held[address] = size
+            total += size
+        # What was allocated before is none of this account.
+        elif address in held:
+            total -= held.pop(address)
+        most = max(most, total)
+    return most
+
+
+def done(*words: str) -> None:
+    answer = agentcli(*words)
+    assert answer.code == 0, answer
+
+
+def estimate(*words: str) -> dict[str, Any]:
+    answer = agentcli(*words, "--dry-run", "--json")
+    assert answer.code == 0, answer
+    memory: dict[str, Any] = json.loads(answer.stdout)["expected"]["memory"]
+    return memory
+
+
+@pytest.fixture(params=SHAPES)
+def folder(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A model of one shape, with trees and their credit."""
+    base = made(tmp_path_factory.getbasetemp())
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(base / "toy.yaml", tmp_path)
+    model_of(SHAPES[request.param], base / "sft/checkpoint", tmp_path / "model")
+    for words in (
+        ("rollout", "-c", "toy.yaml", "--model", "model", "-o", "runs/x"),
+        ("assign-credit", "runs/x", "--method", "grpo"),
+    ):
+        done(*words, "-q")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("lora", ["0", "4"])
+def test_a_training_takes_what_was_estimated(lora: str) -> None:
+    train = ("train", "runs/x", "-o", "new", "--lora", lora)
+    rows = ("--set", "train.rows_per_microbatch=24", "--set", "train.rows_per_update=72")
+    parts = estimate(*train, *rows)
+    expected = parts["gradients"] + parts["optimiser"] + parts["activations"]
+    measured = peak_of(lambda: done(*train, *rows, "-q"))
+    assert expected == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+def test_sampling_takes_what_was_estimated() -> None:
+    """The policy samples in a thread, which torch gives no account of: here its model samples in this one."""
+    import torch
+    from agentcli.policies.load import load_model
+
+    model = load_model("model", device="cpu")
+    shape = shape_of("model")
+    assert shape is not None
+    size = RowSize(rows=16, tokens=256, response=64)
+    prompts = torch.randint(5, 50, (size.rows, size.tokens - size.response))
+
+    def sample() -> None:
+        # The end may be sampled early, which would make the rows shorter.
+        model.generate(prompts, min_new_tokens=size.response, max_new_tokens=size.response, do_sample=True)
+
+    expected = cache_bytes(shape, size, FLOAT) + sampling_activations(shape, size, FLOAT)
+    assert expected == pytest.approx(peak_of(sample), rel=0.15)
+
+
+GPU = Device("cuda:0", 24_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("parts", "change"),
+    [
+        ({"weights": 6e9, "activations": 10e9}, ""),
+        ({"weights": 6e9, "activations": 36e9}, "train.rows_per_microbatch from 64 to 32"),
+        ({"weights": 12e9, "cache": 16e9, "activations": 1e9}, "policy.batch_rows from 32 to 22"),
+        ({"weights": 30e9, "activations": 1e9}, "--lora"),
+    ],
+)
+def test_a_device_with_less_memory_is_met_with_a_setting(parts: dict[str, float], change: str) -> None:
+    remedies = {"activations": ("train.rows_per_microbatch", 64), "cache": ("policy.batch_rows", 32)}
+    line = advice({name: int(size) for name, size in parts.items()}, GPU, remedies)
+    assert (change in line) if change else not line
