@@ -16,7 +16,7 @@ import msgspec
 
 from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.errored import errored_tree
-from agentcli.policies.registry import MODEL_FREE
+from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
 from agentcli.records.types import TreeSeconds
 from agentcli.reports.standing import Progress
@@ -288,8 +288,7 @@ def _gpus(settings: Settings, ray: Any) -> float:
     if gpus is not None:
         return gpus
     has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-    is_loaded = settings.policy.kind not in (*MODEL_FREE, "openai")
-    return float(has_gpus and is_loaded)
+    return float(has_gpus and settings.policy.kind in LOADING)
 
 
 def _refuse_too_many(

@@ -196,6 +196,9 @@ def sampling_memory(
     is_half = policy.dtype in ("bfloat16", "float16")
     width = HALF if is_half or (policy.dtype == "auto" and device.is_gpu) else FLOAT
     parts = {"weights": width * parameters.all}
+    if policy.kind == "vllm" and device.is_gpu:
+        share = int(policy.vllm.gpu_memory_utilization * device.bytes)
+        return {**parts, "cache": max(0, share - parts["weights"])}
     if shape is not None:
         size = sampled_rows(settings)
         parts["activations"] = sampling_activations(shape, size, width)
@@ -249,6 +252,9 @@ def loop_memory(
     size = sampled_rows(settings)._replace(rows=rows)
     sampling = sampling_memory(parameters, shape, settings, device)
     training = training_memory(parameters, shape, size, device)
+    # An engine that sleeps leaves the GPU to the trainer.
+    if settings.policy.kind == "vllm" and settings.policy.vllm.sleep:
+        return max(sampling, training, key=lambda parts: sum(parts.values()))
     weights = sampling.pop("weights")
     # Gradients and optimiser are gone while trees grow.
     alone = sampling if sum(sampling.values()) > sum(training.values()) else training
