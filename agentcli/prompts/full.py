@@ -46,14 +46,19 @@ class Full(Tagged):
         if isinstance(self._world, Guiding):
             parts += [self._world.forms, self._world.sight(context), self.instructions]
         elif context.admissible:
-            listed = [f"- {action}" for action in context.admissible]
-            parts.append("\n".join(["Admissible actions:", *listed]))
+            parts.append(listed(context))
             parts.append(f"{self.instructions}\n{WORD_FOR_WORD}")
             if leaves_open(context):
                 parts.append(OWN_WORDS)
         else:
             parts.append(self.instructions)
         return Message(("\n\n".join(parts), *context.pictures))
+
+
+def listed(context: Context) -> str:
+    """The part with the admissible actions, one a line."""
+    lines = [f"- {action}" for action in context.admissible]
+    return "\n".join(["Admissible actions:", *lines])
 
 
 def leaves_open(context: Context) -> bool:
@@ -67,9 +72,15 @@ def _past(context: Context, length: int) -> list[str]:
     if taken == 0 or length == 0:
         return []
     first = max(0, taken - length)
-    lines = [f"Steps taken so far: {taken}. The last {taken - first}:"]
-    for index in range(first, taken):
+    heading = f"Steps taken so far: {taken}. The last {taken - first}:"
+    return ["\n".join([heading, *past_lines(context, first)])]
+
+
+def past_lines(context: Context, first: int) -> list[str]:
+    """The pairs of observation and action from the pair `first` on, oldest first."""
+    lines = []
+    for index in range(first, len(context.actions)):
         action = context.actions[index] or NO_ACTION
         lines.append(f"{index + 1}. Observation: {context.observations[index]}")
         lines.append(f"   Action: {action}")
-    return ["\n".join(lines)]
+    return lines

@@ -13,6 +13,7 @@ from agentcli.registry import Registry
 
 DIALECTS = {
     "full": "agentcli.prompts.full:Full",
+    "shared": "agentcli.prompts.shared:Shared",
     "rlvmr": "agentcli.prompts.rlvmr:Rlvmr",
     "react": "agentcli.prompts.react:React",
     "tools": "agentcli.prompts.tools:Tools",

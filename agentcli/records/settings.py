@@ -167,7 +167,8 @@ class PromptSettings(Section, kw_only=True):
     """How an observation becomes a message."""
 
     style: str | None = None
-    """full: the papers' prompt. react: thought and action in turn. compact: the world's
+    """full: the papers' prompt. shared: the same with what stays the same first, for
+    prefix caches and packed training. react: thought and action in turn. compact: the world's
     own short view (for tiny policies). None: the one that suits the world.
     """
     history: CountFromZero = 5
