@@ -1,0 +1,131 @@
+"""The memory and hours of the papers' presets on one GPU: an estimate from arithmetic and the assumptions below, nothing measured.
+
+Memory is that of `agentcli run --dry-run`, with rows as long as the settings allow. Time counts the model alone: sampling reads the
+weights and the cache from memory for every token, training multiplies 8 times a parameter and token, since activations are
+computed again. Every trajectory is taken to have all its steps.
+
+    python scripts/estimate_presets.py
+    python scripts/estimate_presets.py spark-alfworld carl-alfworld --prompt 800 --response 100
+"""
+
+import argparse
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from agentcli.records.settings import Settings
+from agentcli.stages.layers import resolve
+from agentcli.stages.memory import (
+    Device,
+    ModelShape,
+    ModelSize,
+    RowSize,
+    cache_bytes,
+    loop_memory,
+    sampled_rows,
+)
+
+GPU = Device("GPU", 80_000_000_000)
+FLOPS = 0.4 * 989e12
+"""Of a second: two fifths of what an H100 is sold with, in bfloat16."""
+MEMORY_SPEED = 0.6 * 3.35e12
+"""Bytes a second."""
+HOUR = 3600
+
+
+class Model(NamedTuple):
+    """A model as its card describes it."""
+
+    name: str
+    parameters: int
+    shape: ModelShape
+
+    def size(self, rank: int) -> ModelSize:
+        """Its parameters, and those that an adapter of this rank trains; 0: all."""
+        if rank == 0:
+            return ModelSize(self.parameters, self.parameters)
+        shape = self.shape
+        sums = 2 * (shape.hidden_size + shape.query) + 2 * (
+            shape.hidden_size + shape.key
+        )
+        sums += 3 * (shape.hidden_size + shape.intermediate_size)
+        added = rank * shape.num_hidden_layers * sums
+        return ModelSize(self.parameters + added, added)
+
+
+MODELS = (
+    Model("1.5B", 1_543_714_304, ModelShape(1536, 8960, 28, 12, 151_936, 2)),
+    Model("7B", 7_615_616_512, ModelShape(3584, 18_944, 28, 28, 152_064, 4)),
+)
+PRESETS = (
+    "spark-alfworld",
+    "carl-alfworld",
+    "rewardflow-alfworld",
+    "grpo-alfworld",
+    "dpepo-alfworld",
+)
+
+
+def main() -> None:
+    """Prints a line for each preset, model and way to train."""
+    options = _options()
+    table = Table(
+        "preset",
+        "model",
+        "trained",
+        "memory GB",
+        "sampling h",
+        "training h",
+        title="estimates, not measured",
+    )
+    for name in options.presets:
+        settings = resolve(name)
+        iterations = settings.run.iterations
+        for model in MODELS:
+            for rank in sorted({settings.train.lora.rank, 16}):
+                memory = sum(_memory(settings, model, rank).values())
+                fits = "" if memory <= GPU.bytes else " (too much)"
+                responses = settings.rollout.tasks_per_step * settings.rollout.leaves
+                responses *= settings.environment.max_steps
+                sampling = _sampling_seconds(settings, model, responses, options)
+                tokens = responses * (options.prompt + options.response)
+                training = 8 * model.parameters * tokens * settings.train.epochs / FLOPS
+                hours = [
+                    f"{iterations * seconds / HOUR:.0f}"
+                    for seconds in (sampling, training)
+                ]
+                trained = f"LoRA {rank}" if rank else "all"
+                table.add_row(
+                    name, model.name, trained, f"{memory / 1e9:.0f}{fits}", *hours
+                )
+    Console(width=100).print(table)
+
+
+def _memory(settings: Settings, model: Model, rank: int) -> dict[str, int]:
+    return loop_memory(model.size(rank), model.shape, settings, GPU)
+
+
+def _sampling_seconds(
+    settings: Settings, model: Model, responses: int, options: argparse.Namespace
+) -> float:
+    """The seconds of one iteration's rollout."""
+    rows = sampled_rows(settings).rows
+    read = 2 * model.parameters * options.prompt * responses / FLOPS
+    size = RowSize(rows, options.prompt + options.response, options.response)
+    of_token = (2 * model.parameters + cache_bytes(model.shape, size, 2)) / MEMORY_SPEED
+    return read + of_token * options.response * responses / rows
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("presets", nargs="*", default=PRESETS)
+    parser.add_argument("--prompt", type=int, default=800, help="tokens of a prompt")
+    parser.add_argument(
+        "--response", type=int, default=100, help="tokens of a response"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
