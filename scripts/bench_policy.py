@@ -23,7 +23,7 @@ from agentcli.environments.protocol import Context
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.hf import TransformersPolicy
 from agentcli.policies.load import load_model, load_tokenizer
-from agentcli.policies.protocol import Request
+from agentcli.policies.protocol import Policy, Request
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.prompts.protocol import Message, Moment
 from agentcli.prompts.tagged import Tagged
@@ -50,7 +50,7 @@ def main() -> None:
             settings = PolicySettings(batch_rows=len(prompts), batching=name)
             policy = TransformersPolicy(model, tokenizer, settings)
             started = time.process_time()
-            tokens = asyncio.run(_ask(policy, prompts, options.max_tokens, repeat))
+            tokens = asyncio.run(ask(policy, prompts, options.max_tokens, repeat))
             seconds[name].append(time.process_time() - started)
     rows = options.prompts * options.siblings
     print(f"{rows} rows, {tokens} tokens, {options.repeats} rounds, {model.dtype}")
@@ -94,10 +94,8 @@ def _prompts(
     return prompts
 
 
-async def _ask(
-    policy: TransformersPolicy, prompts: list[str], max_tokens: int, salt: int
-) -> int:
-    """Tokens of all replies."""
+async def ask(policy: Policy, prompts: list[str], max_tokens: int, salt: int) -> int:
+    """How many tokens a policy answers prompts with."""
     task = Task(id="bench", world="bench", split="bench", kind="bench")
     moment = Moment(copies=(Context(task=task, instruction="", observations=("",)),))
     requests = [

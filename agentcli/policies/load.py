@@ -172,7 +172,7 @@ def check_weights(model: str) -> None:
                 pass
         except (SafetensorError, OSError) as error:
             raise DataError(
-                f"{file}: damaged ({_first_line(error)}); copy or make the model again"
+                f"{file}: damaged ({first_line(error)}); copy or make the model again"
             ) from error
 
 
@@ -286,7 +286,7 @@ def _loading(setting: str, name: str, part: str) -> Iterator[None]:
         kind = DataError if Path(name).is_dir() else MissingError
         reason = repr(error)
         if isinstance(error, OSError | ValueError | Warning):
-            reason = _first_line(error)
+            reason = first_line(error)
         raise kind(
             f"{setting} {name}: no {part} could be loaded ({reason}); name another "
             f"with {_option(setting)}"
@@ -366,7 +366,7 @@ def _absence_from_hub(name: str) -> str | None:
                 return None
         HfApi().model_info(name)
     except Exception as error:
-        return _first_line(error)
+        return first_line(error)
     return None
 
 
@@ -377,5 +377,6 @@ def _option(setting: str) -> str:
     return f"--set {setting}=DIR"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The first line of an error's text, or its class."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -19,9 +19,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agentcli.errors import DataError, MissingError, UsageError
+from agentcli.errors import DataError, MissingError, PolicyError, UsageError
 from agentcli.policies.chat_tokens import Prompted
-from agentcli.policies.load import ADAPTER, CONFIG, adapter_base, resolve_dtype
+from agentcli.policies.load import (
+    ADAPTER,
+    CONFIG,
+    adapter_base,
+    first_line,
+    resolve_dtype,
+)
+from agentcli.policies.vllm_plugin import STARTED_HERE
 from agentcli.records.settings import PolicySettings
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
@@ -38,6 +45,7 @@ ENVIRONMENT = {
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "ERROR",
     "PYTHONWARNINGS": "ignore",
+    STARTED_HERE: "1",
     # stdout is for results.
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     # A forked process would share locks that threads of this one hold.
@@ -65,11 +73,13 @@ class VllmEngine:
         self._adapter: Any = None
         self._rank = max(lora_rank, rank_of(adapter) if adapter else 0)
         with environment(threads):
-            arguments = _arguments(self._base, settings, self._rank)
-            self._engine = _start(arguments)
-        self.dtype: str = arguments.dtype
-        self.max_model_len: int = arguments.max_model_len
-        self._sleep = settings.vllm.sleep if arguments.enable_sleep_mode else 0
+            # This process reports a dead engine itself, in one line.
+            logging.getLogger("vllm").setLevel(logging.CRITICAL)
+            options = engine_options(self._base, settings, self._rank)
+            self._sleep = settings.vllm.sleep if _can_sleep() else 0
+            self._engine = _start(options, bool(self._sleep))
+        self.dtype: str = options["dtype"]
+        self.max_model_len: int = options["max_model_len"]
         if adapter:
             self._adapter = self._numbered(adapter)
 
@@ -94,7 +104,7 @@ class VllmEngine:
         )
         prompt = TokensPrompt(prompt_token_ids=item.prompt)
         number = str(next(self._numbers))
-        with _deaths_in_one_line():
+        with _faults_in_one_line():
             outputs = self._engine.generate(
                 prompt, parameters, number, lora_request=self._adapter
             )
@@ -117,7 +127,7 @@ class VllmEngine:
                 f"policy.model {checkpoint}: the engine holds {self._base} with "
                 f"adapters up to rank {self._rank}; start it with this adapter"
             )
-        with _deaths_in_one_line():
+        with _faults_in_one_line():
             await self._wake("weights")
             self._adapter = self._numbered(checkpoint) if base else None
             if base is None:
@@ -142,7 +152,8 @@ class VllmEngine:
             await self._engine.wake_up(tags=[part])
 
     async def _reload(self, checkpoint: str) -> None:
-        with folder_with_head(Path(checkpoint)) as folder:
+        # The engine's processes may stand in another folder by now.
+        with folder_with_head(Path(checkpoint).absolute()) as folder:
             place = {"weights_path": str(folder)}
             await self._engine.collective_rpc("reload_weights", kwargs=place)
 
@@ -151,7 +162,7 @@ class VllmEngine:
         from vllm.lora.request import LoRARequest
 
         number = next(self._numbers)
-        return LoRARequest(f"adapter-{number}", number, adapter)
+        return LoRARequest(f"adapter-{number}", number, str(Path(adapter).absolute()))
 
 
 @contextmanager
@@ -215,40 +226,42 @@ def folder_with_head(checkpoint: Path) -> Iterator[Path]:
         yield folder
 
 
-def _arguments(base: str, settings: PolicySettings, lora_rank: int) -> Any:
-    """The engine arguments, with what follows from the settings filled in."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
+def engine_options(
+    base: str, settings: PolicySettings, lora_rank: int
+) -> dict[str, Any]:
+    """The engine's arguments by name, with what follows from the settings."""
     from vllm.platforms import current_platform
 
     on_cpu = current_platform.is_cpu()
     chosen = settings.vllm
     room = settings.max_prompt_tokens + settings.max_tokens
     length = chosen.max_model_len or min(room, longest_sequence(base))
-    arguments = AsyncEngineArgs(
-        model=base,
-        skip_tokenizer_init=True,
-        dtype=resolve_dtype(settings.dtype, "cpu" if on_cpu else "cuda"),
-        generation_config="vllm",
-        logprobs_mode="processed_logprobs",
-        max_model_len=length,
-        max_num_seqs=settings.batch_rows,
-        tensor_parallel_size=chosen.tensor_parallel,
-        gpu_memory_utilization=chosen.gpu_memory_utilization,
-        enable_sleep_mode=bool(chosen.sleep) and not on_cpu,
-        enforce_eager=on_cpu,
-        disable_log_stats=True,
-        use_tqdm_on_load=False,
-    )
+    options: dict[str, Any] = {
+        "model": base,
+        "skip_tokenizer_init": True,
+        "dtype": resolve_dtype(settings.dtype, "cpu" if on_cpu else "cuda"),
+        "generation_config": "vllm",
+        "logprobs_mode": "processed_logprobs",
+        "max_model_len": length,
+        "max_num_seqs": settings.batch_rows,
+        "tensor_parallel_size": chosen.tensor_parallel,
+        "gpu_memory_utilization": chosen.gpu_memory_utilization,
+        "use_tqdm_on_load": False,
+    }
     if lora_rank:
-        arguments.enable_lora = True
-        arguments.max_lora_rank = min(rank for rank in LORA_RANKS if rank >= lora_rank)
+        room_for_rank = min(rank for rank in LORA_RANKS if rank >= lora_rank)
+        options |= {"enable_lora": True, "max_lora_rank": room_for_rank}
     if on_cpu:
-        # Main memory is not the engine's own: it takes what its cache needs.
-        arguments.kv_cache_memory_bytes = CPU_CACHE
-        # A seeded request whose prompt is read in parts ends the engine.
-        arguments.enable_chunked_prefill = False
-        arguments.max_num_batched_tokens = max(length, TOKENS_PER_STEP)
-    return arguments
+        refuse_odd_heads(base)
+        options |= {
+            "enforce_eager": True,
+            # Main memory is not the engine's alone.
+            "kv_cache_memory_bytes": CPU_CACHE,
+            # A seeded request whose prompt is read in parts ends the engine.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(length, TOKENS_PER_STEP),
+        }
+    return options
 
 
 def longest_sequence(model: str) -> int:
@@ -258,26 +271,57 @@ def longest_sequence(model: str) -> int:
     return int(AutoConfig.from_pretrained(model).max_position_embeddings)
 
 
-def _start(arguments: Any) -> Any:
+def refuse_odd_heads(model: str) -> None:
+    """Raises UsageError for heads that vLLM cannot compute on a CPU.
+
+    Else the engine dies at its first request.
+    """
+    from transformers import AutoConfig
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    config = AutoConfig.from_pretrained(model)
+    even = config.hidden_size // config.num_attention_heads
+    width = getattr(config, "head_dim", None) or even
+    widths = CPUAttentionBackend.get_supported_head_sizes()
+    if width not in widths:
+        raise UsageError(
+            f"policy.model {model}: its attention heads are {width} wide, and vLLM "
+            f"computes only {', '.join(map(str, widths))} on a CPU; use --policy "
+            "transformers"
+        )
+
+
+def _can_sleep() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_sleep_mode_available())
+
+
+def _start(options: dict[str, Any], sleeps: bool) -> Any:
+    from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
-    # This process reports a dead engine itself, in one line.
-    logging.getLogger("vllm").setLevel(logging.CRITICAL)
     try:
+        arguments = AsyncEngineArgs(
+            **options, enable_sleep_mode=sleeps, disable_log_stats=True
+        )
+        # Importing it has set the level anew.
+        logging.getLogger("vllm").setLevel(logging.CRITICAL)
         return AsyncLLM.from_engine_args(arguments)
     except Exception as error:
-        reason = str(error).strip().split("\n", 1)[0]
         raise MissingError(
-            f"policy.kind vllm: the engine for {arguments.model} does not start "
-            f"({reason}); mend what it reports above, or use --policy transformers"
+            f"policy.kind vllm: the engine for {options['model']} does not start "
+            f"({first_line(error)}); mend what it reports above, or use --policy transformers"
         ) from error
 
 
 @contextmanager
-def _deaths_in_one_line() -> Iterator[None]:
+def _faults_in_one_line() -> Iterator[None]:
     from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
     try:
         yield
     except (EngineDeadError, EngineGenerateError) as error:
-        raise MissingError(f"policy.kind vllm: its engine died; {GO_ON}") from error
+        raise MissingError(f"policy.kind vllm: its engine failed; {GO_ON}") from error
+    except Exception as error:
+        raise PolicyError(f"policy.kind vllm: {first_line(error)}; {GO_ON}") from error

@@ -16,6 +16,7 @@ from agentcli.policies.reload_check import Sample, check_weights_of_engine
 from agentcli.policies.vllm_engine import HEAD, environment, folder_with_head, longest_sequence, rank_of
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.stages.resolve import find_model
+from agentcli.stages.serve import served_name
 from command_line import agentcli
 from peft import LoraConfig, get_peft_model
 from policy_requests import make_requests
@@ -58,6 +59,17 @@ def sampled(folder: Path) -> list[Sample]:
 def test_without_vllm_the_extra_is_named(tmp_path: Path) -> None:
     answer = agentcli("rollout", "--policy", "vllm", "--model", str(tmp_path), "-o", str(tmp_path / "new"))
     refused(answer, 4, names="vllm", remedy="pip install 'agentcli[vllm]'")
+    refused(agentcli("serve", "--model", str(tmp_path)), 4, names="vllm", remedy="pip install 'agentcli[vllm]'")
+
+
+def test_the_served_name_says_which_weights_answer(saved: Saved, tmp_path: Path) -> None:
+    runs = [saved("one/checkpoint"), saved("two/checkpoint")]
+    one, two = (served_name(str(run)) for run in runs)
+    assert one.startswith("one-")
+    assert one.removeprefix("one-") != two.removeprefix("two-")
+    runs[0].parent.rename(tmp_path / "three")
+    assert served_name(str(tmp_path / "three" / "checkpoint")) == one.replace("one", "three")
+    assert served_name("org/model") == "org/model"
 
 
 def test_the_model_is_found_as_that_of_the_transformers_policy(tmp_path: Path) -> None:

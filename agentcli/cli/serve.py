@@ -1,0 +1,75 @@
+"""The command `agentcli serve`."""
+
+from functools import partial
+
+from agentcli.cli.call import Call
+from agentcli.cli.command import Command
+from agentcli.cli.option import Option
+from agentcli.cli.options import (
+    ADAPTER,
+    CONFIG,
+    DTYPE,
+    MODEL,
+    PRESET,
+    REPORTING,
+    RUN_ARGUMENT,
+    SET,
+)
+
+server_option = partial(Option, panel="Server")
+
+HOST = server_option("--host", None, "Address to listen on. Default: 127.0.0.1.")
+PORT = server_option("--port", None, "Port to listen on. Default: 8000.", int, "N")
+
+
+def serve(call: Call) -> None:
+    """Serve the model of RUN with vLLM, for --policy openai, until Ctrl-C.
+
+    Prints the options with which other commands use it. The served name
+    holds a hash of the weights. Whoever reaches the address can ask it;
+    VLLM_API_KEY sets a key.
+    """
+    from agentcli.reports.output import print_data, print_json
+    from agentcli.stages.resolve import find_model
+    from agentcli.stages.serve import command, perform, plan
+
+    settings = call.settings
+    model = find_model(settings, call.source)
+    assert model is not None  # only policies without a model have none
+    host = call.values["host"] or "127.0.0.1"
+    server = plan(settings, model, host=host, port=call.values["port"] or 8000)
+    json = call.values["json"]
+    facts = {"url": server.url, "model": server.name, "use": server.use}
+    if call.dry:
+        print_data({**facts, "command": command(server)}, json=json)
+        return
+    call.progress.wait(f"starting vLLM for {model}")
+
+    def ready() -> None:
+        call.progress.stop()
+        if json:
+            print_json(facts)
+        else:
+            print(server.use, flush=True)
+
+    perform(server, ready)
+
+
+COMMAND = Command(
+    name="serve",
+    body=serve,
+    options=(
+        RUN_ARGUMENT,
+        PRESET,
+        CONFIG,
+        SET,
+        MODEL,
+        ADAPTER,
+        DTYPE,
+        HOST,
+        PORT,
+        *REPORTING,
+    ),
+    inherits=True,
+    example="agentcli serve runs/rl --port 8001",
+)

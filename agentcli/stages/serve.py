@@ -1,0 +1,189 @@
+"""serve: a vLLM server for a model, which the policy `openai` then asks.
+
+The name that it serves holds a hash of the model's files. So the manifest of a rollout
+says which weights answered, and a rollout is not resumed with others under the same
+name. The server and its engine end with this process, however it ends.
+"""
+
+import hashlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import httpx
+
+from agentcli.environments.tool_qa.sandbox.kernel import die_with_parent
+from agentcli.errors import MissingError, UsageError
+from agentcli.policies.load import adapter_base, existing
+from agentcli.policies.registry import refuse_missing_vllm
+from agentcli.policies.vllm_engine import engine_options, environment, rank_of
+from agentcli.records.runs import hash_inputs
+from agentcli.records.settings import Settings
+from agentcli.stages.plan import check_model, model_sources
+
+SERVER = "vllm.entrypoints.openai.api_server"
+POLL_SECONDS = 0.5
+END_SECONDS = 20.0
+"""How long a server may take to end before it is killed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerPlan:
+    """A server that may be started."""
+
+    settings: Settings
+    model: str
+    adapter: str | None
+    name: str
+    """What it is called by those who ask it."""
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where the policy `openai` asks it."""
+        return f"http://{self.host}:{self.port}/v1"
+
+    @property
+    def use(self) -> str:
+        """The options with which a command uses it."""
+        return (
+            f"--policy openai --base-url {self.url} --model {self.name} "
+            "--set policy.endpoint.logprobs=processed"
+        )
+
+
+def plan(settings: Settings, model: str, *, host: str, port: int) -> ServerPlan:
+    """A server for a model directory, an adapter of one, or a hub id.
+
+    Raises MissingError without vLLM or the model, UsageError for a port that is taken.
+    """
+    refuse_missing_vllm()
+    check_model(model)
+    _check_free(host, port)
+    base = adapter_base(existing(model))
+    adapter = model if base else settings.policy.adapter
+    return ServerPlan(
+        settings=settings,
+        model=base or model,
+        adapter=adapter,
+        name=served_name(model, settings.policy.adapter),
+        host=host,
+        port=port,
+    )
+
+
+def served_name(model: str, adapter: str | None = None) -> str:
+    """The run's or the model's name and the hash of all files that answer.
+
+    A hub id stands for itself.
+    """
+    folders = [folder for folder in (adapter, model, adapter_base(model)) if folder]
+    sources = [source for folder in folders for source in model_sources(folder)]
+    if not sources:
+        return model
+    digest = hashlib.sha256()
+    for path, sha256 in hash_inputs(sources).items():
+        digest.update(f"{Path(path).name} {sha256}\n".encode())
+    folder = Path(folders[0]).resolve()
+    named = folder.parent if folder.name == "checkpoint" else folder
+    return f"{named.name}-{digest.hexdigest()[:16]}"
+
+
+def perform(server: ServerPlan, ready: Callable[[], None]) -> None:
+    """Serves until it is interrupted; `ready` is called when the server answers.
+
+    Raises MissingError for a server that does not start, or that ended by itself.
+    """
+    with environment(server.settings.threads):
+        process = subprocess.Popen(
+            command(server),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr,
+            preexec_fn=partial(die_with_parent, signal.SIGTERM),
+        )
+    try:
+        _wait_until_ready(process, server)
+        ready()
+        code = process.wait()
+        raise MissingError(
+            f"the server of {server.name} ended by itself ({_how(code)}); type the "
+            "command again"
+        )
+    except KeyboardInterrupt:
+        # This is how it is meant to end.
+        return
+    finally:
+        _end(process)
+
+
+def command(server: ServerPlan) -> list[str]:
+    """The command line of the server."""
+    rank = rank_of(server.adapter) if server.adapter else 0
+    options = engine_options(server.model, server.settings.policy, rank)
+    del options["skip_tokenizer_init"]
+    served = server.name
+    words = [sys.executable, "-m", SERVER, "--uvicorn-log-level", "error"]
+    words += ["--host", server.host, "--port", str(server.port)]
+    if server.adapter:
+        words += ["--lora-modules", f"{server.name}={server.adapter}"]
+        served = f"base-of-{server.name}"
+    words += ["--served-model-name", served]
+    for name, value in options.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", str(value)]
+    return words
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", server: ServerPlan) -> None:
+    url = f"http://{server.host}:{server.port}/health"
+    # A proxy of the environment is not for this machine's own addresses.
+    with httpx.Client(trust_env=False, timeout=POLL_SECONDS) as client:
+        while process.poll() is None:
+            with suppress(httpx.HTTPError):
+                if client.get(url).status_code == httpx.codes.OK:
+                    return
+            time.sleep(POLL_SECONDS)
+    raise MissingError(
+        f"the server of {server.name} did not start ({_how(process.returncode)}); mend "
+        "what it reports above"
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Ends the server and all that it started."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS)
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _how(code: int) -> str:
+    if code < 0:
+        return signal.Signals(-code).name
+    return f"status {code}"
+
+
+def _check_free(host: str, port: int) -> None:
+    """Raises UsageError for an address that cannot be listened on."""
+    try:
+        socket.create_server((host, port)).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(
+            f"{host}:{port}: cannot be listened on ({error}); choose another with "
+            "--port N"
+        ) from error

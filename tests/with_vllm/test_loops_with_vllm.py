@@ -1,0 +1,58 @@
+"""Loops that sample with vLLM: sampler and trainer agree in every iteration, and one seed gives the same trees."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from agentcli.policies.load import load_model
+from transformers import Qwen2ForCausalLM
+from vllm_commands import NEEDS_VLLM, START, Command
+
+pytestmark = NEEDS_VLLM
+
+LARGEST_GAP = 1e-4
+
+
+def loop(out: str, *words: str) -> list[Path]:
+    """The iterations of a loop that ended well and left no process."""
+    command = Command("run", "./toy.yaml", *words, "-o", out, "-q")
+    assert command.end() == 0, command.stderr.read_text(encoding="utf-8")
+    return sorted(Path(out).glob("iteration_*"))
+
+
+def check_gaps(iterations: list[Path]) -> None:
+    """In every update of every iteration, whose weights differ."""
+    assert len(iterations) == 3
+    for iteration in iterations:
+        updates = [json.loads(line) for line in (iteration / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert updates
+        assert max(update["gap_max"] for update in updates) < LARGEST_GAP
+        assert any(update["grad_norm"] > 0 for update in updates), "nothing was learned, so no reload could fail"
+
+
+@pytest.mark.usefixtures("folder")
+def test_tied_weights_and_one_seed_twice() -> None:
+    first = loop("tied", *START[2:])
+    check_gaps(first)
+    again = loop("again", *START[2:])
+    for one, other in zip(first, again, strict=True):
+        assert (one / "trees.jsonl").read_bytes() == (other / "trees.jsonl").read_bytes()
+
+
+@pytest.mark.usefixtures("folder")
+def test_weights_with_a_head_of_their_own() -> None:
+    torch.manual_seed(0)
+    tied = load_model("sft/checkpoint")
+    tied.config.tie_word_embeddings = False
+    untied = Qwen2ForCausalLM(tied.config)
+    untied.load_state_dict(tied.state_dict())
+    shutil.copytree("sft/checkpoint", "untied")
+    untied.save_pretrained("untied")
+    check_gaps(loop("own-head", *START[2:3], "untied", *START[4:]))
+
+
+@pytest.mark.usefixtures("folder")
+def test_adapters() -> None:
+    check_gaps(loop("lora", *START[2:], "--lora", "4"))
