@@ -9,7 +9,7 @@ other with it; when it loses that worker too, its tree is an errored leaf.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -105,6 +105,11 @@ async def _answer(reference: Any) -> RemoteReport | RemoteTree:
     except asyncio.CancelledError:
         ray.cancel(reference)
         raise
+    except ConnectionError as error:
+        raise MissingError(
+            "the Ray cluster does not answer any more; start it again, and go on with "
+            "--resume"
+        ) from error
     except ray.exceptions.RayTaskError as error:
         raise AgentCliError(f"a worker failed: {error.cause!r}") from error
     answer: RemoteAnswer = msgspec.json.decode(data, type=RemoteAnswer)
@@ -165,12 +170,13 @@ class Cluster:
         for task in done:
             task.result()
 
-    def lost(self, seat: Seat, stage: bytes, why: str) -> None:
+    def lost(self, seat: Seat, stage: bytes) -> None:
         """Takes a worker that ended out, until Ray has started it again."""
         if seat not in self._up:
             return
         self._up.remove(seat)
-        self._progress.note(f"a worker ended ({why}); its tasks are given out again")
+        # Ray itself writes what it knows of the reason.
+        self._progress.note("a worker ended; its tasks are given out again")
         self._down[seat] = asyncio.create_task(self._revive(seat, stage))
 
     async def aclose(self) -> None:
@@ -178,8 +184,11 @@ class Cluster:
         for task in self._down.values():
             task.cancel()
         closing = [seat.close() for seat in self._up]
-        async with asyncio.timeout(CLOSE_SECONDS):
-            await asyncio.gather(*self._down.values(), *closing, return_exceptions=True)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(
+                    *self._down.values(), *closing, return_exceptions=True
+                )
 
     async def _revive(self, seat: Seat, stage: bytes) -> None:
         try:
@@ -223,18 +232,16 @@ class RemoteGrower:
         from ray.exceptions import RayActorError
 
         begun = time.perf_counter()
-        why = ""
         for number in range(1, TRIES + 1):
             async with self._cluster.place(alone=number == TRIES) as seat:
                 try:
                     grown = await seat.grow(self._stage, job)
-                except RayActorError as error:
-                    why = _reason(error)
-                    self._cluster.lost(seat, self._stage, why)
+                except RayActorError:
+                    self._cluster.lost(seat, self._stage)
                     continue
             self._latest[grown.worker] = grown
             return TimedTree(grown.tree, grown.seconds)
-        fault = f"{TRIES} workers ended over this task ({why})"
+        fault = f"{TRIES} workers ended while they played this task"
         tree = errored_tree(job.task, self._method, job.seed, fault)
         wall = round(time.perf_counter() - begun, 4)
         seconds = TreeSeconds(task=job.task.id, policy=0, environment=0, wall=wall)

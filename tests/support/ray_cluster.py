@@ -30,6 +30,8 @@ class Nodes:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(token),
             "RAY_USAGE_STATS_ENABLED": "0",
+            # A busy machine may take longer than half a minute to start a process.
+            "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": "120",
         }
         self._processes: list[subprocess.Popen[str]] = []
         self._home = tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp")
