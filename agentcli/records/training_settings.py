@@ -75,6 +75,10 @@ class SftSettings(Section, kw_only=True):
     """AdamW's weight decay."""
     max_length: Count = 4096
     """Prompt plus response, in tokens; a longer sample is refused."""
+    gradient_checkpointing: bool | None = None
+    """Compute activations again in the backward pass: less memory, more time.
+    None: on a GPU.
+    """
     save_every_updates: Count = 50
     """A killed sft resumes from the last multiple of this."""
     tiny: TinySettings = field(default_factory=TinySettings)
@@ -131,9 +135,22 @@ class TrainSettings(Section, kw_only=True):
     prefix is run once. It changes losses by rounding alone. auto: where it saves enough.
     Only policy-gradient packs.
     """
+    gradient_checkpointing: bool | None = None
+    """Compute activations again in the backward pass: less memory, more time.
+    None: on a GPU.
+    """
+    sharding: Literal["none", "fsdp"] = "none"
+    """What the processes that torchrun started hold. none: each the whole model and its
+    optimiser (DDP). fsdp: each a share of both, and of the reference (FSDP2); only
+    policy-gradient does.
+    """
     order: Literal["rows", "trees"] = "rows"
     """What an epoch shuffles. rows: an update has rows of any tree. trees: whole trees,
     so that packing saves more and an update learns from fewer tasks.
+    """
+    optimizer: Literal["adamw", "adamw_8bit"] = "adamw"
+    """adamw_8bit: AdamW with its moments in 8 bits (bitsandbytes), 2 bytes a parameter
+    instead of 8.
     """
     adam_betas: tuple[Share, Share] = (0.9, 0.999)
     """AdamW's decay rates."""

@@ -65,8 +65,8 @@ def refuse_greedy(settings: Settings) -> None:
 def checked_objective(settings: Settings) -> Objective:
     """The objective of the settings.
 
-    Raises UsageError for options that it does not have, and for train.packing=on where
-    it cannot pack.
+    Raises UsageError for options that it does not have, and for train.packing and
+    train.sharding where it cannot pack or shard.
     """
     objective = make_objective(settings.train.objective)
     options_of(settings.train)
@@ -74,6 +74,11 @@ def checked_objective(settings: Settings) -> Objective:
         raise UsageError(
             f"train.packing: on, but objective {objective.name} runs every row by "
             "itself; set train.packing=auto"
+        )
+    if settings.train.sharding != "none" and not objective.shards:
+        raise UsageError(
+            f"train.sharding: fsdp, but objective {objective.name} needs a whole model "
+            "in every process; set train.sharding=none"
         )
     return objective
 

@@ -64,6 +64,8 @@ class Objective:
     """Whether its checkpoint is a policy. Only such an objective can be a loop's."""
     packs: ClassVar[bool] = False
     """Whether rows of an update may share a sequence (train.packing)."""
+    shards: ClassVar[bool] = False
+    """Whether processes may share its model (train.sharding)."""
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 

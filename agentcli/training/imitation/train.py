@@ -179,6 +179,7 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
         SFTConfig,
         job.seed,
         processes,
+        checkpointing=settings.gradient_checkpointing,
         per_device_train_batch_size=settings.samples_per_microbatch,
         gradient_accumulation_steps=settings.samples_per_update // samples_per_pass,
         learning_rate=settings.learning_rate_of(job.model),

@@ -1,8 +1,8 @@
 """The TrainingArguments of every trainer: transformers.Trainer only runs the loop.
 
 It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
-are float32. A CUDA device computes in bfloat16 under autocast and recomputes
-activations in the backward pass; the CPU does neither.
+are float32. A CUDA device computes in bfloat16 under autocast. It recomputes activations
+in the backward pass, unless a setting says otherwise; the CPU does neither.
 """
 
 import tempfile
@@ -19,7 +19,11 @@ Arguments = TypeVar("Arguments", bound=TrainingArguments)
 
 
 def trainer_arguments(
-    kind: type[Arguments], seed: int, processes: Processes, **more: Any
+    kind: type[Arguments],
+    seed: int,
+    processes: Processes,
+    checkpointing: bool | None = None,
+    **more: Any,
 ) -> Arguments:
     """The arguments of one trainer; `more` holds what only this one needs.
 
@@ -37,7 +41,7 @@ def trainer_arguments(
             output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
             bf16=cuda,
-            gradient_checkpointing=cuda,
+            gradient_checkpointing=cuda if checkpointing is None else checkpointing,
             seed=trainer_seed(seed),
             report_to="none",
             disable_tqdm=True,

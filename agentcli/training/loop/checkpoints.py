@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from agentcli.policies.load import (
     adapter_base,
     attach_adapter,
@@ -68,13 +70,16 @@ def _quantised(model: str) -> Any:
     return load_quantised(own_gpu(), AutoModelForCausalLM, model, torch.float32)
 
 
-def save_checkpoint(model: Any, tokenizer: Any, out: Path) -> None:
+def save_checkpoint(
+    model: Any, tokenizer: Any, out: Path, weights: dict[str, Tensor] | None = None
+) -> None:
     """Writes model and tokenizer, or an adapter, and replaces `out` by them.
 
-    Raises WriteError when it cannot be written.
+    `weights` are taken for those of the model, where they are given. Raises WriteError
+    when it cannot be written.
     """
     with replacing(out) as folder:
-        write_model(model, tokenizer, folder)
+        write_model(model, tokenizer, folder, state_dict=weights)
 
 
 def write_model(model: Any, tokenizer: Any, folder: Path, **options: Any) -> None:

@@ -30,7 +30,9 @@ from agentcli.training.loop.optimizer_state import (
     save_optimizer,
     trained_parameters,
 )
+from agentcli.training.loop.optimizers import check_optimizer, make_optimizer
 from agentcli.training.loop.recorder import OnUpdate, Recorder
+from agentcli.training.loop.sharding import check_sharding, check_shared, whole_weights
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
 from agentcli.training.loop.trackers import (
     Sampled,
@@ -92,11 +94,15 @@ class Job(Generic[AnySettings]):
 def start(job: Job[Any]) -> Processes:
     """Checks what can be checked before any work, and seeds all global generators.
 
-    Raises UsageError for a launcher that started one process of several, MissingError
-    for a tracker that is not installed.
+    Raises UsageError for a launcher that started one process of several and for a model
+    that cannot be sharded, MissingError for a tracker or an optimiser that is not
+    installed.
     """
     check_trackers(job.tracking)
     processes = announced_processes()
+    if isinstance(job.settings, TrainSettings):
+        check_optimizer(job.settings)
+        check_sharding(job.settings, processes)
     set_seed(trainer_seed(job.seed))
     return processes
 
@@ -118,7 +124,7 @@ def adamw(
     model: torch.nn.Module,
     rate_of: Callable[[str], float] | None = None,
 ) -> Trained:
-    """Gives the trainer AdamW without decay on norms and biases.
+    """Gives the trainer its optimiser, without decay on norms and biases.
 
     `rate_of` gives the learning rate of a parameter by its name; None: all have
     train.learning_rate. Rates are constant after a linear warm-up over the first
@@ -126,6 +132,8 @@ def adamw(
     job.optimizer_in.
     """
     settings = job.settings
+    if settings.sharding == "fsdp":
+        check_shared(model)
     decaying_names = set(trainer.get_decay_parameter_names(model))
     groups: dict[tuple[float, bool], dict[str, Any]] = {}
     for name, parameter in trained_parameters(model).items():
@@ -135,12 +143,7 @@ def adamw(
             empty = {"params": [], "weight_decay": decay, "lr": full_rate}
             groups.setdefault((full_rate, decays), empty)
         groups[full_rate, name in decaying_names]["params"].append(parameter)
-    optimizer = torch.optim.AdamW(
-        list(groups.values()),
-        lr=settings.learning_rate,
-        betas=settings.adam_betas,
-        fused=True,
-    )
+    optimizer = make_optimizer(settings, list(groups.values()))
     before = 0
     if job.optimizer_in is not None:
         before = load_optimizer(optimizer, model, job.optimizer_in)
@@ -214,8 +217,10 @@ def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) 
 
     Returns when all processes are here.
     """
+    model = trained.model
+    weights = whole_weights(model)
     if processes.main:
-        save_checkpoint(trained.model, tokenizer, job.out)
-        if job.optimizer_out is not None:
-            save_optimizer(trained.optimizer, trained.model, job.optimizer_out)
+        save_checkpoint(model, tokenizer, job.out, weights)
+    if job.optimizer_out is not None:
+        save_optimizer(trained.optimizer, model, job.optimizer_out, processes.main)
     wait_for_all(processes)

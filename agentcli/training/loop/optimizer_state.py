@@ -4,7 +4,9 @@ There is no pickle, and they are restored bit for bit. Learning rate, betas and 
 decay are not kept: they are settings of the call that continues.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,9 +15,14 @@ from torch import Tensor
 
 from agentcli.errors import DataError
 from agentcli.records.regular import refuse_irregular
+from agentcli.training.loop.sharding import placed_like, whole_tensors
 from agentcli.training.loop.tensor_files import write_tensors
 
 _PARTS = ("exp_avg", "exp_avg_sq", "step")
+_OF_8_BITS = ("state1", "state2", "step")
+"""The parts of bitsandbytes' AdamW8bit. Small weights have their moments whole."""
+_OF_BLOCKS = ("absmax1", "absmax2", "qmap1", "qmap2")
+"""The scales of quantised moments, and the values of their 256 levels."""
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -31,8 +38,11 @@ def optimizer_tensors(
     tensors = {}
     for name, parameter in model.named_parameters():
         for part, value in optimizer.state.get(parameter, {}).items():
-            if part in _PARTS:
+            if part in {*_PARTS, *_OF_8_BITS}:
                 tensors[f"{part}/{name}"] = torch.as_tensor(value)
+            elif part in _OF_BLOCKS:
+                # All weights share one tensor of levels, which no file may hold twice.
+                tensors[f"{part}/{name}"] = value.clone()
     return tensors
 
 
@@ -49,7 +59,11 @@ def put_optimizer_tensors(
     if not tensors:
         return 0  # an optimiser that was never used
     trained = trained_parameters(model)
-    expected = {f"{part}/{name}" for name in trained for part in _PARTS}
+    in_8_bits = not isinstance(optimizer, torch.optim.AdamW)
+    parts = _OF_8_BITS if in_8_bits else _PARTS
+    expected = {f"{part}/{name}" for name in trained for part in parts}
+    if in_8_bits:
+        expected |= _scales(trained, tensors)
     wrong = sorted(expected ^ set(tensors))
     if wrong:
         missing = wrong[0] in expected
@@ -57,28 +71,49 @@ def put_optimizer_tensors(
         raise DataError(f"{wrong[0]} {fault} ({len(wrong)} such)")
     updates = 0
     for name, parameter in trained.items():
-        state = {part: tensors[f"{part}/{name}"] for part in _PARTS}
-        for part in ("exp_avg", "exp_avg_sq"):
-            shape = state[part].shape
-            if shape != parameter.shape:
+        state: dict[str, Any] = {}
+        for part in parts[:2]:
+            moments = tensors[f"{part}/{name}"]
+            if moments.shape != parameter.shape:
                 raise DataError(
-                    f"{part}/{name}: shape is {tuple(shape)}, the model's is "
+                    f"{part}/{name}: shape is {tuple(moments.shape)}, the model's is "
                     f"{tuple(parameter.shape)}"
                 )
-        updates = int(state["step"].item())
-        optimizer.state[parameter] = {
-            part: value.to(parameter.device) for part, value in state.items()
-        }
+            state[part] = placed_like(moments, parameter)
+        for part in _OF_BLOCKS:
+            if f"{part}/{name}" in expected:
+                state[part] = tensors[f"{part}/{name}"].to(parameter.device)
+        step = tensors[f"step/{name}"]
+        updates = int(step.item())
+        # bitsandbytes counts with a plain number.
+        state["step"] = updates if in_8_bits else step.to(parameter.device)
+        optimizer.state[parameter] = state
     return updates
+
+
+def _scales(names: Iterable[str], tensors: dict[str, Tensor]) -> set[str]:
+    """The names of the scales that quantised moments of these parameters need."""
+    scales = set()
+    for name in names:
+        moments = tensors.get(f"state1/{name}")
+        if moments is not None and moments.dtype == torch.uint8:
+            scales |= {f"{part}/{name}" for part in _OF_BLOCKS}
+    return scales
 
 
 def save_optimizer(
     optimizer: torch.optim.Optimizer,
     model: torch.nn.Module,
     path: Path,
+    main: bool = True,
 ) -> None:
-    """Writes the moments of every updated parameter, atomically."""
-    write_tensors(path, optimizer_tensors(optimizer, model))
+    """Writes the moments of every updated parameter, atomically.
+
+    All processes of a sharded training call it; the main one writes.
+    """
+    tensors = whole_tensors(optimizer_tensors(optimizer, model), keep=main)
+    if main:
+        write_tensors(path, tensors)
 
 
 def load_optimizer(

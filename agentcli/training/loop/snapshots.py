@@ -35,6 +35,7 @@ from agentcli.training.loop.optimizer_state import (
     trained_parameters,
 )
 from agentcli.training.loop.random_state import random_state, restore_random_state
+from agentcli.training.loop.sharding import placed_like, whole_tensors
 from agentcli.training.loop.tensor_files import write_tensors
 
 FILE = "state.safetensors"
@@ -153,9 +154,10 @@ class Snapshots(TrainerCallback):
         for name, state in random_state(trained.device).items():
             states = gather_from_ranks(state, self._processes, trained.device)
             tensors[f"random/{name}"] = states
-        if not self._processes.main:
+        main = self._processes.main
+        tensors.update(whole_tensors(trained.tensors(), keep=main))
+        if not main:
             return
-        tensors.update(trained.tensors())
         header = {
             "facts": self._facts,
             "update": update,
@@ -213,7 +215,7 @@ class Snapshots(TrainerCallback):
         put_optimizer_tensors(trained.optimizer, trained.model, moments)
         with torch.no_grad():
             for name, parameter in parameters.items():
-                parameter.copy_(weights[name])
+                parameter.copy_(placed_like(weights[name], parameter))
         trained.scheduler.load_state_dict(header.scheduler)
         # The schedule sets the rates only when it takes its next step.
         groups = trained.optimizer.param_groups

@@ -7,6 +7,7 @@ stands before them in a class's bases.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -73,6 +74,10 @@ class PlannedTrainer(Trainer, ABC):
         """The microbatches of one update, and what the loss is to be divided by."""
         batches, items = super().get_batch_samples(*args, **kwargs)
         return batches, 1 if self.normalised else items
+
+    def _defer_fsdp_gradient_reduction(self) -> Any:
+        """Defers nothing: a process would hold the gradients of a whole model."""
+        return nullcontext()
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Not counted."""

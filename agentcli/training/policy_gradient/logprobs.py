@@ -15,6 +15,7 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
 from agentcli.training.loop.forward import response_logprobs, scoring
+from agentcli.training.loop.sharding import place
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.policy_gradient.batches import Tokens, UpdatePlan
 from agentcli.training.policy_gradient.losses import logprob_gap
@@ -99,7 +100,8 @@ def prepare_logprobs(
         with model.disable_adapter():
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:
-        frozen = load_frozen(str(reference), str(device))
+        frozen = load_frozen(str(reference), "cpu")
+        place(frozen, settings, plan.processes, device)
         check_packed(plan, frozen, pad, device)
         (tokens.reference,) = scorer.score(frozen, every_row, [tokens.temperature])
     return gap
@@ -127,7 +129,11 @@ class RowScorer:
         packing = self.plan.packing
         chunks = tokens.chunks(rows, self.rows_at_once, packing)
         with scoring(model):
-            for chunk in chunks[processes.rank :: processes.size]:
+            for start in range(0, len(chunks), processes.size):
+                # A pass of a sharded model needs all processes: one that has nothing
+                # left to score repeats a chunk.
+                turn = start + processes.rank
+                chunk = chunks[turn % len(chunks)]
                 batch = tokens.batch(chunk, self.pad, packing)
                 chunk_temperatures = [
                     None if flat is None else tokens.gather(flat, chunk)
@@ -136,6 +142,8 @@ class RowScorer:
                 scores = response_logprobs(
                     model, batch, chunk_temperatures, self.device
                 )
+                if turn >= len(chunks):
+                    continue
                 for flat, scores_N in zip(flats, scores, strict=True):
                     tokens.scatter(flat, chunk, scores_N)
         return [sum_over_ranks(flat.to(self.device), processes).cpu() for flat in flats]

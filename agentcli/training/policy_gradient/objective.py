@@ -19,6 +19,7 @@ class PolicyGradient(Objective):
     metrics: ClassVar[type[MetricsLine]] = TrainMetrics
     trainer = "agentcli.training.policy_gradient.train:train_policy"
     packs = True
+    shards = True
 
     def anchored(self, settings: TrainSettings) -> bool:
         """The KL penalty is against the loop's start."""

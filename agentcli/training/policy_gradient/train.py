@@ -20,6 +20,7 @@ from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.job import Job, adamw, keeping_cache, run, save, start
 from agentcli.training.loop.metrics import means_of
+from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings_fact
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import not_read
@@ -52,7 +53,7 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     facts = plan_facts(plan, settings, model)
     pad = tokenizer.pad_token_id or 0
     arguments = row_arguments(job, plan, settings.max_grad_norm)
-    model.to(arguments.device)
+    place(model, settings, processes, arguments.device)
     check_packed(plan, model, pad, arguments.device)
     gap = prepare_logprobs(model, plan, settings, job.reference, pad, arguments.device)
     with keeping_cache(model):
@@ -96,6 +97,7 @@ def row_arguments(
         TrainingArguments,
         job.seed,
         plan.processes,
+        checkpointing=job.settings.gradient_checkpointing,
         per_device_train_batch_size=job.settings.rows_per_microbatch,
         gradient_accumulation_steps=plan.microbatches_per_update,
         max_grad_norm=max_grad_norm,

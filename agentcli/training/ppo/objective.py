@@ -26,6 +26,7 @@ class ProximalPolicy(PolicyGradient):
     options = PpoOptions
     metrics = PpoMetrics
     trainer = "agentcli.training.ppo.train:train_ppo"
-    # The critic reads whole prompts, a row each.
+    # The critic reads whole prompts, a row each, and is a second model.
     packs = False
+    shards = False
     credit_maker = "agentcli assign-credit --method ppo"

@@ -122,6 +122,7 @@ def _arguments(
         DPOConfig,
         job.seed,
         plan.processes,
+        checkpointing=job.settings.gradient_checkpointing,
         beta=beta,
         max_length=None,
         precompute_ref_log_probs=True,

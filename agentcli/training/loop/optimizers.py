@@ -1,0 +1,47 @@
+"""The optimisers of `train`: AdamW, and that of bitsandbytes with moments in 8 bits."""
+
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+import torch
+
+from agentcli.errors import MissingError, UsageError
+from agentcli.records.training_settings import TrainSettings
+
+
+def check_optimizer(settings: TrainSettings) -> None:
+    """Refuses an optimiser that cannot be had.
+
+    Raises MissingError without bitsandbytes, UsageError where it would be sharded.
+    """
+    if settings.optimizer == "adamw":
+        return
+    if settings.sharding != "none":
+        raise UsageError(
+            f"train.optimizer: {settings.optimizer} keeps moments of whole weights; set "
+            "train.optimizer=adamw or train.sharding=none"
+        )
+    try:
+        metadata.version("bitsandbytes")
+    except metadata.PackageNotFoundError as error:
+        raise MissingError(
+            f"train.optimizer: {settings.optimizer} needs bitsandbytes, which is not "
+            "installed; get it with: pip install 'agentcli[quantised]'"
+        ) from error
+
+
+def make_optimizer(
+    settings: TrainSettings, groups: Sequence[dict[str, Any]]
+) -> torch.optim.Optimizer:
+    """The optimiser of train.optimizer over groups of parameters."""
+    options: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": settings.adam_betas,
+    }
+    if settings.optimizer == "adamw":
+        return torch.optim.AdamW(list(groups), fused=True, **options)
+    from bitsandbytes.optim import AdamW8bit
+
+    optimizer: torch.optim.Optimizer = AdamW8bit(list(groups), **options)
+    return optimizer

@@ -1,0 +1,111 @@
+"""Two processes that share a model (FSDP2) leave what one leaves, and resume with the same bits."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from agentcli.records.files import read_records
+from agentcli.records.settings import Settings
+from agentcli.records.training_settings import LoraSettings, TrainSettings
+from agentcli.stages.train import checked_objective
+from agentcli.training.loop.checkpoints import load_trainable
+from agentcli.training.loop.distributed import Processes
+from agentcli.training.loop.sharding import check_sharding, check_shared
+from agentcli.training.policy_gradient.metrics import TrainMetrics
+from refusal import refused
+from safetensors.torch import load_file
+from sharded_worker import KINDS, UPDATES, settings_of, start_of
+from stopping import left, train
+from transformers import AutoModelForCausalLM
+
+SHARDED = TrainSettings(sharding="fsdp")
+
+
+@pytest.fixture(scope="module")
+def folder(rollout, tmp_path_factory):
+    """What the worker left, and what one process leaves in FOLDER/<kind>-alone."""
+    folder = tmp_path_factory.mktemp("sharded")
+    for name in ("trees.jsonl", "credit.jsonl"):
+        (folder / name).symlink_to(rollout.folder / name)
+    (folder / "tied").symlink_to(rollout.model)
+    model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
+    assert model.config.tie_word_embeddings
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = torch.nn.Parameter(0.9 * model.lm_head.weight.detach())
+    model.save_pretrained(folder / "full")
+    rollout.tokenizer.save_pretrained(folder / "full")
+    worker = Path(__file__).parents[2] / "support" / "sharded_worker.py"
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    done = subprocess.run(
+        [sys.executable, *launch, worker, folder],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-6000:]
+    for kind in KINDS:
+        train(start_of(folder, kind), folder / f"{kind}-alone", **settings_of(kind))
+    return folder
+
+
+def weights_of(run):
+    return load_file(next((run / "checkpoint").glob("*.safetensors")))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_that_share_a_model_are_one(folder, kind):
+    alone, together = (
+        list(read_records(folder / f"{kind}-{name}" / "metrics.jsonl", TrainMetrics)) for name in ("alone", "whole")
+    )
+    assert len(together) == UPDATES
+    for name, tolerance in (("loss", 1e-6), ("kl", 1e-6), ("grad_norm", 1e-5), ("gap_max", 1e-5), ("rows", 0)):
+        assert [getattr(line, name) for line in together] == pytest.approx(
+            [getattr(line, name) for line in alone], abs=tolerance, rel=0
+        ), name
+    one, two = weights_of(folder / f"{kind}-alone"), weights_of(folder / f"{kind}-whole")
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_weight_is_trained(folder, kind):
+    start = start_of(folder, kind).model / "model.safetensors"
+    if kind == "lora":
+        assert all(value.abs().max() > 0 for value in weights_of(folder / "lora-whole").values())
+        return
+    before, after = load_file(start), weights_of(folder / f"{kind}-whole")
+    assert before.keys() == after.keys()
+    assert not [name for name, value in before.items() if torch.equal(value, after[name])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stopped_one_ends_with_the_same_bits(folder, kind):
+    assert left(folder / f"{kind}-parts") == left(folder / f"{kind}-whole")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_checkpoint_is_a_plain_directory(folder, kind):
+    alone, together = folder / f"{kind}-alone" / "checkpoint", folder / f"{kind}-whole" / "checkpoint"
+    assert sorted(path.name for path in together.iterdir()) == sorted(path.name for path in alone.iterdir())
+    for config in alone.glob("*config.json"):
+        assert (together / config.name).read_text() == config.read_text(), config.name
+
+
+def test_what_cannot_be_shared_is_refused(rollout):
+    refused(lambda: check_sharding(SHARDED, Processes(0, 1)), names="train.sharding", remedy="torchrun")
+    bits = TrainSettings(sharding="fsdp", lora=LoraSettings(rank=4, bits=4))
+    refused(lambda: check_sharding(bits, Processes(0, 2)), names="train.sharding", remedy="train.lora.bits=32")
+    ppo = Settings(train=TrainSettings(sharding="fsdp", objective="ppo"))
+    refused(lambda: checked_objective(ppo), names=("train.sharding", "ppo"), remedy="train.sharding=none")
+    model = load_trainable(str(rollout.model), LoraSettings(), "cpu")
+    refused(lambda: check_shared(model), 1, names="embed_tokens", remedy="train.sharding=none")
