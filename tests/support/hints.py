@@ -18,6 +18,7 @@ PROSE = {
     "this agentcli reads": "a version of the program",
     "Upload by agentcli push": "the message of a commit on the hub",
     "-m agentcli ...": "what a launcher starts",
+    "install agentcli on every machine": "a sentence about the program",
     "agentcli {printable(shlex.join(words))}": "built from words; tests/reports looks at it",
 }
 """Texts with the program's name that hint at no command, and why."""
