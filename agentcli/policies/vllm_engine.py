@@ -122,7 +122,7 @@ class VllmEngine:
         Raises UsageError for any other adapter, and MissingError for a dead engine.
         """
         base = adapter_base(checkpoint)
-        if base and (base != self._base or rank_of(checkpoint) > self._rank):
+        if base and not self._has_room_for(base, checkpoint):
             raise UsageError(
                 f"policy.model {checkpoint}: the engine holds {self._base} with "
                 f"adapters up to rank {self._rank}; start it with this adapter"
@@ -146,6 +146,11 @@ class VllmEngine:
         """Ends the engine's processes."""
         self._engine.shutdown()
         del self._engine
+
+    def _has_room_for(self, base: str, adapter: str) -> bool:
+        # An adapter may name its base by another path.
+        same = Path(base).resolve() == Path(self._base).resolve()
+        return same and rank_of(adapter) <= self._rank
 
     async def _wake(self, part: str) -> None:
         if self._sleep:
