@@ -53,5 +53,6 @@ stage run agentcli run "$preset" --model runs/sft/checkpoint -o runs/rl
 evaluations runs/rl
 python "$root/scripts/quickstart_report.py" runs
 agentcli plot runs/rl -o runs/success.svg --overwrite >/dev/null
-printf '\nsuccess over the loop: %s\nlook at the failures: . %q && cd %q && agentcli show runs/rl --evaluation greedy --failed\n' \
-  "$folder/runs/success.svg" "$folder/.venv/bin/activate" "$folder"
+agentcli view runs/sft runs/rl runs/x runs/chain --credit grpo --credit rewardflow -o runs/view.html --overwrite >/dev/null
+printf '\nsuccess over the loop: %s\nall of it as a page for the browser: %s\nlook at the failures: . %q && cd %q && agentcli show runs/rl --evaluation greedy --failed\n' \
+  "$folder/runs/success.svg" "$folder/runs/view.html" "$folder/.venv/bin/activate" "$folder"

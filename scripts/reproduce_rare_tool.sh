@@ -64,3 +64,4 @@ variants() {
 export -f once evaluate learn variants
 printf '%s\n' "${seeds[@]}" | xargs -P "$jobs" -I{} bash -euo pipefail -c 'variants "$1"' variants {}
 python "$root/scripts/report_rare_tool.py" "$out" "${seeds[@]}"
+printf 'look at a seed: agentcli view %q/%s/{greedy,random,rarity} -o %q\n' "$out" "${seeds[0]}" "$out/view.html" >&2

@@ -126,6 +126,7 @@ report() {
 export root base regime
 report || echo report >>"$base/failed"
 python "$root/scripts/plot_results.py" --from "$base/results.json" -o "$base" || echo pictures >>"$base/failed"
+printf 'look at a seed: agentcli view %q/%s/*/ --no-accounts -o %q\n' "$base" "${seeds[0]}" "$base/view.html" >&2
 [[ -s $base/failed ]] || exit 0
 printf 'error: failed: %s; type the command again, it goes on\n' "$(paste -sd, "$base/failed" | sed 's/,/, /g')" >&2
 exit 1

@@ -1,6 +1,7 @@
 """The command `agentcli compare`."""
 
 from pathlib import Path
+from shlex import join
 
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
@@ -37,6 +38,9 @@ def compare(call: Call) -> None:
     labels = call.values["label"] or []
     comparison = analysis.compare(places, labels, call.progress)
     print_comparison(comparison, json=call.values["json"])
+    if all(place.is_dir() for place in places):
+        words = ["agentcli", "view", *map(str, places)]
+        call.progress.note(f"as a page, task by task: {join(words)}")
 
 
 COMMAND = Command(

@@ -9,7 +9,7 @@ const puppeteer = require("puppeteer-core");
 const axeSource = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 
 const browser = await puppeteer.launch({ browser: kind, executablePath: executable, headless: true, protocolTimeout: 30000,
-  args: kind === "chrome" ? ["--no-sandbox", "--disable-background-networking"] : [] });
+  defaultViewport: null, args: kind === "chrome" ? ["--no-sandbox", "--disable-background-networking"] : ["--width=1400", "--height=900"] });
 let page = null;
 let events = [];
 
@@ -22,8 +22,11 @@ const commands = {
     page.on("pageerror", (error) => events.push(`error: ${error.message}`));
     page.on("dialog", async (dialog) => { events.push(`dialog: ${dialog.message()}`); await dialog.dismiss(); });
     page.on("request", (request) => events.push(`request: ${request.url()}`));
-    await page.setViewport({ width, height: 900 });
-    if (kind === "chrome") await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    // Firefox ESR cannot be given a size or a colour scheme by this driver: it has the window it was started with.
+    if (kind === "chrome") {
+      await page.setViewport({ width, height: 900 });
+      await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
+    }
     await page.goto(address, { waitUntil: "load" });
     await page.waitForSelector("html[data-ready]", { timeout: 30000 });
   },

@@ -1,5 +1,6 @@
 """The files of trees that a page shows, and the names that it shows them by."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -46,12 +47,15 @@ def short_names(places: Sequence[Path]) -> dict[Path, str]:
     whole = {place: place.resolve().parts for place in places}
     if len(set(whole.values())) < len(places):
         raise UsageError(f"a run is named twice among {', '.join(map(str, places))}")
-    length = 1
-    names = {place: parts[-1] for place, parts in whole.items()}
-    while len(set(names.values())) < len(places):
-        length += 1
-        names = {place: "/".join(parts[-length:]) for place, parts in whole.items()}
-    return names
+    lengths = dict.fromkeys(places, 1)
+    while True:
+        names = {place: "/".join(whole[place][-lengths[place] :]) for place in places}
+        counts = Counter(names.values())
+        alike = [place for place in places if counts[names[place]] > 1]
+        if not alike:
+            return names
+        for place in alike:
+            lengths[place] += 1
 
 
 def sources_of(place: Path, name: str) -> Iterator[TreeSource]:

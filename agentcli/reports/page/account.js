@@ -30,7 +30,7 @@ function creditRow(tree, column, row) {
     return lineBlock(tree, line, rest[0], values);
   });
   const parts = (row.parts ?? []).map(([name, value]) => h("span", { class: "pair" }, h("b", {}, name), ` = ${number(value)} `));
-  return h("div", {}, row.weight !== undefined && h("p", { class: "quiet" }, `weight ${number(row.weight)}`), parts.length > 0 && h("p", {}, parts), entries);
+  return h("div", {}, (row.weight ?? 1) !== 1 && h("p", { class: "quiet" }, `weight ${number(row.weight)}`), parts.length > 0 && h("p", {}, parts), entries);
 }
 
 /** A number as it was given, or an equation with its numbers put in. */

@@ -31,6 +31,7 @@ async function start() {
       if (name !== "tree") present = null;
       main.replaceChildren(node);
       scrollTo(0, 0);
+      present?.mark();
     } catch (error) {
       main.replaceChildren(h("div", { class: "page" }, h("p", { class: "note", role: "alert" }, `This view cannot be shown: ${error.message}`)));
     }
@@ -46,6 +47,7 @@ async function start() {
     } else if (present?.key(event.key)) event.preventDefault();
   });
   await show();
+  performance.mark("ready");
 }
 
 function drawn(name, index, asked) {

@@ -8,8 +8,11 @@ function chat(tree, leaf, methods, onchoose) {
   return h("div", { class: "chat" }, parts);
 }
 
+/** What the world said; a picture of characters keeps its columns. */
 function bubble(text) {
-  return h("pre", { class: "bubble world" }, text || "(nothing)");
+  const lines = text.split("\n");
+  const drawn = lines.some((line, place) => line.length > 2 && [1, 2].every((next) => lines[place + next]?.length === line.length));
+  return h("pre", { class: `bubble world${drawn ? " drawn" : ""}` }, text || "(nothing)");
 }
 
 function turn(tree, step, methods, onchoose) {

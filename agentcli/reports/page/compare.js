@@ -5,17 +5,22 @@ function comparison(index, asked) {
   const [first, second] = comparedNames(index, asked);
   const options = names.map((name) => [name, name]);
   const pairs = first && second ? commonTasks(index, first, second) : [];
-  pairs.sort((one, other) => one.gain - other.gain);
-  const counted = (test) => pairs.filter(test).length;
+  // What has not changed comes last: a reader looks for what has.
+  const sign = asked.get("order") === "gains" ? -1 : 1;
+  pairs.sort((one, other) => (other.gain !== 0) - (one.gain !== 0) || sign * (one.gain - other.gain));
+  const shown = pairs.filter((pair) => !asked.get("kind") || pair.before.kind === asked.get("kind"));
+  const kinds = [...new Set(pairs.map((pair) => pair.before.kind))].sort();
+  const counted = (test) => shown.filter(test).length;
   return h("div", { class: "page" },
     h("h1", { class: "hidden" }, "Compare"),
     h("div", { class: "tools" }, choice("before", options, first, (before) => go({ before, after: second })),
       choice("after", options, second, (after) => go({ before: first, after })),
+      choice("kind", [["", "all"], ...kinds.map((kind) => [kind, plain(kind)])], asked.get("kind") ?? "", (kind) => go({ kind, before: first, after: second })),
       segments("order", [["", "losses first"], ["gains", "gains first"]], asked.get("order") ?? "", (order) => go({ order, before: first, after: second }))),
     h("p", { class: "quiet", id: "count" }, pairs.length
-      ? `${pairs.length} tasks in both: ${counted((pair) => pair.gain > 0)} gained, ${counted((pair) => pair.gain < 0)} lost, ${counted((pair) => pair.gain === 0)} alike`
+      ? `${shown.length} tasks in both: ${counted((pair) => pair.gain > 0)} gained, ${counted((pair) => pair.gain < 0)} lost, ${counted((pair) => pair.gain === 0)} alike`
       : "No task has trees in both; choose two that walked the same tasks."),
-    pairs.length > 0 && pairTable(asked.get("order") === "gains" ? pairs.toReversed() : pairs));
+    shown.length > 0 && pairTable(shown));
 }
 
 /** The two files that the address names, else those of two runs that share the most tasks. */

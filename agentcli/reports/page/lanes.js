@@ -4,8 +4,9 @@ const LANE = 27;
 const CELL = 22;
 const EDGE = 22;
 const NARROWEST_TEXT = 36;
-const CELL_WIDTHS = [6, 10, 16, 26, 40, 64, 92, 130, 190, 280];
-const USUAL_WIDTH = 6;
+const CELL_WIDTHS = [6, 10, 16, 26, 40, 56, 66, 78, 92, 130, 190, 280];
+/** The narrowest and the widest cells that are drawn unasked, as places in CELL_WIDTHS. */
+const USUAL = { least: 5, most: 9 };
 const COLOURS = new Map([
   ["advantage", "advantage"], ["success", "success below"], ["surprise", "surprise"], ["validity", "validity"], ["tag", "tag"],
 ]);
@@ -18,6 +19,12 @@ function placeSteps(tree) {
     path.forEach((step, depth) => { if (!places.has(step)) places.set(step, { lane, depth }); });
   });
   return places;
+}
+
+/** The widest cells with which the whole tree is seen, as a place in CELL_WIDTHS. */
+function fittingWidth(tree, room) {
+  const depth = Math.max(1, ...tree.leaves.map((leaf) => tree.path(leaf).length));
+  return Math.max(0, CELL_WIDTHS.findLastIndex((width) => width * depth <= room - 90));
 }
 
 /** Advantages have outliers: colours end at one and a half times the 90th percentile. */
@@ -100,6 +107,6 @@ function laneCell(tree, step, x, y, width, [shade, share]) {
   const classes = `cell ${shade}${step.validity === "valid" ? "" : " invalid"}`;
   return s("g", { class: classes, "data-step": step.id, "--strength": `${Math.round(75 * share)}%` },
     s("rect", { x, y, width, height: CELL, rx: Math.min(4, width / 3) }),
-    width >= NARROWEST_TEXT && s("text", { x: x + 5, y: y + 15 }, cut(words, Math.floor((width - 6) / 6.1))),
+    width >= NARROWEST_TEXT && s("text", { x: x + 5, y: y + 15 }, cut(words, Math.floor((width - 8) / 6.5))),
     s("title", {}, `${step.id}: ${words}`));
 }

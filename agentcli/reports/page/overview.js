@@ -99,16 +99,20 @@ function pairedTests(index) {
 function endingSection(index) {
   const held = index.sources.filter((source) => source.endings.length);
   if (!held.length) return null;
-  const rows = held.map((source) => {
+  const row = (source) => {
     const counts = new Map(source.endings);
     const total = [...counts.values()].reduce((sum, count) => sum + count, 0);
     const parts = index.endings.filter((name) => counts.has(name)).map((name) => [name, counts.get(name)]);
     return [h("a", { href: address({ view: "trees", run: source.name }) }, source.name), stackedBar(parts, total),
       ...index.endings.map((name) => counts.get(name) ?? "")];
-  });
+  };
+  const columns = [["trees"], ["share"], ...index.endings.map((name) => [name, true])];
+  const iterations = new Set(index.runs.flatMap((run) => run.iterations.map((iteration) => iteration.source)));
+  const [inLoops, others] = [held.filter((source) => iterations.has(source.name)), held.filter((source) => !iterations.has(source.name))];
   return h("section", {}, h("h2", {}, "How trajectories end"),
     h("p", { class: "quiet" }, "Looped: most of the last five steps repeat an action in its state. Rejected: the world refused most of them. Unreadable: most had no action."),
-    table([["trees"], ["share"], ...index.endings.map((name) => [name, true])], rows, { label: "endings" }));
+    others.length > 0 && table(columns, others.map(row), { label: "endings" }),
+    inLoops.length > 0 && h("details", { open: inLoops.length < 9 }, h("summary", {}, `${inLoops.length} iterations`), table(columns, inLoops.map(row), { label: "endings of iterations" })));
 }
 
 function agreementSection(index) {

@@ -40,7 +40,7 @@ function drawStates(states, edges, chosen) {
     return s("path", { class: `edge ${edge.gain > 0 ? "gain" : edge.gain < 0 ? "loss" : ""}${chosen && !touches(edge) ? " far" : ""}`,
       d: `M${x1} ${y1}${bend}`, "stroke-width": Math.min(6, 1 + Math.log2(edge.count)) }, s("title", {}, `${edge.action}: taken ${edge.count} times, gain ${signed(edge.gain)}`));
   });
-  const boxes = states.map((state) => s("a", { href: changed({ state: state.id, step: null }), "aria-label": cut(stateName(state), 80) },
+  const boxes = states.map((state) => s("a", { href: changed({ state: state.id, step: null }) },
     s("g", { class: `state ${state.kind}${state === chosen ? " chosen" : chosen && !near.has(state.id) ? " far" : ""}`, "--strength": `${Math.round(60 * state.value)}%` },
       s("rect", { x: x(state), y: y(state), width: STATE.width, height: STATE.height, rx: 6 }),
       s("text", { class: "name", x: x(state) + 8, y: y(state) + 15 }, cut(stateName(state), 22)),

@@ -1,6 +1,7 @@
 // One tree: its lanes or its state graph, below it a trajectory and the account of a step.
 
-let zoom = USUAL_WIDTH;
+/** The place in CELL_WIDTHS that was chosen by a button; null: what fits. */
+let chosenZoom = null;
 /** The tree on the screen, so that a key need not draw everything anew. */
 let present = null;
 
@@ -38,6 +39,11 @@ class TreeView {
         ` · ${number(data.ledger.generated_tokens)} tokens written, ${number(data.ledger.prompt_tokens)} read`));
   }
 
+  get zoom() {
+    if (chosenZoom !== null) return chosenZoom;
+    return Math.min(USUAL.most, Math.max(USUAL.least, fittingWidth(this.tree, Math.min(innerWidth, 1560))));
+  }
+
   neighbour(offset) {
     const rows = this.index.rows;
     const other = rows[rows.indexOf(this.tree.row) + offset];
@@ -56,7 +62,7 @@ class TreeView {
     const below = (leaf) => !step || tree.isBelow(leaf, step);
     const leaf = wanted && tree.leaves.includes(wanted) && below(wanted) ? wanted : tree.leaves.find(below) ?? tree.leaves[0] ?? null;
     const tab = asked.get("tab") === "states" && tree.data.graph ? "states" : "tree";
-    const drawn = JSON.stringify([methods, colour, tab, zoom, tab === "states" && [asked.get("state"), asked.get("step")]]);
+    const drawn = JSON.stringify([methods, colour, tab, this.zoom, tab === "states" && [asked.get("state"), asked.get("step")]]);
     const talked = JSON.stringify([methods, leaf?.id]);
     Object.assign(this, { methods, step, leaf });
     if (drawn !== this.drawn) this.draw(asked, { held, methods, colour, colours, tab });
@@ -81,7 +87,7 @@ class TreeView {
       return;
     }
     const onchoose = (step) => this.choose(step);
-    const { drawing, cells } = drawLanes(tree, { colour, method: methods[0], width: CELL_WIDTHS[zoom], onchoose });
+    const { drawing, cells } = drawLanes(tree, { colour, method: methods[0], width: CELL_WIDTHS[this.zoom], onchoose });
     this.cells = cells;
     this.lanes = h("div", { class: "card scroll", tabindex: 0, role: "region", "aria-label": "tree", onwheel: (event) => {
       if (!event.ctrlKey) return;
@@ -92,18 +98,13 @@ class TreeView {
   }
 
   zoomButtons() {
-    const fit = () => {
-      const depth = Math.max(1, ...this.tree.leaves.map((leaf) => this.tree.path(leaf).length));
-      const room = (this.lanes.clientWidth - 80) / depth;
-      const fitting = CELL_WIDTHS.findLastIndex((width) => width <= room);
-      this.setZoom(Math.max(0, fitting) - zoom);
-    };
+    const fit = () => this.setZoom(fittingWidth(this.tree, this.lanes.clientWidth) - this.zoom);
     const button = (label, words, onclick) => h("button", { type: "button", "aria-label": words, onclick }, label);
     return h("span", { class: "zoom" }, button("+", "wider", () => this.setZoom(1)), button("−", "narrower", () => this.setZoom(-1)), button("fit", "fit", fit));
   }
 
   setZoom(change) {
-    zoom = Math.min(CELL_WIDTHS.length - 1, Math.max(0, zoom + change));
+    chosenZoom = Math.min(CELL_WIDTHS.length - 1, Math.max(0, this.zoom + change));
     this.show(route());
   }
 
@@ -142,7 +143,10 @@ class TreeView {
       node.classList.toggle("chosen", same);
       if (same) chosen = node;
     }
-    if (chosen) this.chatPlace.scrollTop = chosen.offsetTop - this.chatPlace.offsetTop - 40;
+    const scroll = () => { if (chosen) this.chatPlace.scrollTop = chosen.offsetTop - 40; };
+    scroll();
+    // Turns out of sight are measured when they come into it.
+    requestAnimationFrame(scroll);
     const cell = this.cells.get(this.step?.id)?.firstChild;
     if (cell && this.lanes) {
       const x = Number(cell.getAttribute("x"));
@@ -156,6 +160,9 @@ class TreeView {
       const other = await this.besideChat(asked.get("beside"));
       if (other) {
         this.side.replaceChildren(...other);
+        // Both sides show the same moment.
+        const turn = this.side.querySelectorAll("[data-turn]")[this.tree.path(this.leaf).indexOf(this.step)];
+        if (turn) this.side.scrollTop = turn.offsetTop - 40;
         return;
       }
     }

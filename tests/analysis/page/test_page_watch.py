@@ -16,7 +16,7 @@ from sample_records import stage_record
 
 def test_names_are_as_long_as_they_must_be() -> None:
     assert list(short_names([Path("a/x"), Path("a/y")]).values()) == ["x", "y"]
-    assert list(short_names([Path("a/x"), Path("b/x")]).values()) == ["a/x", "b/x"]
+    assert list(short_names([Path("a/x"), Path("b/x"), Path("y")]).values()) == ["a/x", "b/x", "y"]
     refused(lambda: short_names([Path("a/x"), Path("a/../a/x")]), names="a/x")
 
 
