@@ -38,9 +38,9 @@ def compare(call: Call) -> None:
     labels = call.values["label"] or []
     comparison = analysis.compare(places, labels, call.progress)
     print_comparison(comparison, json=call.values["json"])
-    if all(place.is_dir() for place in places):
+    if all(place.is_dir() for place in places) and not call.values["json"]:
         words = ["agentcli", "view", *map(str, places)]
-        call.progress.note(f"as a page, task by task: {join(words)}")
+        print(f"\ntask by task, as a page: {join(words)}")
 
 
 COMMAND = Command(

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agentcli.analysis.page.texts import visible
-from agentcli.evaluation.record import EvaluationSummary, Rate, rated
+from agentcli.evaluation.record import EvaluationSummary, Rate, ResultsByKind, rated
 from agentcli.evaluation.statistics import wilson
 from agentcli.records.files import read_records
 from agentcli.records.regular import is_there
@@ -16,10 +16,7 @@ from agentcli.records.runs import RunDirectory
 from agentcli.reports.show.runs import (
     IterationOverview,
     StageOverview,
-    evaluations,
-    iterations,
-    stage_overviews,
-    unfinished,
+    holdings,
 )
 
 FIGURES = {
@@ -41,21 +38,13 @@ COLLAPSED = 1 / 3
 """Entropy below this share of the first is warned of."""
 
 
-class KindRate(msgspec.Struct, kw_only=True):
-    """Success on one kind of task."""
-
-    kind: str
-    success: Rate
-
-
 class PageIteration(msgspec.Struct, kw_only=True):
     """One iteration of a loop."""
 
     source: str
     success: Rate
-    kinds: list[KindRate]
-    repeated: float | None
-    unusable: float | None
+    results: ResultsByKind | None
+    """None: written by an agentcli that did not record them."""
     tokens: int
     """Generated so far."""
     steps: int
@@ -75,28 +64,6 @@ class Curve(msgspec.Struct, kw_only=True):
     values: list[float]
 
 
-class PageEvaluation(msgspec.Struct, kw_only=True):
-    """One evaluation."""
-
-    label: str
-    model: str | None
-    panel: str
-    panel_sha256: str
-    episodes: int
-    tasks: int
-    samples: int
-    temperature: float
-    success: Rate
-    kinds: list[KindRate]
-    score: float
-    steps: float
-    tokens: float
-    repetitive: float
-    explore: float
-    malformed: float
-    inadmissible: float
-
-
 class PageRun(msgspec.Struct, kw_only=True):
     """One run."""
 
@@ -108,25 +75,28 @@ class PageRun(msgspec.Struct, kw_only=True):
     iterations: list[PageIteration]
     curves: list[Curve]
     """Over the iterations of a loop, or the updates of a training."""
-    evaluations: list[PageEvaluation]
+    evaluations: list[EvaluationSummary]
     warnings: list[str]
 
 
 def page_run(place: Path, name: str) -> PageRun:
     """The facts of a run, without its trees. Raises DataError for a damaged file."""
-    stages = stage_overviews(place)
-    for stage in stages:
+    held = holdings(place)
+    for stage in held.stages:
+        stage.name = visible(stage.name)
+        stage.method = None if stage.method is None else visible(stage.method)
         stage.model = None if stage.model is None else shown_path(stage.model)
-    overviews = iterations(place)
-    curves = _curves_of_loop(overviews) or _curves_of_training(place)
+    for evaluation in held.evaluations:
+        evaluation.model = None
+    curves = _curves_of_loop(held.iterations) or _curves_of_training(place)
     return PageRun(
         name=name,
         path=shown_path(str(place)),
-        stages=stages,
-        unfinished=unfinished(place, [stage.name for stage in stages]),
-        iterations=_iterations(overviews, name),
+        stages=held.stages,
+        unfinished=[visible(name) for name in held.unfinished],
+        iterations=_iterations(held.iterations, name),
         curves=curves,
-        evaluations=[_evaluation(one) for one in evaluations(place)],
+        evaluations=held.evaluations,
         warnings=_warnings(curves),
     )
 
@@ -151,22 +121,15 @@ def _iterations(
         tokens += one.tokens
         steps += one.steps
         seconds += _seconds(Path(one.folder))
-        results = one.results
         row = PageIteration(
             source=f"{name}/{Path(one.folder).name}",
             success=_success(one),
-            kinds=[],
-            repeated=None,
-            unusable=None,
+            results=one.results,
             tokens=tokens,
             steps=steps,
             seconds=seconds,
             evaluated=one.evaluated,
         )
-        if results is not None:
-            row.kinds = _kinds(results.kinds)
-            row.repeated = results.repetitive
-            row.unusable = results.malformed
         rows.append(row)
     return rows
 
@@ -174,20 +137,9 @@ def _iterations(
 def _success(one: IterationOverview) -> Rate:
     """The success of an iteration; Wilson's interval where it recorded no other."""
     if one.results is not None:
-        return _plain(one.results.success)
+        return one.results.success
     won = round(one.success * one.leaves)
     return rated(one.success, wilson(won, one.leaves))
-
-
-def _plain(rate: Rate) -> Rate:
-    return Rate(rate=rate.rate, low=rate.low, high=rate.high)
-
-
-def _kinds(kinds: Any) -> list[KindRate]:
-    return [
-        KindRate(kind=visible(kind), success=_plain(results.success))
-        for kind, results in sorted(kinds.items())
-    ]
 
 
 def _seconds(folder: Path) -> float:
@@ -246,25 +198,3 @@ def _warnings(curves: Sequence[Curve]) -> list[str]:
                 "may be collapsing"
             ]
     return []
-
-
-def _evaluation(summary: EvaluationSummary) -> PageEvaluation:
-    return PageEvaluation(
-        label=visible(summary.label),
-        model=None if summary.model is None else shown_path(summary.model),
-        panel=visible(summary.panel.name),
-        panel_sha256=summary.panel.sha256,
-        episodes=summary.episodes,
-        tasks=summary.panel.tasks,
-        samples=summary.samples,
-        temperature=summary.temperature,
-        success=_plain(summary.success),
-        kinds=_kinds(summary.kinds),
-        score=summary.score,
-        steps=summary.steps,
-        tokens=summary.tokens,
-        repetitive=summary.repetitive,
-        explore=summary.explore,
-        malformed=summary.malformed,
-        inadmissible=summary.inadmissible,
-    )

@@ -20,7 +20,7 @@ from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
 from agentcli.analysis.page.index import PageIndex, PageSource, comparisons_of
 from agentcli.analysis.page.overview import page_run, shown_path
 from agentcli.analysis.page.sources import TreeSource, short_names, sources_of
-from agentcli.analysis.page.texts import TextTable
+from agentcli.analysis.page.texts import TextTable, visible
 from agentcli.analysis.page.tokens import token_ends_of
 from agentcli.analysis.page.trees import TreeLine, page_tree, tree_line
 from agentcli.credit.compare import Comparison, CreditComparison
@@ -213,7 +213,11 @@ class _Credit:
         refuse_leftover(self._takers, self._trees)
         if len(self.sources) < 2 or not self._comparison.kept:
             return None
-        return answer_of(self._comparison, self.sources, self._trees)
+        answer = answer_of(self._comparison, self.sources, self._trees)
+        for step in answer.disagreements:
+            step.task, step.kind = visible(step.task), visible(step.kind)
+            step.action = None if step.action is None else visible(step.action)
+        return answer
 
 
 def _graph(

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from agentcli.analysis.compare_training import loop_folders
+from agentcli.analysis.page.texts import visible
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json
@@ -53,7 +54,7 @@ def short_names(places: Sequence[Path]) -> dict[Path, str]:
         counts = Counter(names.values())
         alike = [place for place in places if counts[names[place]] > 1]
         if not alike:
-            return names
+            return {place: visible(name) for place, name in names.items()}
         for place in alike:
             lengths[place] += 1
 
@@ -74,7 +75,10 @@ def _held(run: Path, name: str) -> Iterator[TreeSource]:
     for file in sorted((run / "evaluation/trees").glob("*.jsonl")):
         label = file.stem
         yield TreeSource(
-            name=f"{name}/evaluation/{label}", run=run, trees=file, evaluation=label
+            name=f"{name}/evaluation/{visible(label)}",
+            run=run,
+            trees=file,
+            evaluation=label,
         )
 
 

@@ -40,8 +40,8 @@ function successPoints(index, run, rates) {
 function loopCharts(index, run) {
   const chart = (label, name, rates) =>
     lineChart({ label, xLabel: "iteration", top: 100, series: [{ name, points: successPoints(index, run, rates) }] });
-  const kinds = [...new Set(run.iterations.flatMap((iteration) => iteration.kinds.map(({ kind }) => kind)))].sort();
-  const shares = (name, value) => ({ name, points: run.iterations.map((one, x) => ({ x, y: one[value] === null ? null : 100 * one[value] })) });
+  const kinds = [...new Set(run.iterations.flatMap((iteration) => Object.keys(iteration.results?.kinds ?? {})))].sort();
+  const shares = (name, value) => ({ name, points: run.iterations.map((one, x) => ({ x, y: one.results ? 100 * one.results[value] : null })) });
   const labels = [...new Set(run.iterations.flatMap((iteration) => Object.keys(iteration.evaluated)))];
   const evaluated = labels.map((label) => ({ name: label, points: run.iterations.map((one, x) => ({ x, y: Object.hasOwn(one.evaluated, label) ? 100 * one.evaluated[label] : null })) }));
   const tokens = run.iterations.map((one, x) => ({ x, y: one.tokens }));
@@ -50,9 +50,9 @@ function loopCharts(index, run) {
       chart("success over iterations", "iteration", (iteration) => iteration.success)),
     labels.length > 0 && card("Evaluations in between, % success", null, lineChart({ label: "evaluations", xLabel: "iteration", top: 100, series: evaluated })),
     kinds.length > 1 && kinds.map((kind) => card(plain(kind), "sampled success, %",
-      chart(`success on ${kind}`, "iteration", (iteration) => iteration.kinds.find((one) => one.kind === kind)?.success))),
-    run.iterations.some((one) => one.repeated !== null) && card("Repeated moves and unreadable responses, %", null,
-      lineChart({ label: "repeated and unreadable", xLabel: "iteration", series: [shares("repeated", "repeated"), shares("unreadable", "unusable")] })),
+      chart(`success on ${kind}`, "iteration", (iteration) => kindSuccess(iteration.results, kind)))),
+    run.iterations.some((one) => one.results) && card("Repeated moves and unreadable responses, %", null,
+      lineChart({ label: "repeated and unreadable", xLabel: "iteration", series: [shares("repeated", "repetitive"), shares("unreadable", "malformed")] })),
     card("Tokens generated so far", null, lineChart({ label: "tokens", xLabel: "iteration", series: [{ name: "iteration", points: tokens }] })),
   ];
 }
@@ -63,20 +63,25 @@ function curveCharts(run) {
     series: [{ name: curve.title, points: curve.values.map((y, place) => ({ x: curve.places[place], y })) }] })));
 }
 
+/** Success on one kind of task, where there was any; a kind may be called anything. */
+function kindSuccess(results, kind) {
+  return results && Object.hasOwn(results.kinds, kind) ? results.kinds[kind].success : null;
+}
+
 function evaluationSection(index) {
   const rows = index.runs.flatMap((run) => run.evaluations.map((one) => ({ run: run.name, one })));
   if (!rows.length) return null;
   const cells = rows.map(({ run, one }) => {
     const source = index.sources.find((held) => held.name === `${run}/evaluation/${one.label}`);
     const name = source ? h("a", { href: address({ view: "trees", run: source.name }) }, one.label) : one.label;
-    return [run, name, `${one.panel}: ${one.tasks}`, h("b", {}, percent(one.success.rate)), interval(one.success), number(one.steps),
+    return [run, name, `${one.panel.name}: ${one.panel.tasks}`, h("b", {}, percent(one.success.rate)), interval(one.success), number(one.steps),
       number(one.tokens), percent(one.repetitive), percent(one.explore), percent(one.malformed), percent(one.inadmissible), one.episodes];
   });
   const columns = ["run", "evaluation", "panel"].map((title) => [title, false]).concat(
     ["success %", "95 %", "steps", "tokens", "repeated %", "exploring %", "unreadable %", "refused %", "episodes"].map((title) => [title, true]));
-  const kinds = [...new Set(rows.flatMap(({ one }) => one.kinds.map(({ kind }) => kind)))].sort();
+  const kinds = [...new Set(rows.flatMap(({ one }) => Object.keys(one.kinds)))].sort();
   const ofKind = (kind) => rows.flatMap(({ run, one }, series) => {
-    const rate = kind === null ? one.success : one.kinds.find((held) => held.kind === kind)?.success;
+    const rate = kind === null ? one.success : kindSuccess(one, kind);
     return rate ? [{ name: `${run} · ${one.label}`, ...rate, series }] : [];
   });
   return h("section", {}, h("h2", {}, "Evaluations"),
@@ -89,8 +94,13 @@ function evaluationSection(index) {
 function pairedTests(index) {
   const row = (label, first, other, kind, tests) => [label, `${other} against ${first}`, kind, points(tests.success.difference),
     `${points(tests.success.low)} – ${points(tests.success.high)}`, tests.gained, tests.lost, tests.tasks, chance(tests.mcnemar), number(tests.tokens)];
-  const rows = index.comparisons.flatMap(({ label, first, others }) => others.flatMap(({ run, against, kinds }) =>
-    [row(label, first, run, "all", against), ...kinds.map(([kind, tests]) => row(label, first, run, plain(kind), tests))]));
+  const rows = Object.entries(index.comparisons).flatMap(([label, byRun]) => {
+    // Nothing is said of the first run but what the others are compared with.
+    const [first] = Object.entries(byRun).find(([, results]) => !results.against);
+    return Object.entries(byRun).filter(([, results]) => results.against).flatMap(([run, { against, kinds }]) => [
+      row(label, first, run, "all", against),
+      ...Object.entries(kinds).map(([kind, results]) => row(label, first, run, plain(kind), results.against))]);
+  });
   if (!rows.length) return null;
   const columns = [["evaluation"], ["runs"], ["kind"], ["difference", true], ["95 %", true], ["tasks gained", true], ["lost", true], ["of", true], ["McNemar p", true], ["tokens ×", true]];
   return h("section", {}, h("h3", {}, "The same tasks in pairs, success in percentage points"), table(columns, rows, { label: "paired tests" }));
