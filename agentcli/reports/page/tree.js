@@ -147,6 +147,8 @@ class TreeView {
     scroll();
     // Turns out of sight are measured when they come into it.
     requestAnimationFrame(scroll);
+    const state = this.upper.querySelector(".state.chosen rect");
+    if (state) state.closest(".scroll").scrollLeft = Number(state.getAttribute("x")) - 250;
     const cell = this.cells.get(this.step?.id)?.firstChild;
     if (cell && this.lanes) {
       const x = Number(cell.getAttribute("x"));
