@@ -53,9 +53,8 @@ class Expert:
         return Reply(text=request.form.write(answer))
 
     def _search(self, request: Request, leader: int, action: str) -> dict[int, str]:
-        """The other copies' actions: of the same sort as the plan's, and untried."""
-        verb = _verb(action)
-        if verb not in self._exploring:
+        """The other copies' actions where the plan explores: untried ones."""
+        if _verb(action) not in self._exploring:
             return {}
         copies = request.moment.copies
         tried = {action, *(past for copy in copies for past in copy.actions)}
@@ -65,7 +64,7 @@ class Expert:
                 continue
             left = []
             for possible in copies[number - 1].admissible:
-                if _verb(possible) == verb and possible not in tried:
+                if _verb(possible) in self._exploring and possible not in tried:
                     left.append(possible)
             if left:
                 rng = random.Random(derive_seed(request.seed, number))

@@ -62,7 +62,7 @@ def copies_of_the_expert(plan: str, *pasts: tuple[str, ...]) -> dict[int, str]:
 def test_while_the_plan_explores_each_copy_of_the_expert_goes_another_way() -> None:
     moves = copies_of_the_expert("go to cabinet 1", (), (), (), ())
     assert moves[1] == "go to cabinet 1"
-    # The fourth copy has no way left that no other has tried.
+    # For the fourth no way is left that no other takes.
     assert sorted(moves) == [1, 2, 3]
     assert {moves[2], moves[3]} == {"go to fridge 1", "go to desk 1"}
     moves = copies_of_the_expert("go to cabinet 1", (), ("go to desk 1",))

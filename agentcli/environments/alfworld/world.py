@@ -70,7 +70,7 @@ class AlfworldWorld:
         evaluation_split="L0",
         meanings=MEANINGS,
         new_kinds=("L2",),
-        exploring=("go", "look", "open", "examine"),
+        exploring=("go", "open"),
         best_reward=1.0,
         extra="alfworld",
     )

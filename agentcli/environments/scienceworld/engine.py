@@ -131,9 +131,11 @@ class ScienceWorldEngine:
         moment = Turn(actions.UNKNOWN, self._score, self._ticks)
         if actions.readable(action):
             moment = self._game.step(action)
-        if self._has_changed(moment, action):
-            self._remember(action)
+        changed = self._has_changed(moment, action)
+        if changed or action in gold.FREE:
             self._taken.append(action)
+        if changed:
+            self._remember(action)
             self._ticks = moment.ticks
             self._sight = None
         self._score = max(moment.score, 0)

@@ -44,7 +44,7 @@ class ScienceWorldWorld:
         evaluation_split="L0",
         meanings=MEANINGS,
         new_kinds=("L2",),
-        exploring=("go", "look", "open", "read"),
+        exploring=("go", "open"),
         best_reward=100.0,
         extra="scienceworld",
     )

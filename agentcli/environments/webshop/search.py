@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from agentcli.environments.making import BAR, no_bar
+
 HITS = 50
 """Most hits of a search."""
 K1, B = 0.9, 0.4
@@ -19,6 +21,8 @@ BLOCK = 256
 """Products of which a search first looks at the best alone."""
 LEAST = np.nextafter(np.float32(0), np.float32(1))
 """The least score of a product that has one of the words."""
+MANY = 50_000
+"""Products from which on making the index is worth a bar."""
 LONGEST_QUERY = 64
 """Words of a query that count."""
 _WORD = re.compile(r"\w+(?:'\w+)*")
@@ -45,7 +49,10 @@ class SearchEngine:
             for word in _words(text):
                 words.append(vocabulary.setdefault(word, len(vocabulary)))
             ids.append(words)
-        index.index((ids, vocabulary), show_progress=False)
+        show = BAR.get() if len(ids) >= MANY else no_bar
+        with show(f"search index of {len(ids):,} products", 1) as reach:
+            index.index((ids, vocabulary), show_progress=False)
+            reach(1)
         return cls(index)
 
     @classmethod

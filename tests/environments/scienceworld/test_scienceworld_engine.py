@@ -59,6 +59,18 @@ def test_a_solution_is_followed_from_where_the_agent_stands(engine: ScienceWorld
     refused(engine.plan, code=4, names="go to hallway")
 
 
+def test_a_solution_is_asked_for_step_by_step(engine: ScienceWorldEngine) -> None:
+    engine.start(task("easy/find-animal/0"))
+    whole = engine.plan()
+    assert "look around" in whole
+    taken: list[str] = []
+    ends: list[str | None] = [None]
+    while ends[-1] is None:
+        taken.append(engine.plan()[0])
+        ends.append(engine.step(taken[-1]).end)
+    assert (taken, ends[-1]) == (whole, "success")
+
+
 def test_a_solution_is_computed_once_and_kept(world: ScienceWorldWorld, engine: ScienceWorldEngine) -> None:
     engine.start(task("easy/find-animal/0"))
     plan = engine.plan()
