@@ -242,8 +242,7 @@ class World(Protocol):
     def tasks(self, split: str) -> list[Task]:
         """All tasks of a split, in their fixed order, without starting an engine.
 
-        Raises UsageError for an unknown split and DataError for an unreadable data
-        folder.
+        The split is one of the card's. Raises DataError for an unreadable data folder.
         """
         ...
 

@@ -72,7 +72,10 @@ def make_world(settings: EnvironmentSettings) -> World:
 
 
 def tasks_of(world: World, name: str, split: str) -> list[Task]:
-    """The tasks of a split of the world that `name` made. Raises UsageError."""
+    """The tasks of a split of the world that `name` made.
+
+    Raises UsageError for an unknown split, and what the world raises.
+    """
     splits = world.card.splits
     if split not in splits:
         raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")

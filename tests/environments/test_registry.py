@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from agentcli.environments import registry
-from agentcli.environments.registry import make_engine, make_world, world_names
+from agentcli.environments.registry import make_engine, make_world, tasks_of, world_names
 from agentcli.records.settings import EnvironmentSettings
 from refusal import refused
 from toy_world import ToyWorld
@@ -34,6 +34,13 @@ def test_the_names_are_the_built_in_worlds_and_those_of_packages(monkeypatch: py
 )
 def test_unknown_names_are_usage_errors(name: str, names: str | tuple[str, ...]) -> None:
     refused(lambda: make_world(EnvironmentSettings(name=name)), names=names)
+
+
+@pytest.mark.parametrize("name", registry.WORLDS)
+def test_an_unknown_split_is_refused(name: str) -> None:
+    world = make_world(EnvironmentSettings(name=name))
+    near = f"{world.card.splits[0]}s"
+    refused(lambda: tasks_of(world, name, near), names=(f"--split {near}", name), remedy=world.card.splits[0])
 
 
 def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -178,7 +178,6 @@ def test_options_without_a_level_and_tasks_of_other_options_are_refused() -> Non
     crowded = world(size=5, boxes=4, blocks=0, longest=5)
     refused(lambda: crowded.engine().start(crowded.tasks("train")[0]), names="environment.options")
     refused(lambda: world(seed=1).engine().start(world().tasks("train")[0]), 3, names="environment.options")
-    refused(lambda: world().tasks("hard"), names="--split hard")
 
 
 def test_after_an_unreadable_response_the_tutor_goes_by_the_last_grid() -> None:

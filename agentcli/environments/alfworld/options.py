@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from agentcli.environments.options import PLACE
 from agentcli.errors import UsageError
 from agentcli.records.options import read_options
 from agentcli.records.section import Count, CountFromZero
 
-PLACE = "environment.options"
 GENERATOR_VERSION = 1
 """Raised whenever the same settings would give other games."""
 

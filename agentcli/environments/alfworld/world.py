@@ -22,7 +22,7 @@ from agentcli.environments.protocol import (
     Context,
     Requisite,
 )
-from agentcli.errors import DataError, UsageError
+from agentcli.errors import DataError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -99,11 +99,8 @@ class AlfworldWorld:
         """All tasks of a split, sorted by trial, then folder.
 
         So the task types lie mixed, and a panel's first N hold all. `Task.split` is the
-        data set's folder. Raises UsageError for an unknown split, DataError for an
-        unreadable folder.
+        data set's folder. Raises DataError for an unreadable folder.
         """
-        if split not in SPLITS:
-            raise UsageError(f"--split {split}: alfworld has {', '.join(SPLITS)}")
         folder, kinds = SPLITS[split]
         tasks = [self._task(folder, identifier) for identifier in self._list(folder)]
         return [task for task in tasks if task.kind in kinds]

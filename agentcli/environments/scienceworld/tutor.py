@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from agentcli.environments.chance import chance
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.scienceworld.hints import GO_TO, ROOMS, things_of
 from agentcli.errors import DataError
@@ -180,7 +181,7 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
     aware = awareness_of(context)
     goal = aware.goal
     box = f"{goal.box} box"
-    forgets = _chance(seed, "forget") < habits.forget
+    forgets = chance(seed, "forget") < habits.forget
     if aware.holding:
         if aware.at != goal.room:
             return _walk(aware, goal.room, "carry")
@@ -190,7 +191,7 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
         return Advice("think", FINISHED, "look around")
     if aware.focused and aware.focused in aware.sight:
         return Advice("think", "take it", f"pick up {aware.focused}")
-    careless = _chance(seed, "overlook") < habits.overlook
+    careless = chance(seed, "overlook") < habits.overlook
     thing = _choice(aware, careless, seed)
     if thing and forgets:
         return Advice("think", "take it", f"pick up {thing}")
@@ -259,8 +260,3 @@ def _goal(instruction: str) -> Errand:
 def _room(text: str) -> str:
     match = _ROOM.search(text)
     return (match[1] or match[2]) if match else ""
-
-
-def _chance(seed: int, habit: str) -> float:
-    """A number from 0 to 1 that is drawn once per episode and habit."""
-    return random.Random(derive_seed(seed, habit)).random()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agentcli.environments.cache import cache_folder
+from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.scienceworld import tutor
 from agentcli.environments.scienceworld.actions import FORMS
@@ -21,8 +22,6 @@ from agentcli.environments.scienceworld.splits import (
     SPLITS,
     tasks_of_split,
 )
-from agentcli.errors import UsageError
-from agentcli.records.options import read_options
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -51,12 +50,7 @@ class ScienceWorldWorld:
     habits = tutor.ScienceWorldHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = read_options(
-            settings.options,
-            ScienceWorldOptions,
-            "environment.options",
-            "scienceworld",
-        )
+        self.options = options_of(settings, ScienceWorldOptions)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
@@ -70,8 +64,6 @@ class ScienceWorldWorld:
 
     def tasks(self, split: str) -> list[Task]:
         """The tasks of a split; kind is the task, `variation` its number."""
-        if split not in SPLITS:
-            raise UsageError(f"--split {split}: scienceworld has {', '.join(SPLITS)}")
         return tasks_of_split(split, self.card.name, self.options.prefix)
 
     def engine(self) -> "ScienceWorldEngine":

@@ -4,6 +4,7 @@ Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a ta
 -1 for one that leaves it, +10 for the last one.
 """
 
+from agentcli.environments.options import options_of
 from agentcli.environments.protocol import (
     Advice,
     Card,
@@ -18,8 +19,7 @@ from agentcli.environments.sokoban.levels import (
     draw_level,
 )
 from agentcli.environments.sokoban.rules import MOVES, Position, solve
-from agentcli.errors import DataError, EngineError, UsageError
-from agentcli.records.options import read_options
+from agentcli.errors import DataError, EngineError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -112,14 +112,10 @@ class SokobanWorld:
     habits = tutor.SokobanHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = read_options(
-            settings.options, SokobanOptions, "environment.options", "sokoban"
-        )
+        self.options = options_of(settings, SokobanOptions)
 
     def tasks(self, split: str) -> list[Task]:
         """The levels of a split; none is drawn before it is played."""
-        if split not in SPLITS:
-            raise UsageError(f"--split {split}: sokoban has {', '.join(SPLITS)}")
         options = self.options
         return [
             Task(

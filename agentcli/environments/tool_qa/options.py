@@ -5,7 +5,6 @@ from typing import Annotated
 
 import msgspec
 
-from agentcli.errors import UsageError
 from agentcli.records.section import Count, Seed
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
@@ -59,9 +58,3 @@ def split_of(question: str) -> str:
         if digest % 100 in numbers:
             return split
     raise AssertionError("the splits cover 0 to 99")
-
-
-def check_split(split: str) -> None:
-    """Refuses a split that does not exist. Raises UsageError."""
-    if split not in SPLITS:
-        raise UsageError(f"--split {split}: tool_qa has {', '.join(SPLITS)}")

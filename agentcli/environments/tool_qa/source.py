@@ -3,7 +3,7 @@
 from functools import lru_cache
 from pathlib import Path
 
-from agentcli.environments.tool_qa.options import ToolQaOptions, check_split
+from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.tool_qa.questions.draw import (
     Question,
     drafts,
@@ -28,7 +28,6 @@ class QuestionSource:
 
     def tasks(self, split: str, world: str) -> list[Task]:
         """The tasks of a split. Raises UsageError and DataError."""
-        check_split(split)
         if self._data is None:
             return list(_generated(self._options, split, world))
         rows = rows_of_split(self._data, self._options, split)

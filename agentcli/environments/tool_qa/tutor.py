@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from agentcli.environments.chance import chance
 from agentcli.environments.protocol import Advice, Context
 from agentcli.environments.tool_qa.evidence import letters_of, stated
 from agentcli.environments.tool_qa.kinds import FACTORS
@@ -161,13 +162,13 @@ def advise(
     needs = needs_of(*insight.reading)
     need, possible = next_calls(needs, insight.values)
     calls = [call for call in possible if call[0] in tools]
-    if not need.fact and _chance(seed, "overlook") < habits.overlook:
+    if not need.fact and chance(seed, "overlook") < habits.overlook:
         return _guess(insight, seed)
-    if _chance(seed, "wander") < habits.wander:
+    if chance(seed, "wander") < habits.wander:
         random.Random(derive_seed(seed, need.fact)).shuffle(calls)
     tried = _tried(context)
     left = [call for call in calls if call not in tried]
-    gives_up = len(left) < len(calls) and _chance(seed, "forget") < habits.forget
+    gives_up = len(left) < len(calls) and chance(seed, "forget") < habits.forget
     if gives_up or not left:
         return _guess(insight, seed)
     name, argument = left[0]
@@ -201,8 +202,3 @@ def _guess(insight: Insight, seed: int) -> Advice:
 
 def _spelled(name: str, argument: str) -> str:
     return f"{name} [ {argument} ]"
-
-
-def _chance(seed: int, habit: str) -> float:
-    """A number from 0 to 1 that is drawn once per episode and habit."""
-    return random.Random(derive_seed(seed, habit)).random()

@@ -8,6 +8,7 @@ they cannot be answered without tools, and often by several of them.
 from collections.abc import Mapping
 from functools import cached_property
 
+from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.tool_qa import tutor
 from agentcli.environments.tool_qa.engine import ToolQaEngine
@@ -17,7 +18,6 @@ from agentcli.environments.tool_qa.source import QuestionSource
 from agentcli.environments.tool_qa.tools.protocol import AgentTool
 from agentcli.environments.tool_qa.tools.registry import tool_class, tool_names
 from agentcli.errors import UsageError
-from agentcli.records.options import read_options
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from agentcli.registry import nearest
@@ -37,9 +37,7 @@ class ToolQaWorld:
     habits = tutor.ToolQaHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = read_options(
-            settings.options, ToolQaOptions, "environment.options", "tool_qa"
-        )
+        self.options = options_of(settings, ToolQaOptions)
         templates_of(self.options)
         self._names = _chosen_tools(self.options)
         self._source = QuestionSource(self.options, settings.data)

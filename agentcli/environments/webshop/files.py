@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from agentcli.environments.making import BAR, no_bar
-from agentcli.environments.webshop.options import PLACE, WebshopOptions
+from agentcli.environments.options import PLACE
+from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.products import (
     LONGEST_ASIN,
     HumanInstruction,

@@ -6,7 +6,6 @@ import msgspec
 
 from agentcli.records.section import Count, Seed
 
-PLACE = "environment.options"
 VARIABLE = "WEBSHOP_DATA"
 """The environment variable that names the folder of WebShop's files."""
 GENERATOR_VERSION = 1

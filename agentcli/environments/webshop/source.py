@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 
+from agentcli.environments.options import PLACE
 from agentcli.environments.protocol import Requisite
 from agentcli.environments.webshop.catalogue import Catalogue, in_memory
 from agentcli.environments.webshop.files import (
@@ -15,7 +16,7 @@ from agentcli.environments.webshop.files import (
     read_products,
 )
 from agentcli.environments.webshop.generator import generated, kinds_of
-from agentcli.environments.webshop.options import PLACE, VARIABLE, WebshopOptions
+from agentcli.environments.webshop.options import VARIABLE, WebshopOptions
 from agentcli.errors import DataError, UsageError
 from agentcli.records.types import Task
 

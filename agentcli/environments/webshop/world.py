@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentcli.environments.options import PLACE, options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
-from agentcli.environments.webshop.options import PLACE, WebshopOptions
+from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.source import GoalSource, real_files
 from agentcli.environments.webshop.tutor.habits import WebshopHabits
 from agentcli.errors import UsageError
-from agentcli.records.options import read_options
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -41,15 +41,11 @@ class WebshopWorld:
     habits = WebshopHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
-        self.options = read_options(
-            settings.options, WebshopOptions, PLACE, self.card.name
-        )
+        self.options = options_of(settings, WebshopOptions)
         self._source = GoalSource(self.options, settings.data)
 
     def tasks(self, split: str) -> list[Task]:
         """The goals of a split, in WebShop's order; kind is the product's category."""
-        if split not in SPLITS:
-            raise UsageError(f"--split {split}: webshop has {', '.join(SPLITS)}")
         count = self._source.goals
         tests = min(self.options.tests, count)
         numbers = range(tests) if split == "test" else range(tests, count)

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 from agentcli.environments.scienceworld.splits import ALL, LEVELLED, NEW, SPLITS, VARIATIONS, variations
 from agentcli.environments.scienceworld.world import ScienceWorldWorld
-from refusal import refused
 
 SIZES = {
     "train": 3322,
@@ -48,7 +47,3 @@ def test_the_table_is_the_simulators(world: ScienceWorldWorld) -> None:
 def test_parts_cover_every_variation_once(kind: str) -> None:
     parts = [*variations(kind, "train"), *variations(kind, "dev"), *variations(kind, "test")]
     assert parts == list(range(VARIATIONS[kind]))
-
-
-def test_an_unknown_split_is_refused(world: ScienceWorldWorld) -> None:
-    refused(lambda: world.tasks("dev"), names="--split dev", remedy="L0")

@@ -148,7 +148,6 @@ def test_a_world_of_some_templates_and_options() -> None:
     assert [task.kind for task in tasks] == ["math", "philosophy"] * 5
     assert {task.attributes["steps"] for task in tasks} == {"1"}
     assert len(made.tasks("test")) == 3
-    refused(lambda: made.tasks("dev"), names="--split dev", remedy="test")
 
 
 def test_more_questions_than_there_are_is_refused() -> None:

@@ -193,7 +193,6 @@ def test_tasks_of_other_settings_are_refused(shop: WebshopWorld) -> None:
     ]
     for one in foreign:
         refused(partial(engine.start, one), 3, "environment.options")
-    refused(lambda: shop.tasks("L0"), names="--split L0", remedy="test")
 
 
 @pytest.mark.parametrize(

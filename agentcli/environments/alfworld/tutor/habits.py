@@ -3,12 +3,8 @@
 It is imitated: they are the headroom that reinforcement learning has to close.
 """
 
-import random
-from functools import lru_cache
-
 import msgspec
 
-from agentcli.records.files import derive_seed
 from agentcli.records.section import Share
 
 
@@ -25,9 +21,3 @@ class Habits(msgspec.Struct, kw_only=True, frozen=True):
     """Share of episodes that visit places in an order of their own; the others follow
     the order of the commands.
     """
-
-
-@lru_cache(maxsize=65536)
-def chance(episode_seed: int, habit: str) -> float:
-    """A number in [0, 1) that is drawn once per episode and habit."""
-    return random.Random(derive_seed(episode_seed, habit)).random()

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
-from agentcli.environments.alfworld.tutor.habits import Habits, chance
+from agentcli.environments.alfworld.tutor.habits import Habits
 from agentcli.environments.alfworld.tutor.knowledge import goal_of, know
+from agentcli.environments.chance import chance
 from agentcli.environments.protocol import (
     FINISHED,
     Advice,

@@ -6,9 +6,9 @@ something open, chooses the options and buys. Every move follows from the agent'
 the seed and the habits.
 """
 
-import random
 from collections.abc import Sequence
 
+from agentcli.environments.chance import chance
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.tutor.compact import open_hits
@@ -35,9 +35,9 @@ class _NextMove:
         self.wish = self.known.wish
         self.possible = context.admissible
         self.seed = seed
-        self.forgets = self._chance("forget") < habits.forget
-        self.overlooks = self._chance("overlook") < habits.overlook
-        self.wanders = self._chance("wander") < habits.wander
+        self.forgets = chance(seed, "forget") < habits.forget
+        self.overlooks = chance(seed, "overlook") < habits.overlook
+        self.wanders = chance(seed, "wander") < habits.wander
 
     def move(self) -> Advice:
         """The next move, by the page that is open."""
@@ -109,10 +109,6 @@ class _NextMove:
             if value in item.values and value not in self.known.chosen:
                 return Advice("think", f"choose {name}", _click(value))
         return Advice("think", "buy", _click(pages.BUY))
-
-    def _chance(self, habit: str) -> float:
-        """A number from 0 to 1 that is drawn once per episode and habit."""
-        return random.Random(derive_seed(self.seed, habit)).random()
 
 
 def _click(text: str) -> str:
