@@ -1,8 +1,13 @@
 """Processes that tests start."""
 
 import os
+import select
+import signal
 import sys
 from pathlib import Path
+
+SECONDS = 120.0
+"""Within which a process that was killed has ended, on a busy machine too."""
 
 
 def as_here() -> dict[str, str]:
@@ -16,3 +21,17 @@ def below(process: int) -> list[int]:
     for file in Path(f"/proc/{process}/task").glob("*/children"):
         children += [int(child) for child in file.read_text(encoding="ascii").split()]
     return [*children, *(one for child in children for one in below(child))]
+
+
+def workers() -> list[int]:
+    """The engine processes of this one, which may have other children too."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"engines.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def kill(pid: int) -> None:
+    """Kills a process, and waits until it has ended."""
+    handle = os.pidfd_open(pid)
+    signal.pidfd_send_signal(handle, signal.SIGKILL)
+    assert select.select([handle], [], [], SECONDS)[0]
+    os.close(handle)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import select
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.registry import make_world
 from agentcli.records.settings import EnvironmentSettings
-from processes import as_here
+from processes import SECONDS, as_here, kill, workers
 
 SETTINGS = EnvironmentSettings(name="scienceworld", options={"heap_mb": 256})
 ACTIONS = (
@@ -26,27 +25,12 @@ ACTIONS = (
     "inventory",
     "go to kitchen",
 )
-SECONDS = 120.0
 
 
 def child_of(pid: int) -> int:
     """The first child of a process."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return int(children[0])
-
-
-def workers() -> list[int]:
-    """The engine processes of this one, which may have a simulator of its own too."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in children if b"engines.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-def kill(pid: int) -> None:
-    """Kills a process, and waits until it has ended."""
-    handle = os.pidfd_open(pid)
-    signal.pidfd_send_signal(handle, signal.SIGKILL)
-    assert select.select([handle], [], [], SECONDS)[0]
-    os.close(handle)
 
 
 def java_processes(folder: Path) -> list[int]:
