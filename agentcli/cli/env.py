@@ -61,9 +61,13 @@ def check(call: Call) -> None:
     from agentcli.stages import environment
 
     checked = environment.check(settings, tasks, call.progress)
-    styles = ["red" if row.problem else "green" for row in checked]
-    rows = msgspec.to_builtins(checked)
-    print_rows("check", rows, json=call.values["json"], styles=styles)
+    if call.values["json"]:
+        print_rows("check", msgspec.to_builtins(checked), json=True)
+    else:
+        styles = ["red" if row.problem else "green" for row in checked]
+        print_rows("check", environment.results(checked), json=False, styles=styles)
+        costs = environment.costs(checked)
+        print_rows("what it cost (medians over tasks)", [costs], json=False)
     failed = [row for row in checked if row.problem is not None]
     if failed:
         raise AgentCliError(

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
+from typing import Any
 
 import msgspec
 
@@ -52,6 +53,24 @@ class CheckedTask(msgspec.Struct):
     """MiB that the engine processes held at the end."""
     problem: str | None = None
     """None for a task that passed."""
+
+
+def results(checked: Sequence[CheckedTask]) -> list[dict[str, Any]]:
+    """What came of each task, without what it cost."""
+    names = ("task", "kind", "steps", "reward", "problem")
+    return [{name: getattr(row, name) for name in names} for row in checked]
+
+
+def costs(checked: Sequence[CheckedTask]) -> dict[str, Any]:
+    """Medians over the tasks, all steps that were replayed, and the most memory."""
+    shown: dict[str, Any] = {}
+    for name in ("open_ms", "step_ms", "fork_ms"):
+        times = [getattr(row, name) for row in checked]
+        known = [time for time in times if time is not None]
+        shown[name.replace("_", " ")] = _median(known)
+    shown["steps replayed"] = sum(row.replayed_steps for row in checked)
+    shown["memory MiB"] = max(row.memory_mb for row in checked)
+    return shown
 
 
 def list_splits() -> list[ListedSplit]:
