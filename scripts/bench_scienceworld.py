@@ -4,13 +4,14 @@ usage: python scripts/bench_scienceworld.py [TASKS [ROUNDS]]
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world, tasks_of
@@ -112,10 +113,29 @@ def memory(heap_mb: int = 512, games: int = 100) -> None:
     simulator.close()
 
 
-async def speed(
-    processes: int, paths: dict[str, list[str]], tasks: list[Task]
-) -> float:
-    """Steps a second of so many engine processes, one Java process each."""
+class Pace(NamedTuple):
+    """Steps of some processes."""
+
+    per_second: float
+    cpu_ms: float
+    """Processor time of a step, Java's and its engine process's."""
+
+
+def processor_seconds() -> float:
+    """Processor time of the engine processes of this one, and of their Java processes."""
+    me = os.getpid()
+    workers = Path(f"/proc/self/task/{me}/children").read_text().split()
+    ticks = 0
+    for worker in workers:
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
+        for pid in (worker, *children):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+async def speed(processes: int, paths: dict[str, list[str]], tasks: list[Task]) -> Pace:
+    """The pace of so many engine processes, one Java process each."""
     settings = EnvironmentSettings(
         name="scienceworld", processes=processes, deadline_seconds=600
     )
@@ -131,9 +151,11 @@ async def speed(
         # Java compiles for its first thousand steps: each process has to get there.
         for _ in range(LAPS * processes):
             await asyncio.gather(*(play(pool, task) for task in tasks))
-        began = time.perf_counter()
+        began, spent = time.perf_counter(), processor_seconds()
         counts = await asyncio.gather(*(play(pool, task) for task in tasks))
-        return sum(counts) / (time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        spent = processor_seconds() - spent
+        return Pace(sum(counts) / seconds, 1000 * spent / sum(counts))
 
 
 def plain_speed(processes: int) -> float:
@@ -150,17 +172,21 @@ def show_speeds(paths: dict[str, list[str]], tasks: list[Task], rounds: int) -> 
     """Several processes against one, round by round: other work slows all alike."""
     gains: dict[int, list[float]] = {count: [] for count in PROCESSES}
     ceilings: dict[int, list[float]] = {count: [] for count in PROCESSES}
+    costs: dict[int, list[float]] = {count: [] for count in PROCESSES}
     for _ in range(rounds):
         one = asyncio.run(speed(1, paths, tasks))
         plain_one = plain_speed(1)
         for count in PROCESSES:
-            gains[count].append(asyncio.run(speed(count, paths, tasks)) / one)
+            several = asyncio.run(speed(count, paths, tasks))
+            gains[count].append(several.per_second / one.per_second)
+            costs[count].append(several.cpu_ms / one.cpu_ms)
             ceilings[count].append(plain_speed(count) / plain_one)
     for count in PROCESSES:
         print(
             f"{count} processes: {median(gains[count]):.2f} times the steps of one "
             f"({listed(gains[count])}); as many plain Python processes "
-            f"{median(ceilings[count]):.2f} times ({listed(ceilings[count])})"
+            f"{median(ceilings[count]):.2f} times ({listed(ceilings[count])}); a step takes "
+            f"{median(costs[count]):.2f} times the processor time ({listed(costs[count])})"
         )
 
 

@@ -29,7 +29,7 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             kind=tree.task.kind,
             sample=sample,
             outcome=last.outcome or Outcome.ERRORED,
-            score=sum(step.reward for step in trajectory),
+            score=score_of(trajectory),
             steps=len(stops) - stops.count(StopReason.OVERLONG),
             moves=len(move_validities),
             tokens=sum(step.tokens for step in trajectory),
@@ -40,6 +40,15 @@ def episodes(tree: Tree) -> Iterator[Episode]:
             error=last.error,
             ledger=tree.ledger if sample == 0 else None,
         )
+
+
+def score_of(trajectory: Iterable[Step]) -> float:
+    """The sum of rewards in the copy that earned most: copies share no points."""
+    rewards: dict[int, list[float]] = {}
+    for step in trajectory:
+        for copy, act in acts_by_copy(step):
+            rewards.setdefault(copy, []).append(act.reward)
+    return max((sum(earned) for earned in rewards.values()), default=0.0)
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:

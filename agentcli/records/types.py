@@ -334,7 +334,7 @@ class Episode(Record, kw_only=True):
     """0-based index among the samples of this task."""
     outcome: Outcome
     score: Score
-    """Sum of the environment's rewards."""
+    """Sum of the environment's rewards; of several copies that of the best."""
     steps: Count
     """Responses."""
     moves: Count | None = None

@@ -67,6 +67,17 @@ def test_by_hand() -> None:
     assert summary.malformed == pytest.approx(1 / 5), "a response is malformed, not a move"
 
 
+def test_the_score_is_that_of_the_best_copy() -> None:
+    """Two copies that each earn a point have not earned two."""
+    grown = tree([step(0, (1, "a", "x", VALID), (2, "a", "y", VALID)), step(1, (2, "b", "x", VALID)), step(2)])
+    for one, points in zip(grown.steps, ((8.0, 1.0), (30.0,)), strict=False):
+        for move, reward in zip(one.moves, points, strict=True):
+            move.reward = reward
+        one.reward = max(points)
+    (episode,) = episodes(grown)
+    assert episode.score == 31.0
+
+
 acts = st.tuples(st.sampled_from("ab"), st.sampled_from(["x", "y"]), st.sampled_from([VALID, VALID, INADMISSIBLE]))
 walks = st.lists(st.one_of(st.none(), acts), min_size=1, max_size=8)
 
