@@ -46,7 +46,7 @@ def evaluations_of(
     if len(files) < len(places) and len(labels) != 1:
         raise UsageError(
             "beside an evaluation file, runs need one --label NAME: agentcli compare "
-            "runs/a runs/b/evaluation/L0.json"
+            "runs/a runs/b/evaluation/L0.json --label L0"
         )
     paths = _files(places, labels[0] if labels else "")
     stems = dict.fromkeys(path.stem for path in paths)

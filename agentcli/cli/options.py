@@ -48,7 +48,7 @@ WHERE = world_option(
 SHARD = world_option(
     "--shard",
     "environment.shard",
-    "Only every N-th task, from the I-th on; `agentcli merge` joins the N runs.",
+    "Only every N-th task, from the I-th on; `merge` joins the N runs.",
     metavar="I/N",
 )
 MAX_STEPS = world_option(

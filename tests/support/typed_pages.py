@@ -1,7 +1,13 @@
 """The commands of the documents: what stands in the fenced blocks of a page, in its order.
 
-A comment right above a block says why it is not typed as it stands: `<!-- dry: REASON -->` adds --dry-run to its commands,
-`<!-- not typed: REASON -->` leaves them out. A block with a title is the file of that name.
+A comment right above a block says how it is typed otherwise than it stands:
+
+    <!-- dry: REASON -->            with --dry-run
+    <!-- not typed: REASON -->      not at all
+    <!-- other world: NAME -->      without the sizes of the quickstart's games
+    <!-- smaller: N as M, REASON -->  with M where N stands
+
+A block with a title is the file of that name.
 """
 
 import re
@@ -12,7 +18,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 FENCE = re.compile(r'```(?P<language>\w*)(?: title="(?P<title>[^"]+)")?$')
-MARK = re.compile(r"<!-- (?P<mark>dry|not typed): .+ -->$")
+MARK = re.compile(r"<!-- (?P<mark>dry|not typed|other world|smaller): (?P<text>.+) -->$")
 
 
 class Block(NamedTuple):
@@ -22,7 +28,8 @@ class Block(NamedTuple):
     """The page and the line of its first line."""
     language: str
     title: str | None
-    mark: str | None
+    marks: dict[str, str]
+    """The comments right above it: the mark and its text."""
     lines: list[str]
 
 
@@ -35,19 +42,20 @@ def pages() -> list[Path]:
 def blocks(page: Path) -> Iterator[Block]:
     """The fenced blocks of a page."""
     block: Block | None = None
-    mark = None
+    marks: dict[str, str] = {}
     for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
         if block is not None and line == "```":
             yield block
-            block = mark = None
+            block, marks = None, {}
         elif block is not None:
             block.lines.append(line)
         elif fence := FENCE.match(line):
             place = f"{page.relative_to(ROOT)}:{number + 1}"
-            block = Block(place, fence["language"], fence["title"], mark, [])
+            block = Block(place, fence["language"], fence["title"], marks, [])
+        elif match := MARK.match(line):
+            marks[match["mark"]] = match["text"]
         else:
-            match = MARK.match(line)
-            mark = match["mark"] if match else None
+            marks = {}
 
 
 def commands(block: Block) -> Iterator[list[str]]:

@@ -116,7 +116,8 @@ def _check(settings: SftSettings, processes: Processes) -> None:
     if settings.samples_per_update % per_pass:
         raise UsageError(
             f"sft.samples_per_update: {settings.samples_per_update} is not a multiple "
-            f"of sft.samples_per_microbatch x processes ({per_pass})"
+            f"of sft.samples_per_microbatch x processes ({per_pass}); lower "
+            f"sft.samples_per_microbatch, or type --set sft.samples_per_update={per_pass}"
         )
     if settings.schedule not in SCHEDULES:
         raise UsageError(

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from functools import partial
 
 import msgspec
 import pytest
@@ -168,7 +169,8 @@ def test_refuses_a_sample_that_is_too_long(rollout, sft):
 
 
 def test_refuses_what_cannot_take_effect(rollout, sft, tmp_path):
-    refused(lambda: sft("odd", samples_per_update=10, samples_per_microbatch=4), names="sft.samples_per_microbatch")
+    odd = partial(sft, "odd", samples_per_update=10, samples_per_microbatch=4)
+    refused(odd, names="sft.samples_per_microbatch", remedy="--set sft.samples_per_update=4")
     refused(lambda: sft("sine", schedule="sine"), names=("sft.schedule", "sine"))
     with pytest.raises(msgspec.ValidationError, match=r"samples_per_microbatch"):
         msgspec.convert({"samples_per_microbatch": 0}, SftSettings)
