@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from math import isclose
 from pathlib import Path
 
 from rich.text import Text
@@ -18,7 +19,7 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
-from agentcli.reports.tables import percent, rate
+from agentcli.reports.tables import is_graded, percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -38,7 +39,9 @@ def runs_table(folder: str, runs: Sequence[RunOverview], now: datetime) -> Block
         stages += [f"{name} (not ended)" for name in run.unfinished]
         if run.problem is not None:
             stages = [f"cannot be read: {run.problem}"]
-        cells = [run.path, ", ".join(stages), run.model or "-"]
+        # A checkpoint is known by its run.
+        model = (run.model or "-").removesuffix("/checkpoint")
+        cells = [run.path, ", ".join(stages), model]
         if run.success is None:
             cells += ["-", "-"]
         else:
@@ -126,11 +129,10 @@ def _loop_evaluations(evaluated: Sequence[IterationOverview]) -> Blocks:
 
 def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
     """The evaluations of a run: of which model, at which temperature, on which panel."""
-    table = Blocks(
-        "evaluations",
-        ["label", "model", "panel"],
-        ["T", "samples", "episodes", "success % (95 %)", "steps"],
-    )
+    graded = any(map(is_graded, evaluations))
+    heads = ["T", "samples", "episodes", "success % (95 %)"]
+    heads += ["score", "steps"] if graded else ["steps"]
+    table = Blocks("evaluations", ["label", "model", "panel"], heads)
     for summary in evaluations:
         cells = [
             summary.label,
@@ -140,44 +142,50 @@ def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
             str(summary.samples),
             str(summary.episodes),
             rate(summary.success),
-            f"{summary.steps:.1f}",
         ]
-        table.add(cells)
+        if graded:
+            cells.append(f"{summary.score:.3f}")
+        table.add([*cells, f"{summary.steps:.1f}"])
     return table
 
 
 def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
     """Success by task kind."""
-    table = Blocks(
-        "trees by kind", ["kind"], ["trees", "trajectories", "success %", "steps"]
-    )
+    graded = any(map(_is_graded, trees))
+    heads = ["trees", "trajectories", "success %"]
+    heads += ["score", "steps"] if graded else ["steps"]
+    table = Blocks("trees by kind", ["kind"], heads)
     for kind in sorted({tree.kind for tree in trees}):
         group = [tree for tree in trees if tree.kind == kind]
         trajectories = sum(tree.trajectories for tree in group)
         success = sum(tree.success for tree in group)
         steps = sum(tree.steps for tree in group)
         share = percent(success / max(1, trajectories))
-        table.add([kind, str(len(group)), str(trajectories), share, str(steps)])
+        cells = [kind, str(len(group)), str(trajectories), share]
+        if graded:
+            scores = sum(tree.score * tree.trajectories for tree in group)
+            cells.append(f"{scores / max(1, trajectories):.3f}")
+        table.add([*cells, str(steps)])
     return table
+
+
+def _is_graded(tree: TreeOverview) -> bool:
+    """Whether rewards say more than success does."""
+    share = tree.success / max(1, tree.trajectories)
+    return not isclose(tree.score, share, abs_tol=1e-9)
 
 
 def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks:
     """The trees, a row each, in their order."""
-    table = Blocks(
-        "trees, failures first",
-        ["line", "kind", "task"],
-        ["succeed", "steps", "forks", "tokens"],
-    )
+    graded = any(map(_is_graded, trees))
+    heads = ["succeed", *(["score"] if graded else []), "steps", "forks", "tokens"]
+    table = Blocks("trees, failures first", ["line", "kind", "task"], heads)
     for tree in trees if whole else trees[:MOST_TREES]:
-        cells = [
-            str(tree.line),
-            tree.kind,
-            tree.instruction,
-            f"{tree.success} of {tree.trajectories}",
-            str(tree.steps),
-            str(tree.forks),
-            str(tree.tokens),
-        ]
+        cells = [str(tree.line), tree.kind, tree.instruction]
+        cells.append(f"{tree.success} of {tree.trajectories}")
+        if graded:
+            cells.append(f"{tree.score:.3f}")
+        cells += [str(tree.steps), str(tree.forks), str(tree.tokens)]
         table.add(cells, style=share_style(tree.success, tree.trajectories))
     return table
 

@@ -1,5 +1,6 @@
 """The trees of a run as rows, and one of them with its credit."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,8 @@ class StepHead(msgspec.Struct):
     """The part of a step that a row of trees is made of. The rest is not decoded."""
 
     id: Position
+    parent: Position | None = None
+    reward: float = 0.0
     outcome: Outcome | None = None
 
 
@@ -54,6 +57,8 @@ class TreeOverview(msgspec.Struct, kw_only=True):
     instruction: str
     trajectories: int
     success: int
+    score: float
+    """Mean over its trajectories of the sum of rewards."""
     errored: int
     steps: int
     forks: int
@@ -96,7 +101,7 @@ def trees_file(run: Path, evaluation: str | None = None) -> Path:
 def tree_overviews(
     file: Path, *, failed: bool = False, kind: str | None = None
 ) -> list[TreeOverview]:
-    """A row for every tree, those with the least success first.
+    """A row for every tree, those with the least success and the lowest score first.
 
     `failed` leaves out trees whose trajectories all succeeded. Raises UsageError for a
     kind that no tree has.
@@ -115,7 +120,7 @@ def tree_overviews(
         raise UsageError(
             f"--kind {kind}: {file} has none; there are {', '.join(sorted(kinds))}"
         )
-    return sorted(rows, key=_share_of_success)
+    return sorted(rows, key=_success_and_score)
 
 
 def _row(line: int, tree: TreeHead) -> TreeOverview:
@@ -127,6 +132,7 @@ def _row(line: int, tree: TreeHead) -> TreeOverview:
         instruction=tree.instruction,
         trajectories=len(outcomes),
         success=outcomes.count(Outcome.SUCCESS),
+        score=_score(tree.steps),
         errored=outcomes.count(Outcome.ERRORED),
         steps=tree.ledger.steps,
         forks=tree.ledger.forks,
@@ -134,8 +140,19 @@ def _row(line: int, tree: TreeHead) -> TreeOverview:
     )
 
 
-def _share_of_success(row: TreeOverview) -> float:
-    return row.success / max(1, row.trajectories)
+def _score(steps: Sequence[StepHead]) -> float:
+    """The mean over trajectories of the sum of rewards."""
+    sums: dict[int | None, float] = {}
+    ends = []
+    for step in steps:
+        sums[step.id] = sums.get(step.parent, 0.0) + step.reward
+        if step.outcome is not None:
+            ends.append(sums[step.id])
+    return sum(ends) / max(1, len(ends))
+
+
+def _success_and_score(row: TreeOverview) -> tuple[float, float]:
+    return row.success / max(1, row.trajectories), row.score
 
 
 def find_tree(file: Path, wanted: str) -> ShownTree:

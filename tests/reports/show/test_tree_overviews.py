@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from agentcli.records.files import RecordWriter
 from agentcli.records.types import Credit, StepCredit, Task, Tree
+from agentcli.reports.show.run_tables import trees_table
 from agentcli.reports.show.trees import ShownTree, add_credit, credit_names, tree_overviews
 from agentcli.reports.show.trees import find_tree as find_in
-from credit_trees import ERRORED, SUCCESS, TRUNCATED, outcomes
+from credit_trees import ERRORED, SUCCESS, TRUNCATED, outcomes, step, tree
 from refusal import refused
+from table_text import text_of
 
 
 def named(tree: Tree, name: str, kind: str = "k") -> Tree:
@@ -48,6 +50,24 @@ def test_failures_come_first(run: Path) -> None:
     rows = tree_overviews(run / "trees.jsonl")
     assert [row.line for row in rows] == [2, 3, 1]
     assert [(row.success, row.trajectories, row.errored) for row in rows] == [(0, 2, 1), (1, 2, 0), (2, 2, 0)]
+
+
+def test_a_score_is_the_mean_over_trajectories_of_the_sum_of_rewards(tmp_path: Path) -> None:
+    """Trajectories share their first step; among failures the lowest score comes first."""
+    for name, late in (("higher", 0.5), ("lower", 0.25)):
+        steps = (
+            step(0, None, reward=0.125),
+            step(1, 0, reward=late, outcome=TRUNCATED),
+            step(2, 0, reward=0.0, outcome=TRUNCATED),
+        )
+        with RecordWriter(tmp_path / "trees.jsonl", append=True) as writer:
+            writer.write(named(tree(*steps), name))
+    rows = tree_overviews(tmp_path / "trees.jsonl")
+    assert [(row.task, row.score) for row in rows] == [("lower", 0.25), ("higher", 0.375)]
+    header, first, _ = text_of(trees_table(rows))
+    assert first[header.index("score")] == "0.250"
+    plain = [msgspec.structs.replace(row, success=1, trajectories=1, score=1.0) for row in rows]
+    assert "score" not in text_of(trees_table(plain))[0]
 
 
 def test_failed_leaves_out_what_always_succeeds(run: Path) -> None:
