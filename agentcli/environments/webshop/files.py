@@ -25,7 +25,7 @@ from agentcli.environments.webshop.products import (
 )
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.regular import open_regular
+from agentcli.records.regular import is_there, open_regular
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -54,7 +54,7 @@ def names_of_size(size: str) -> list[str]:
 def check_folder(data: Path, options: WebshopOptions, source: str) -> None:
     """Refuses a folder that lacks a file. Raises DataError."""
     for name in file_names(options):
-        if not (data / name).exists():
+        if not is_there(data / name):
             other = "all" if options.size == "small" else "small"
             raise DataError(
                 f"{source} {data}: no {name} in it; download it as WebShop's README "
