@@ -119,6 +119,7 @@ def test_the_newest_and_the_best_weights_are_kept_and_that_is_said_once() -> Non
     assert Path("stderr.txt").read_text(encoding="utf-8").count("run.keep:") == 1
 
 
+@pytest.mark.slow
 def test_evaluations_and_what_is_kept_change_nothing_of_the_training() -> None:
     ended(*LOOP, "-o", "plain", "--set", "run.keep=null")
     assert results_of("loop") == results_of("plain")

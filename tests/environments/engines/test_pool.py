@@ -95,7 +95,11 @@ def test_an_engine_that_raises_fails_that_call_only() -> None:
         ("exit", r"step 2 'go west': the engine process exited with status 7; its last words: out of lamp oil"),
         ("abort", r"step 2 'go west': the engine process died of SIGABRT; its last words: .*_fault"),
         ("hang", r"step 2 'go west': no answer within 1.5 s, the engine process was killed"),
-        ("stuck", r"step 2 'go west': no answer within 1.5 s, the engine process was killed"),
+        pytest.param(
+            "stuck",
+            r"step 2 'go west': no answer within 1.5 s, the engine process was killed",
+            marks=pytest.mark.slow,
+        ),
         ("greed", r"step 2 'go west': the engine process died of SIGKILL; its last words: .*MemoryError"),
         ("bad", r"step 2 'go west': the world failed: its answer is not what .*state"),
     ],

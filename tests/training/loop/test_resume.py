@@ -62,6 +62,7 @@ def test_goes_on_from_a_snapshot_of_the_last_update(rollout, tmp_path):
         assert left(parts) == left(whole)
 
 
+@pytest.mark.slow
 def test_a_training_that_carries_an_optimiser_goes_on_with_it(rollout, tmp_path):
     train(rollout, tmp_path / "first")
     given = {"model": tmp_path / "first" / "checkpoint", "optimizer_in": tmp_path / "first" / "optimizer.safetensors"}

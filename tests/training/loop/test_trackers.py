@@ -94,6 +94,7 @@ def test_tensorboard_of_a_loop_is_one_curve(rollout, tmp_path):
         assert found[f"train/{name}"] == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_what_was_sampled_stands_at_the_first_update_once(rollout, tmp_path):
     """Stopped before a snapshot and after one; the text is a block of code, which nothing in it can leave."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
