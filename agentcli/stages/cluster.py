@@ -85,7 +85,7 @@ class Seat:
             answer = await _answer(method.remote(stage))
         except RayActorError as error:
             raise MissingError(
-                f"a worker could not be started ({_reason(error)}); install agentcli "
+                f"a worker could not be started ({_reason(error)}); install `agentcli` "
                 "on every machine of the cluster"
             ) from error
         assert isinstance(answer, RemoteReport)
