@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole chain on this machine: a virtual environment, demonstrations, sft, the loop, and evaluations before and after.
-# usage: scripts/quickstart.sh [DIR] [--preset quickstart|quickstart-six|quickstart-webshop|quickstart-scienceworld] [--seed N] [--overwrite]    DIR: ./quickstart
+# usage: scripts/quickstart.sh [DIR] [--preset quickstart|quickstart-six|quickstart-webshop|quickstart-scienceworld|quickstart-sokoban|quickstart-ezpoints] [--seed N] [--overwrite]    DIR: ./quickstart
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder='' preset=quickstart seed=0 overwrite=()

@@ -22,6 +22,7 @@ from agentcli.cli.command import Command
 from agentcli.cli.option import Option
 from agentcli.credit import registry as credit
 from agentcli.environments.alfworld.options import AlfworldOptions
+from agentcli.environments.ezpoints import EzPointsOptions
 from agentcli.environments.scienceworld.options import ScienceWorldOptions
 from agentcli.environments.sokoban.levels import SokobanOptions
 from agentcli.environments.tool_qa.options import ToolQaOptions
@@ -38,6 +39,7 @@ METHODS_OF_SECTIONS = ("rollout", "credit")
 """Sections whose settings depend on a method, which methods.md lists."""
 WORLDS = {
     "alfworld": AlfworldOptions,
+    "ezpoints": EzPointsOptions,
     "scienceworld": ScienceWorldOptions,
     "sokoban": SokobanOptions,
     "tool_qa": ToolQaOptions,

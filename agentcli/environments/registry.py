@@ -19,6 +19,7 @@ from agentcli.registry import Registry, nearest, prints_aside
 
 WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
+    "ezpoints": "agentcli.environments.ezpoints:EzPointsWorld",
     "scienceworld": "agentcli.environments.scienceworld.world:ScienceWorldWorld",
     "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
     "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",

@@ -1,0 +1,315 @@
+"""EZPoints in text: with two cards, write a formula that makes exactly 12.
+
+The rules are those of EZPointEnv in Gym Cards (Zhai et al., 2024), a world of SPARK's
+Table 14. An action writes one sign: a number from 1 to 10, + or *. "=" ends the
+episode. J, Q and K count 10.
+
+- +10 for a formula that makes 12 with both cards, -1 for any other at "=".
+- -1 for a number that is on no unused card; its place in the formula stays blank.
+- A formula of six signs is too long: the next action ends the episode with -1.
+"""
+
+import hashlib
+import random
+from functools import lru_cache
+from typing import Annotated
+
+import msgspec
+
+from agentcli.environments.chance import chance
+from agentcli.environments.options import options_of
+from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
+from agentcli.errors import EngineError
+from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+TARGET = 12
+LONGEST = 5
+"""Signs after which one more is still written, and then no other."""
+REWARD = 10.0
+PENALTY = -1.0
+NUMBERS = tuple(str(number) for number in range(1, 11))
+ACTIONS = (*NUMBERS, "+", "*", "=")
+BLANK = "_"
+"""The place of a number that could not be written."""
+SUITS = ("hearts", "spades", "diamonds", "clubs")
+FACES = ("J", "Q", "K")
+FACTORS = ("2", "3", "4", "6")
+"""Cards that a product makes 12 of."""
+SPLITS = {
+    "train": range(0, 70),
+    "valid": range(70, 80),
+    "test": range(80, 100),
+}
+"""Split -> the deals that it holds, by their digest modulo 100."""
+
+INSTRUCTION = (
+    f"Write a formula that makes exactly {TARGET} with both cards. Each action writes "
+    "one sign: a number on a card, + or *. J, Q and K count 10. When the formula is "
+    "complete, write =."
+)
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class Deals(msgspec.Struct, kw_only=True, frozen=True):
+    """Deals of each split; a deal may come again within one."""
+
+    train: Number = 2000
+    valid: Number = 100
+    test: Number = 200
+
+
+class EzPointsOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """environment.options of EZPoints."""
+
+    deals: Deals = Deals()
+    seed: Number = 0
+
+
+class EzPointsHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that the expert has on purpose."""
+
+    forget: Share = 0.0
+    """Share of deals in which it adds although only a product makes 12."""
+    overlook: Share = 0.0
+    """Share of formulas to which it writes any sign, and not the plan's."""
+
+
+class PlayingCard(msgspec.Struct, frozen=True):
+    """One card."""
+
+    rank: str
+    suit: str
+
+    @property
+    def number(self) -> str:
+        """What it counts, as an action writes it."""
+        return "10" if self.rank in FACES else self.rank
+
+    def __str__(self) -> str:
+        return f"{self.rank} of {self.suit}"
+
+
+Deal = tuple[PlayingCard, PlayingCard]
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A formula as far as it is written, and how it came to be."""
+
+    formula: tuple[str, ...] = ()
+    accepted: bool = True
+    reward: float = 0.0
+    ended: bool = False
+
+
+@lru_cache(maxsize=4096)
+def deal_of(seed: int, split: str, index: int) -> Deal:
+    """The cards of a task, the same for ever.
+
+    Drawn as Gym Cards does, until the deal belongs to the split: no two splits share
+    one.
+    """
+    rng = random.Random(derive_seed("ezpoints", seed, split, index))
+    while True:
+        deal = _drawn(rng)
+        digest = hashlib.sha256(f"{deal[0]}, {deal[1]}".encode()).digest()
+        if int.from_bytes(digest[:8], "big") % 100 in SPLITS[split]:
+            return deal
+
+
+def _drawn(rng: random.Random) -> Deal:
+    """Two cards that make 12, in any order."""
+    rank = rng.choice((*NUMBERS[1:], *FACES))
+    first = PlayingCard(rank, rng.choice(SUITS))
+    if rank in FACTORS and rng.random() < 0.5:
+        other = TARGET // int(first.number)
+    else:
+        other = TARGET - int(first.number)
+    second = PlayingCard(str(other), rng.choice(SUITS))
+    return (first, second) if rng.random() < 0.5 else (second, first)
+
+
+def value(formula: tuple[str, ...]) -> int | None:
+    """What a formula of two numbers makes; None where it is no such formula.
+
+    Blanks count as nothing, and so does a + with no number before it, as in Python.
+    """
+    signs: list[str] = []
+    for sign in formula:
+        is_unary = sign == "+" and (not signs or signs[-1] in "+*")
+        if sign != BLANK and not is_unary:
+            signs.append(sign)
+    if len(signs) != 3 or signs[1] not in "+*":
+        return None
+    first, operator, second = signs
+    if not (first.isdigit() and second.isdigit()):
+        return None
+    if operator == "+":
+        return int(first) + int(second)
+    return int(first) * int(second)
+
+
+def unused(deal: Deal, formula: tuple[str, ...]) -> list[str]:
+    """The numbers of the cards that the formula has not used yet."""
+    numbers = [card.number for card in deal]
+    for sign in formula:
+        if sign in numbers:
+            numbers.remove(sign)
+    return numbers
+
+
+def solutions(deal: Deal) -> list[tuple[str, ...]]:
+    """The formulas of two numbers that make 12, "=" included."""
+    first, second = (card.number for card in deal)
+    formulas = []
+    for operator in "+*":
+        for left, right in dict.fromkeys([(first, second), (second, first)]):
+            formula = (left, operator, right)
+            if value(formula) == TARGET:
+                formulas.append((*formula, "="))
+    return formulas
+
+
+class EzPointsEngine:
+    """One deal at a time: an Engine that is Forkable and Solvable."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def start(self, task: Task) -> Start:
+        """Deals the cards of a task."""
+        _, split, index = task.id.split("/")
+        self._deal = deal_of(self._seed, split, int(index))
+        self._now = Moment()
+        return Start(instruction=INSTRUCTION, observation=self._observe())
+
+    def step(self, action: str) -> Observation:
+        """Writes one sign. An unknown action is a sign that cannot be written."""
+        self._now = self._after(action.strip())
+        return self._observe()
+
+    def snapshot(self) -> Moment:
+        """The formula, and how it was reached."""
+        return self._now
+
+    def restore(self, snapshot: Moment) -> Observation:
+        """Puts the formula back."""
+        self._now = snapshot
+        return self._observe()
+
+    def plan(self) -> list[str]:
+        """The signs that are missing. Raises EngineError when no formula can be won."""
+        formula = self._now.formula
+        for solution in solutions(self._deal):
+            if solution[: len(formula)] == formula:
+                return list(solution[len(formula) :])
+        raise EngineError(f"no plan wins from here: formula {' '.join(formula)}")
+
+    def _after(self, sign: str) -> Moment:
+        formula = self._now.formula
+        if len(formula) > LONGEST:
+            return Moment(formula, reward=PENALTY, ended=True)
+        if sign == "=":
+            return Moment(formula, reward=self._reward(formula), ended=True)
+        if sign in ("+", "*") or sign in unused(self._deal, formula):
+            return Moment((*formula, sign))
+        return Moment((*formula, BLANK), accepted=False, reward=PENALTY)
+
+    def _reward(self, formula: tuple[str, ...]) -> float:
+        is_won = value(formula) == TARGET and not unused(self._deal, formula)
+        return REWARD if is_won else PENALTY
+
+    def _observe(self) -> Observation:
+        now = self._now
+        text = f"Cards: {self._deal[0]}, {self._deal[1]}\n"
+        text += f"Formula: {' '.join(now.formula)}".rstrip()
+        end = "success" if now.reward == REWARD else "failure"
+        return Observation(
+            text=text,
+            actions=() if now.ended else ACTIONS,
+            state=f"{text} =" if now.ended else text,
+            accepted=now.accepted,
+            reward=now.reward,
+            end=end if now.ended else None,
+        )
+
+
+class EzPointsWorld:
+    """The World and its Tutor."""
+
+    card = Card(
+        name="ezpoints",
+        role="You are an expert card player, observant and good at arithmetic.",
+        splits=tuple(SPLITS),
+        evaluation_split="test",
+        best_reward=REWARD,
+    )
+    habits = EzPointsHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = options_of(settings, EzPointsOptions)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The deals of a split; the kind says what makes 12 of them."""
+        tasks = []
+        for index in range(getattr(self.options.deals, split)):
+            deal = deal_of(self.options.seed, split, index)
+            tasks.append(
+                Task(
+                    id=f"{self.options.seed}/{split}/{index}",
+                    world=self.card.name,
+                    split=split,
+                    kind="sum" if solutions(deal)[0][1] == "+" else "product",
+                )
+            )
+        return tasks
+
+    def engine(self) -> EzPointsEngine:
+        """A new engine."""
+        return EzPointsEngine(self.options.seed)
+
+    def compact(self, context: Context) -> str:
+        """The ranks and the formula, without a word about what to do."""
+        deal, formula = read(context)
+        ranks = " ".join(card.rank for card in deal)
+        return f"cards {ranks}\nformula {' '.join(formula) or 'empty'}"
+
+    def vocabulary(self) -> list[str]:
+        """Ranks and signs, as whole tokens."""
+        return sorted({*NUMBERS, *FACES, *ACTIONS})
+
+    def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:
+        """The next sign of a formula that makes 12, with the faults asked for."""
+        deal, formula = read(context)
+        rng = random.Random(derive_seed("ezpoints", seed, *formula))
+        if rng.random() < habits.overlook:
+            return Advice("explore", "try", rng.choice(ACTIONS))
+        plan = solutions(deal)[0]
+        if plan[1] == "*" and chance(seed, "forget") < habits.forget:
+            plan = (plan[0], "+", *plan[2:])
+        # After a wrong sign no formula of three can be completed: hand it in.
+        fits = plan[: len(formula)] == formula
+        return Advice("think", _intention(plan), plan[len(formula)] if fits else "=")
+
+
+def read(context: Context) -> tuple[Deal, tuple[str, ...]]:
+    """Cards and formula of the last observation that shows them.
+
+    After a response that could not be read the agent sees words, and nothing changed.
+    """
+    shown = next(
+        text for text in reversed(context.observations) if text.startswith("Cards: ")
+    )
+    cards, formula = shown.split("\n")
+    first, second = (
+        PlayingCard(*words.split(" of "))
+        for words in cards.removeprefix("Cards: ").split(", ")
+    )
+    return (first, second), tuple(formula.removeprefix("Formula:").split())
+
+
+def _intention(plan: tuple[str, ...]) -> str:
+    return f"{' '.join(plan[:-1])} makes {TARGET}"
