@@ -12,7 +12,7 @@ episode. J, Q and K count 10.
 import hashlib
 import random
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -164,7 +164,7 @@ def unused(deal: Deal, formula: tuple[str, ...]) -> list[str]:
 def solutions(deal: Deal) -> list[tuple[str, ...]]:
     """The formulas of two numbers that make 12, "=" included."""
     first, second = (card.number for card in deal)
-    formulas = []
+    formulas: list[tuple[str, ...]] = []
     for operator in "+*":
         for left, right in dict.fromkeys([(first, second), (second, first)]):
             formula = (left, operator, right)
@@ -226,14 +226,16 @@ class EzPointsEngine:
         now = self._now
         text = f"Cards: {self._deal[0]}, {self._deal[1]}\n"
         text += f"Formula: {' '.join(now.formula)}".rstrip()
-        end = "success" if now.reward == REWARD else "failure"
+        end: Literal["success", "failure"] | None = None
+        if now.ended:
+            end = "success" if now.reward == REWARD else "failure"
         return Observation(
             text=text,
             actions=() if now.ended else ACTIONS,
             state=f"{text} =" if now.ended else text,
             accepted=now.accepted,
             reward=now.reward,
-            end=end if now.ended else None,
+            end=end,
         )
 
 
