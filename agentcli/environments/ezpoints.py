@@ -96,7 +96,7 @@ class PlayingCard(msgspec.Struct, frozen=True):
 Deal = tuple[PlayingCard, PlayingCard]
 
 
-class Written(msgspec.Struct, frozen=True):
+class WrittenFormula(msgspec.Struct, frozen=True):
     """A formula as far as it is written, and how it came to be."""
 
     formula: tuple[str, ...] = ()
@@ -183,7 +183,7 @@ class EzPointsEngine:
         """Deals the cards of a task."""
         _, split, index = task.id.split("/")
         self._deal = deal_of(self._seed, split, int(index))
-        self._now = Written()
+        self._now = WrittenFormula()
         return Start(instruction=INSTRUCTION, observation=self._observe())
 
     def step(self, action: str) -> Observation:
@@ -191,11 +191,11 @@ class EzPointsEngine:
         self._now = self._after(action.strip())
         return self._observe()
 
-    def snapshot(self) -> Written:
+    def snapshot(self) -> WrittenFormula:
         """The formula, and how it was reached."""
         return self._now
 
-    def restore(self, snapshot: Written) -> Observation:
+    def restore(self, snapshot: WrittenFormula) -> Observation:
         """Puts the formula back."""
         self._now = snapshot
         return self._observe()
@@ -208,15 +208,15 @@ class EzPointsEngine:
                 return list(solution[len(formula) :])
         raise EngineError(f"no plan wins from here: formula {' '.join(formula)}")
 
-    def _after(self, sign: str) -> Written:
+    def _after(self, sign: str) -> WrittenFormula:
         formula = self._now.formula
         if len(formula) > LONGEST:
-            return Written(formula, reward=PENALTY, ended=True)
+            return WrittenFormula(formula, reward=PENALTY, ended=True)
         if sign == "=":
-            return Written(formula, reward=self._reward(formula), ended=True)
+            return WrittenFormula(formula, reward=self._reward(formula), ended=True)
         if sign in ("+", "*") or sign in unused(self._deal, formula):
-            return Written((*formula, sign))
-        return Written((*formula, BLANK), accepted=False, reward=PENALTY)
+            return WrittenFormula((*formula, sign))
+        return WrittenFormula((*formula, BLANK), accepted=False, reward=PENALTY)
 
     def _reward(self, formula: tuple[str, ...]) -> float:
         is_won = value(formula) == TARGET and not unused(self._deal, formula)
