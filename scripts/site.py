@@ -24,7 +24,7 @@ ROOT_PAGES = {
     "examples/README.md": "examples/index.md",
 }
 """Pages outside docs/, and their places in the site."""
-COPIED = (".py", ".yaml", ".ipynb", ".toml", ".md", ".cff")
+COPIED = (".py", ".sh", ".yaml", ".ipynb", ".toml", ".md", ".cff")
 """Files that a page may link to; each is copied into the site."""
 LINK = re.compile(r"(\]\()([^)#\s]+)")
 

@@ -15,6 +15,9 @@ from agentcli.cli.options import (
     RUN_ARGUMENT,
     SET,
 )
+from agentcli.errors import UsageError
+
+PORTS = range(1, 2**16)
 
 server_option = partial(Option, panel="Server")
 
@@ -33,11 +36,14 @@ def serve(call: Call) -> None:
     from agentcli.stages.resolve import find_model
     from agentcli.stages.serve import command, perform, plan
 
+    port = 8000 if call.values["port"] is None else call.values["port"]
+    if port not in PORTS:
+        raise UsageError(f"--port {port}: a port is a number from 1 to {PORTS[-1]}")
     settings = call.settings
     model = find_model(settings, call.source)
     assert model is not None  # only policies without a model have none
     host = call.values["host"] or "127.0.0.1"
-    server = plan(settings, model, host=host, port=call.values["port"] or 8000)
+    server = plan(settings, model, host=host, port=port)
     json = call.values["json"]
     facts = {"url": server.url, "model": server.name, "use": server.use}
     if call.dry:

@@ -141,6 +141,9 @@ def _changed(section: Any) -> Any:
             if literals:
                 values[field.name] = typing.get_args(literals[0])[-1]
                 continue
+            if kind == bool | None:
+                values[field.name] = True
+                continue
             values[field.name] = 5 if "int" in text else 0.5 if "float" in text else "text"
     return type(section)(**values)
 
