@@ -232,7 +232,9 @@ def expected_of_training(
     if parameters:
         size = RowSize(rows, *longest_row(steps, model))
         models = 1 if critic is None else 2
-        memory = training_memory(parameters, shape_of(model), size, device, models)
+        memory = training_memory(
+            parameters, shape_of(model), size, settings.train, device, models
+        )
     note = (
         "16 bytes of memory for a trained parameter, 4 for another, and activations of "
         f"{rows} rows as long as the longest; 12 bytes of disk, and as many again for "
@@ -258,7 +260,9 @@ def expected_of_imitation(
         steps = (step for path in trees for step in _steps(path))
         tokens, response = longest_row(steps, model)
         size = RowSize(rows, min(tokens, settings.sft.max_length), response)
-        memory = training_memory(parameters, shape_of(model), size, device)
+        memory = training_memory(
+            parameters, shape_of(model), size, settings.sft, device
+        )
     note = (
         "16 bytes of memory for a trained parameter, 4 for another, and activations of "
         f"{rows} samples as long as the longest; 4 bytes of disk, and 12 for the "

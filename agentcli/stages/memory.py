@@ -18,6 +18,7 @@ from agentcli.errors import AgentCliError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import CONFIG, adapter_base, load_tokenizer
 from agentcli.records.settings import PolicySettings, Settings
+from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.records.types import Step
 
 FLOAT = 4
@@ -35,6 +36,7 @@ ENGINE_BYTES = 60_000_000
 """One engine process, as measured in generated games."""
 WEIGHT, GRADIENT, MOMENTS = 4, 4, 8
 """Bytes a parameter in training: all is float32."""
+MOMENTS_IN_8_BITS = 2
 
 Bytes = dict[str, int]
 """Bytes by what they hold."""
@@ -112,18 +114,21 @@ def shape_of(model: str | None) -> ModelShape | None:
 
 
 def training_activations(
-    shape: ModelShape, size: RowSize, *, frozen: bool, on_gpu: bool
+    shape: ModelShape, size: RowSize, *, frozen: bool, recomputed: bool
 ) -> int:
     """Bytes of activations at the peak of a training, with the logits."""
     tokens = size.rows * size.tokens
     layers = shape.num_hidden_layers
     kept = layers * shape.layer(frozen=frozen)
-    # A GPU computes a layer again from its input.
-    if on_gpu:
-        kept = layers * shape.hidden_size + shape.layer(frozen=frozen)
+    passing = shape.passing
+    # Only the inputs of layers are kept, and one layer at a time is computed again. The
+    # logits are gone by then.
+    if recomputed:
+        kept = layers * shape.hidden_size
+        passing += shape.layer(frozen=frozen)
     logits = LOGITS * size.rows * size.response * shape.vocab_size
     head = 3 * tokens * shape.hidden_size + logits
-    return FLOAT * (tokens * kept + max(tokens * shape.passing, head))
+    return FLOAT * (tokens * kept + max(tokens * passing, head))
 
 
 def cache_bytes(shape: ModelShape, size: RowSize, width: int) -> int:
@@ -218,23 +223,47 @@ def sampled_rows(settings: Settings) -> RowSize:
     return RowSize(rows, tokens, policy.max_tokens)
 
 
+class Upkeep(NamedTuple):
+    """The settings that say what a training holds besides the weights."""
+
+    recomputed: bool
+    """Whether activations are computed again in the backward pass."""
+    moments: int = MOMENTS
+    """Bytes a parameter of the optimiser."""
+
+
+def upkeep_of(settings: TrainSettings | SftSettings, device: Device) -> Upkeep:
+    """The upkeep of a training on a device. sft always has AdamW in float32."""
+    recomputed = settings.gradient_checkpointing
+    if recomputed is None:
+        recomputed = device.is_gpu
+    if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
+        return Upkeep(recomputed, MOMENTS_IN_8_BITS)
+    return Upkeep(recomputed)
+
+
 def training_memory(
     parameters: ModelSize,
     shape: ModelShape | None,
     size: RowSize,
+    settings: TrainSettings | SftSettings,
     device: Device,
     models: int = 1,
 ) -> Bytes:
-    """Bytes while `models` of one size are trained, by what they hold."""
+    """Bytes while `models` of one size are trained, by what they hold.
+
+    Every process holds as much, unless they share the model (train.sharding).
+    """
+    upkeep = upkeep_of(settings, device)
     parts = {
         "weights": models * WEIGHT * parameters.all,
         "gradients": models * GRADIENT * parameters.trained,
-        "optimiser": models * MOMENTS * parameters.trained,
+        "optimiser": models * upkeep.moments * parameters.trained,
     }
     if shape is not None:
         frozen = parameters.trained < parameters.all
         parts["activations"] = training_activations(
-            shape, size, frozen=frozen, on_gpu=device.is_gpu
+            shape, size, frozen=frozen, recomputed=upkeep.recomputed
         )
     if not device.is_gpu:
         parts["processes"] = PROCESS_BYTES
@@ -251,7 +280,7 @@ def loop_memory(
     rows = settings.train.rows_per_microbatch
     size = sampled_rows(settings)._replace(rows=rows)
     sampling = sampling_memory(parameters, shape, settings, device)
-    training = training_memory(parameters, shape, size, device)
+    training = training_memory(parameters, shape, size, settings.train, device)
     # An engine that sleeps leaves the GPU to the trainer.
     if settings.policy.kind == "vllm" and settings.policy.vllm.sleep:
         return max(sampling, training, key=lambda parts: sum(parts.values()))

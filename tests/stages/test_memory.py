@@ -110,9 +110,11 @@ def folder(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("recomputed", ["false", "true"])
 @pytest.mark.parametrize("lora", ["0", "4"])
-def test_a_training_takes_what_was_estimated(lora: str) -> None:
-    train = ("train", "runs/x", "-o", "new", "--lora", lora)
+def test_a_training_takes_what_was_estimated(lora: str, recomputed: str) -> None:
+    checkpointing = f"train.gradient_checkpointing={recomputed}"
+    train = ("train", "runs/x", "-o", "new", "--lora", lora, "--set", checkpointing)
     rows = ("--set", "train.rows_per_microbatch=24", "--set", "train.rows_per_update=72")
     parts = estimate(*train, *rows)
     expected = parts["gradients"] + parts["optimiser"] + parts["activations"]
