@@ -1,0 +1,49 @@
+"""How good an answer is: exact match and F1, as the SQuAD evaluation has them.
+
+002 rewards an exact match, 003 the F1 of the words. Both hold the answer against every
+known one, and the best counts.
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalised(text: str) -> str:
+    """The text in lower case, without punctuation, articles and further blanks."""
+    words = text.lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", words).split())
+
+
+def exact_match(answer: str, references: Sequence[str]) -> float:
+    """1 if the answer is one of the known ones once both are normalised, else 0."""
+    wanted = {normalised(reference) for reference in references}
+    return float(normalised(answer) in wanted)
+
+
+def f1(answer: str, references: Sequence[str]) -> float:
+    """The harmonic mean of precision and recall over words, of the best known answer.
+
+    Where either text has no words left, it is 1 if both have none, else 0.
+    """
+    return max((_f1(answer, reference) for reference in references), default=0.0)
+
+
+def _f1(answer: str, reference: str) -> float:
+    given = normalised(answer).split()
+    wanted = normalised(reference).split()
+    if not given or not wanted:
+        return float(given == wanted)
+    shared = Counter(given) & Counter(wanted)
+    return 2 * shared.total() / (len(given) + len(wanted))
+
+
+SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
+    "exact": exact_match,
+    "f1": f1,
+}
+"""The papers' rewards of an answer, by name: 002's and 003's."""
