@@ -37,6 +37,26 @@ def lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
         ) from error
 
 
+def gzip_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """The lines in `file`, which is that of `path` and compressed by gzip.
+
+    Raises DataError naming the last line before the damage.
+    """
+    import gzip
+    import zlib
+
+    number = 0
+    try:
+        with gzip.open(file) as text:
+            for number, line in enumerate(text, 1):  # noqa: B007 - named in the error
+                yield line
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DataError(
+            f"{path}: damaged compressed data after line {number} ({error}); download "
+            "it again"
+        ) from error
+
+
 def compressor() -> Callable[[bytes], bytes]:
     """The function that makes one frame of a line."""
     import zstandard

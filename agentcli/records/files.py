@@ -1,5 +1,7 @@
 """Record files: JSON Lines, UTF-8, one complete record a line, `.zst` by suffix.
 
+Data sets of others may also be compressed as `.gz`.
+
 Readers stream: no function here holds a whole record file in memory. A torn last line
 is a record still owed, and is dropped: the process was killed while writing it.
 Anything else that does not decode is refused with file, line and field. Writers leave
@@ -201,6 +203,8 @@ def _lines(path: Path) -> Iterator[bytes]:
         try:
             if path.suffix == ".zst":
                 yield from compressed.lines(path, file)
+            elif path.suffix == ".gz":
+                yield from compressed.gzip_lines(path, file)
             else:
                 yield from file
         except OSError as error:

@@ -1,25 +1,21 @@
-"""Rows of MMLU-Pro, read unchanged: parquet, JSON Lines or JSON; `.zst` by suffix.
+"""Rows of MMLU-Pro, read unchanged from the formats of row_files.py.
 
-Every row is checked: a field of a wrong type, an answer that is not the option at its
-index, or an id that is there twice is refused with file, row and field.
+An answer that is not the option at its index, or an id that is there twice, is refused
+with file, row and field.
 """
 
 import random
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
 import msgspec
 
+from agentcli.environments.row_files import row_files, rows_of
 from agentcli.environments.tool_qa.options import ToolQaOptions, split_of
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.files import read_json, read_numbered
-from agentcli.records.regular import refuse_irregular
 
 LETTERS = "ABCDEFGHIJ"
-LINES = (".jsonl", ".jsonl.zst")
-SUFFIXES = (".parquet", ".json", *LINES)
 
 
 class QaRow(msgspec.Struct, kw_only=True, frozen=True):
@@ -44,8 +40,8 @@ def load_rows(data: Path) -> dict[int, QaRow]:
     Raises DataError.
     """
     rows: dict[int, QaRow] = {}
-    for path in _files(data):
-        for place, row in _rows(path):
+    for path in row_files(data):
+        for place, row in rows_of(path, QaRow):
             _check(row, place)
             if row.question_id in rows:
                 raise DataError(
@@ -70,55 +66,6 @@ def rows_of_split(data: Path, options: ToolQaOptions, split: str) -> tuple[QaRow
         )
     random.Random(options.seed).shuffle(rows)
     return tuple(rows[: getattr(options.sizes, split)])
-
-
-def _files(data: Path) -> list[Path]:
-    if data.is_file():
-        return [data]
-    if not data.is_dir():
-        raise DataError(f"--data {data}: no such file or folder")
-    files = [path for path in sorted(data.rglob("*")) if path.name.endswith(SUFFIXES)]
-    if not files:
-        raise DataError(
-            f"--data {data}: no file in it ends with {', '.join(SUFFIXES)}; name the "
-            "folder that holds them"
-        )
-    return files
-
-
-def _rows(path: Path) -> Iterator[tuple[str, QaRow]]:
-    """The rows of a file, each with its place."""
-    if path.name.endswith(".parquet"):
-        yield from _parquet_rows(path)
-    elif path.name.endswith(LINES):
-        for number, row in read_numbered(path, QaRow, whole=True):
-            yield f"{path}:{number}", row
-    elif path.name.endswith(".json"):
-        for number, row in enumerate(read_json(path, list[QaRow]), 1):
-            yield f"{path}: row {number}", row
-    else:
-        raise DataError(
-            f"--data {path}: not a file of questions; its name must end with "
-            f"{', '.join(SUFFIXES)}"
-        )
-
-
-def _parquet_rows(path: Path) -> Iterator[tuple[str, QaRow]]:
-    import pyarrow
-    from pyarrow import parquet
-
-    refuse_irregular(path)
-    number = 0
-    try:
-        for batch in parquet.ParquetFile(path).iter_batches():
-            for values in batch.to_pylist():
-                number += 1
-                yield f"{path}: row {number}", msgspec.convert(values, QaRow)
-    except msgspec.ValidationError as error:
-        raise DataError(f"{path}: row {number}: {shown(str(error))}") from error
-    except (pyarrow.ArrowException, OSError) as error:
-        reason = shown(str(error))
-        raise DataError(f"{path}: cannot be read as parquet ({reason})") from error
 
 
 def _check(row: QaRow, place: str) -> None:
