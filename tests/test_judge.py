@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.registry import make_world
-from agentcli.errors import PolicyError, UsageError
+from agentcli.errors import PolicyError
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow
 from agentcli.policies.protocol import Reply, Request
@@ -25,7 +25,7 @@ from agentcli.records.types import Credit, Outcome, StopReason, Tree
 from agentcli.stages.sampling import Workshop
 from command_line import agentcli
 from installed import install
-from refusal import refused
+from refusal import refusal, refused
 from scripted import Audited, SeededPolicy
 from toy_world import ToyWorld
 from word_trees import TASK
@@ -301,7 +301,7 @@ def test_what_cannot_be_asked_or_noted() -> None:
     async def attempt() -> None:
         actor = actor_with(RefusingJudge(""), judged())
         root = await actor.start()
-        with pytest.raises(UsageError, match=r"rollout\.critic.*--set rollout\.critic\.kind="):
+        with refusal(2, "rollout.critic", "--set rollout.critic.kind="):
             await actor.ask("critic", root, Message(("well?",)))
         with pytest.raises(ValueError, match="initial state"):
             actor.note(root, score=1.0)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from agentcli.errors import PolicyError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.chat_tokens import Prompted
 from agentcli.policies.hf import TransformersPolicy
@@ -18,7 +17,7 @@ from agentcli.records.settings import PolicySettings
 from agentcli.records.types import StopReason
 from peft import LoraConfig, get_peft_model
 from policy_requests import ENTITIES, make_request, make_requests
-from refusal import refused
+from refusal import refusal, refused
 
 key = ExactLayout().key
 
@@ -152,7 +151,7 @@ def test_every_end_token_of_the_model_ends_a_turn(model: Any, tokenizer: Any) ->
 
 def test_a_long_prompt_is_an_error_with_its_length_and_the_setting(model: Any, tokenizer: Any) -> None:
     policy = TransformersPolicy(model, tokenizer, PolicySettings(max_prompt_tokens=4))
-    with pytest.raises(PolicyError, match=r"5 tokens, policy.max_prompt_tokens is 4"):
+    with refusal(1, ("5 tokens", "policy.max_prompt_tokens")):
         ask(policy, [make_request("go to the fridge")])
     assert ask(policy, [make_request("go to fridge 1")])[0].prompt_tokens == 4
 

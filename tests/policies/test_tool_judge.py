@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Judging, Toolbox
-from agentcli.errors import PolicyError, UsageError
+from agentcli.errors import PolicyError
 from agentcli.policies.tool_judge import ToolJudge, query_of
 from agentcli.prompts.protocol import Message
 from agentcli.records.settings import EnvironmentSettings
 from judging_world import JudgingEngine, JudgingWorld
 from policy_requests import make_request
 from pools import play, tasks_of, toy, with_pool
-from refusal import refused
+from refusal import refusal, refused
 from toy_world import ToyEngine, ToyWorld
 
 WORLD = EnvironmentSettings(name="judging_world:JudgingWorld")
@@ -49,7 +49,7 @@ def test_a_verdict_is_of_the_state_that_was_asked_about() -> None:
 def test_a_world_without_a_judge_is_refused_with_what_to_set() -> None:
     async def body(pool: EnginePool) -> None:
         state = await pool.start(tasks_of(toy())[0])
-        with pytest.raises(UsageError, match=r"--set rollout\.judge\.kind="):
+        with refusal(2, remedy="--set rollout.judge.kind="):
             await pool.judge(state, "x")
 
     with_pool(toy(), body)

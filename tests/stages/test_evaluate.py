@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from agentcli.errors import UsageError
 from agentcli.evaluation.episodes import episodes
 from agentcli.exploration.settings import evaluation_class, rollout_settings
 from agentcli.records.files import read_json, read_records
@@ -20,7 +19,7 @@ from agentcli.records.settings import (
 from agentcli.records.types import Episode, Manifest, Outcome, Tree
 from agentcli.stages.session import Invocation
 from agentcli.stages.tally import share_of_success
-from refusal import refused
+from refusal import refusal, refused
 from staged import evaluate, pass_at_k
 
 SETTINGS = Settings(
@@ -117,7 +116,7 @@ def test_pass_at_k_grows_with_k_and_starts_at_the_success_rate(tmp_path: Path) -
     assert list(summary["pass_at_k"]) == ["1", "2"]
     assert rates[0] == pytest.approx(summary["success"]["rate"])
     assert rates[0] < rates[1] <= 1
-    with pytest.raises(UsageError, match="needs 1 <= k <= n"):
+    with refusal(2, ("k", "n")):
         run(tmp_path, msgspec.structs.replace(SETTINGS, evaluation=EvaluationSettings(n=1, k=2)), pass_at_k)
 
 

@@ -3,7 +3,8 @@
 How the sentence is worded is nobody's business here, so that messages may be improved without touching tests.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Protocol, TypeAlias
 
 import pytest
@@ -22,28 +23,37 @@ class Ended(Protocol):
 
 
 Call: TypeAlias = Callable[[], object]
+Texts: TypeAlias = str | Sequence[str]
 
 
-def refused(
-    attempt: Ended | Call, code: int = 2, names: str | Sequence[str] = (), remedy: str | Sequence[str] = ()
-) -> str:
+def refused(attempt: Ended | Call, code: int = 2, names: Texts = (), remedy: Texts = ()) -> str:
     """The one line with which `attempt` was refused: a command that ended, or a call that raises an AgentCliError.
 
     `names` are the files, keys or values that the line must name, `remedy` is what it must tell to type.
     """
-    line = _raised(attempt, code) if callable(attempt) else _printed(attempt, code)
+    if callable(attempt):
+        with refusal(code, names, remedy) as caught:
+            attempt()
+        return str(caught.value)
+    line = _printed(attempt, code)
+    _check(line, names, remedy)
+    return line
+
+
+@contextmanager
+def refusal(code: int = 2, names: Texts = (), remedy: Texts = ()) -> Iterator[pytest.ExceptionInfo[AgentCliError]]:
+    """Holds that the block is refused, as `refused` does for a call."""
+    with pytest.raises(AgentCliError) as caught:
+        yield caught
+    assert caught.value.exit_code == code, caught.value
+    _check(str(caught.value), names, remedy)
+
+
+def _check(line: str, names: Texts, remedy: Texts) -> None:
     assert line.strip(), "an error without a message"
     assert "\n" not in line, line
     for part in (*_parts(names), *_parts(remedy)):
         assert part in line, f"{part!r} is not in: {line}"
-    return line
-
-
-def _raised(call: Call, code: int) -> str:
-    with pytest.raises(AgentCliError) as caught:
-        call()
-    assert caught.value.exit_code == code, caught.value
-    return str(caught.value)
 
 
 def _printed(answer: Ended, code: int) -> str:
@@ -56,5 +66,5 @@ def _printed(answer: Ended, code: int) -> str:
     return line
 
 
-def _parts(parts: str | Sequence[str]) -> Sequence[str]:
+def _parts(parts: Texts) -> Sequence[str]:
     return (parts,) if isinstance(parts, str) else parts

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from agentcli.errors import PolicyError
 from agentcli.policies import vllm_engine
 from agentcli.policies.load import load_model
 from agentcli.policies.protocol import Reply, Request
@@ -17,7 +16,7 @@ from agentcli.policies.reload_check import check_weights_of_engine
 from agentcli.policies.vllm import VllmPolicy
 from agentcli.records.settings import PolicySettings, Settings
 from policy_requests import make_requests
-from refusal import refused
+from refusal import refusal, refused
 from small_world import SmallWorld
 from transformers import Qwen2Config
 from vllm_commands import NEEDS_VLLM
@@ -111,5 +110,5 @@ def test_a_reload_that_keeps_the_old_head_is_refused(
         yield checkpoint
 
     monkeypatch.setattr(vllm_engine, "folder_with_head", without_head)
-    with pytest.raises(PolicyError, match="--resume"):
+    with refusal(1, remedy="--resume"):
         runner.run(policy.load(MODEL))

@@ -8,11 +8,11 @@ import threading
 
 import pytest
 from agentcli.environments.engines.pool import EnginePool, State
-from agentcli.errors import EngineError, MissingError, UsageError, WriteError
+from agentcli.errors import EngineError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 from pools import direct, play, tasks_of, toy, with_pool
-from refusal import refused
+from refusal import refusal, refused
 
 
 def test_plans_win_from_the_state_they_are_made_for() -> None:
@@ -26,7 +26,7 @@ def test_plans_win_from_the_state_they_are_made_for() -> None:
                 end = await play(pool, state, *await pool.plan(state))
                 assert end.observation.end == "success"
                 assert end.observation.reward == 1.0
-            with pytest.raises(EngineError, match=rf"task {task.id}: plan at step \d+: the world failed: no plan wins"):
+            with refusal(4, (f"task {task.id}:", "plan at step")):
                 await pool.plan(end)
             assert (await pool.step(ahead, "go west")).observation.state == "room=0 key=0 ended=0"
 
@@ -42,7 +42,7 @@ def test_seconds_and_end_of_episode() -> None:
         fallen = await play(pool, root, "go east", "jump")
         assert 0.0 < opened < pool.seconds < 5.0
         assert fallen.observation.end == "failure"
-        with pytest.raises(UsageError, match="ended the episode"):
+        with refusal(2, "jump"):
             await pool.step(fallen, "look")
 
     with_pool(settings, body)
@@ -77,9 +77,7 @@ def test_an_engine_that_raises_fails_that_call_only() -> None:
     async def body(pool: EnginePool) -> None:
         broken, sound = await pool.start(tasks_of(settings)[2]), await pool.start(tasks_of(settings)[0])
         ahead = await play(pool, broken, "go east", "go east")
-        with pytest.raises(
-            EngineError, match=r"task train/2: step 3 'go west': the world failed: ValueError: the lamp broke"
-        ):
+        with refusal(4, ("task train/2:", "step 3 'go west'", "the lamp broke")):
             await pool.step(ahead, "go west")
         assert (await pool.step(ahead, "go east")).observation.state == "room=3 key=0 ended=0"
         assert pool.replayed_steps == 2, "its snapshots went with the engine"
@@ -90,21 +88,21 @@ def test_an_engine_that_raises_fails_that_call_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("fault", "names"),
     [
-        ("exit", r"step 2 'go west': the engine process exited with status 7; its last words: out of lamp oil"),
-        ("abort", r"step 2 'go west': the engine process died of SIGABRT; its last words: .*_fault"),
-        ("hang", r"step 2 'go west': no answer within 1.5 s, the engine process was killed"),
+        ("exit", ["7", "out of lamp oil"]),
+        ("abort", ["SIGABRT", "_fault"]),
+        ("hang", ["1.5 s"]),
         pytest.param(
             "stuck",
-            r"step 2 'go west': no answer within 1.5 s, the engine process was killed",
+            ["1.5 s"],
             marks=pytest.mark.slow,
         ),
-        ("greed", r"step 2 'go west': the engine process died of SIGKILL; its last words: .*MemoryError"),
-        ("bad", r"step 2 'go west': the world failed: its answer is not what .*state"),
+        ("greed", ["SIGKILL", "MemoryError"]),
+        ("bad", ["state"]),
     ],
 )
-def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: str, message: str) -> None:
+def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: str, names: list[str]) -> None:
     settings = toy(fault=fault, fault_tasks=["train/1"], deadline=1.5, tasks=24, length=6)
 
     async def body(pool: EnginePool) -> None:
@@ -118,7 +116,7 @@ def test_a_call_that_breaks_its_process_leaves_the_other_tasks_unharmed(fault: s
         for task, end in zip(tasks_of(settings), ends, strict=True):
             if task.id == "train/1":
                 assert isinstance(end, EngineError)
-                with pytest.raises(EngineError, match=f"^task train/1: {message}"):
+                with refusal(4, ("task train/1:", "step 2 'go west'", *names)):
                     raise end
             else:
                 assert isinstance(end, State), end
@@ -192,9 +190,7 @@ def test_a_world_without_room_for_its_files_is_nobodys_errored_leaf() -> None:
 
     async def body(pool: EnginePool) -> None:
         root = await pool.start(tasks_of(settings)[0])
-        with pytest.raises(
-            WriteError, match=r"^task train/0: step 1 'go west': /games: cannot be used \(No space left"
-        ):
+        with refusal(1, ("task train/0:", "step 1 'go west'", "/games", "No space left")):
             await pool.step(root, "go west")
 
     with_pool(settings, body)
@@ -225,20 +221,20 @@ def test_an_engine_may_print() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "error", "message"),
+    ("settings", "code", "names"),
     [
-        (toy(setup_fault="missing"), MissingError, "No module named 'corridors'; install corridors"),
-        (toy(setup_fault="exit"), EngineError, "starting an engine process: the engine process exited with status 3"),
-        (EnvironmentSettings(name="nowhere"), UsageError, "no world 'nowhere'"),
+        (toy(setup_fault="missing"), 4, ["corridors", "install corridors"]),
+        (toy(setup_fault="exit"), 4, ["status 3"]),
+        (EnvironmentSettings(name="nowhere"), 2, ["nowhere"]),
     ],
 )
 def test_a_world_that_cannot_be_set_up_says_so_when_the_pool_opens(
-    settings: EnvironmentSettings, error: type[Exception], message: str
+    settings: EnvironmentSettings, code: int, names: list[str]
 ) -> None:
     async def body(pool: EnginePool) -> None:
         raise AssertionError("the pool opened")
 
-    with pytest.raises(error, match=message):
+    with refusal(code, names):
         with_pool(settings, body)
     assert children(os.getpid()) == []
 
@@ -252,9 +248,9 @@ def test_closing_fails_what_is_unanswered_and_leaves_no_process() -> None:
             assert len(children(os.getpid())) == 2
             waiting = asyncio.create_task(pool.step(roots[0], "go west"))
             await pool.step(roots[1], "look")
-        with pytest.raises(EngineError, match="the engine pool was closed"):
+        with refusal(4):
             await waiting
-        with pytest.raises(UsageError, match="closed"):
+        with refusal(2):
             await pool.step(roots[1], "look")
 
     asyncio.run(main())

