@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import reproduce_results as shape
 
-from agentcli.analysis.compare_training import loop_folders, read_iteration
+from agentcli.analysis.compare_training import read_iteration
 from agentcli.credit.carl import first_phase
 from agentcli.credit.survey import ROOT
 from agentcli.errors import AgentCliError, DataError
@@ -23,7 +23,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import successes_by_task, summarise
 from agentcli.evaluation.training import training_cost
 from agentcli.records.files import read_json, read_records, sha256_file
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.trees import leaves
 from agentcli.records.types import Episode, Outcome, StageRecord, Tree
 from agentcli.training.policy_gradient.metrics import TrainMetrics

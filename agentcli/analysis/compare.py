@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from agentcli.analysis.compare_evaluations import EVALUATION, evaluations_of, read_alike
-from agentcli.analysis.compare_training import lacks_training, loop_folders, training_of
+from agentcli.analysis.compare_training import lacks_training, training_of
 from agentcli.analysis.compare_trees import holds_trees, trees_of
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.compare import (
@@ -24,6 +24,7 @@ from agentcli.evaluation.compare import (
 from agentcli.evaluation.growth import Growth
 from agentcli.evaluation.training import LoopCost
 from agentcli.records.regular import is_there, refuse_irregular
+from agentcli.records.runs import loop_folders
 from agentcli.reports.standing import Progress
 from agentcli.stages.overlap import of_panels
 

@@ -15,7 +15,7 @@ import msgspec
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.training import Iteration, LoopCost, Responses, training_cost
 from agentcli.records.faults import shown
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import Count, Ledger
 
 
@@ -121,16 +121,6 @@ def training_of(places: Sequence[Path], notes: list[str]) -> dict[str, LoopCost]
             _add_standing(cost, place, folders, notes)
         costs[str(place)] = cost
     return costs
-
-
-def loop_folders(place: Path) -> list[Path]:
-    """The iterations that were begun there, in order; none where no loop was run."""
-    numbered: list[tuple[int, Path]] = []
-    for path in place.glob("iteration_*"):
-        number = path.name.removeprefix("iteration_")
-        if path.is_dir() and number.isdecimal():
-            numbered.append((int(number), path))
-    return [path for _, path in sorted(numbered)]
 
 
 def lacks_training(place: Path) -> str | None:

@@ -20,7 +20,7 @@ from agentcli.exploration.settings import decode
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.trees import read_with_credit, validate_tree
 from agentcli.records.types import Episode, Manifest, Panel, StageRecord, Tree
 from agentcli.registry import nearest
@@ -196,7 +196,7 @@ def _check_run(folder: Path) -> Iterator[CheckedFile]:
     for checked in _check_files(run, stages):
         empty = False
         yield checked
-    for iteration in sorted(folder.glob("iteration_*")):
+    for iteration in loop_folders(folder):
         empty = False
         yield from _check_run(iteration)
     if empty:

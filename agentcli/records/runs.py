@@ -103,7 +103,7 @@ class RunDirectory:
         for path in (self.trees, compressed):
             if is_there(path):
                 return path
-        iterations = sorted(self.path.glob("iteration_*"))
+        iterations = loop_folders(self.path)
         if iterations:
             raise DataError(
                 f"{self.trees}: no such file, a loop was run here; name an iteration: "
@@ -242,3 +242,13 @@ def hash_inputs(paths: list[Path]) -> dict[str, str]:
         for file in files:
             hashes[str(file)] = sha256_file(file)
     return hashes
+
+
+def loop_folders(place: Path) -> list[Path]:
+    """The iterations that were begun there, in order; none where no loop was run."""
+    numbered: list[tuple[int, Path]] = []
+    for path in place.glob("iteration_*"):
+        number = path.name.removeprefix("iteration_")
+        if path.is_dir() and number.isdecimal():
+            numbered.append((int(number), path))
+    return [path for _, path in sorted(numbered)]

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 from agentcli.errors import AgentCliError
 from agentcli.policies.load import weight_shapes
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import StageRecord, Step
@@ -102,7 +102,7 @@ def pace_of(settings: Settings, out: Path, stage: str, *sections: str) -> Pace |
     wanted = _compared(plain(settings), sections)
     for run in _newest_runs(out.parent):
         same = []
-        for folder in (run, *sorted(run.glob("iteration_*"))):
+        for folder in (run, *loop_folders(run)):
             record = _record(folder, stage)
             if record and _compared(record.settings, sections) == wanted:
                 same.append((folder, record))

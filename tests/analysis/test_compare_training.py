@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.analysis.compare_training import loop_folders, read_iteration
+from agentcli.analysis.compare_training import read_iteration
 from agentcli.cli.app import build
 from agentcli.records.files import read_json, read_records, write_json
+from agentcli.records.runs import loop_folders
 from agentcli.records.types import Credit, Ledger, Manifest, Outcome, Tree
+from agentcli.reports.show.runs import iterations
 from compared_loops import made
 from compared_runs import compared, refused
 from refusal import refused as refused_call
@@ -224,6 +226,7 @@ def test_iterations_are_in_the_order_of_their_numbers() -> None:
     Path("x/iteration_old").mkdir()
     Path("x/iteration_003").write_bytes(b"")
     assert [path.name[10:] for path in loop_folders(Path("x"))] == ["000", "001", "002", "999", "1000"]
+    assert [Path(row.folder) for row in iterations(Path("x"))] == loop_folders(Path("x"))
 
 
 @pytest.mark.parametrize(

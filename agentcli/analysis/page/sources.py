@@ -6,13 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from agentcli.analysis.compare_training import loop_folders
 from agentcli.analysis.page.texts import visible
 from agentcli.errors import UsageError
 from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import read_json
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.show.runs import is_run, model_of
 
 

@@ -7,9 +7,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from agentcli.analysis.compare_training import loop_folders
 from agentcli.analysis.page.pack import PackedSource, PageOptions, packed_index
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.page.blocks import BlockStore
 from agentcli.reports.page.document import write_page
 from agentcli.reports.standing import Progress

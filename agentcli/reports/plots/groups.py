@@ -8,7 +8,7 @@ from typing import Any
 
 from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.record import EvaluationSummary, Rate
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import Manifest
 from agentcli.reports.plots.figures import Course
 from agentcli.reports.show.runs import (
@@ -103,7 +103,7 @@ def _settings_of(run: Path) -> str:
 
 
 def _first_iteration(run: Path) -> Manifest:
-    folder = min(run.glob("iteration_*"))
+    folder, *_ = loop_folders(run)
     return RunDirectory(folder).load_manifest()
 
 

@@ -11,7 +11,7 @@ from agentcli.errors import AgentCliError, DataError
 from agentcli.evaluation.record import EvaluationSummary, ResultsByKind
 from agentcli.records.files import read_json
 from agentcli.records.regular import is_there
-from agentcli.records.runs import RunDirectory
+from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.types import StageRecord
 from agentcli.reports.show.trees import TreeOverview
 
@@ -270,7 +270,7 @@ def iterations(path: Path) -> list[IterationOverview]:
 
 
 def _iterations(path: Path) -> Iterator[IterationOverview]:
-    for folder in sorted(path.glob("iteration_*")):
+    for folder in loop_folders(path):
         run = RunDirectory(folder)
         stages = run.load_manifest().stages
         rollout = stages.get("rollout")
