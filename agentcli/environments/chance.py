@@ -1,7 +1,9 @@
-"""Draws that last for an episode: the habits of experts."""
+"""Draws that hold for good: the habits of experts, and the splits of what is drawn."""
 
+import hashlib
 import random
 from functools import lru_cache
+from typing import Any
 
 from agentcli.records.files import derive_seed
 
@@ -10,3 +12,14 @@ from agentcli.records.files import derive_seed
 def chance(episode_seed: int, habit: str) -> float:
     """A number in [0, 1) that is drawn once per episode and habit."""
     return random.Random(derive_seed(episode_seed, habit)).random()
+
+
+def strikes(share: float, *occasion: Any) -> bool:
+    """Whether a fault of this share of all occasions is made on this one."""
+    return derive_seed(*occasion) < share * 2.0**64
+
+
+def split_number(text: str) -> int:
+    """A number from 0 to 99 that a text has for ever; a split holds some of them."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % 100

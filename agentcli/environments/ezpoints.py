@@ -9,14 +9,13 @@ episode. J, Q and K count 10.
 - A formula of six signs is too long: the next action ends the episode with -1.
 """
 
-import hashlib
 import random
 from functools import lru_cache
 from typing import Annotated, Literal
 
 import msgspec
 
-from agentcli.environments.chance import chance
+from agentcli.environments.chance import chance, split_number
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
 from agentcli.errors import EngineError
@@ -115,8 +114,7 @@ def deal_of(seed: int, split: str, index: int) -> Deal:
     rng = random.Random(derive_seed("ezpoints", seed, split, index))
     while True:
         deal = _drawn(rng)
-        digest = hashlib.sha256(f"{deal[0]}, {deal[1]}".encode()).digest()
-        if int.from_bytes(digest[:8], "big") % 100 in SPLITS[split]:
+        if split_number(f"{deal[0]}, {deal[1]}") in SPLITS[split]:
             return deal
 
 

@@ -76,7 +76,7 @@ def plan(
     check_teacher(settings, source, out)
     teacher = settings.demos.policy
     world = make_world(settings.environment)
-    check_policy(settings, teacher, world)
+    check_policy(settings, teacher)
     check_model(model)
     policy = {"kind": teacher, "model": model or settings.policy.model}
     run = RunDirectory(out)

@@ -74,7 +74,7 @@ def plan(settings: Settings, out: Path, *, model: str | None) -> DemosPlan:
     settings = msgspec.structs.replace(settings, rollout=rollout)
     refuse_shard(settings, "demos")
     world = check_sampling(settings, model)
-    check_policy(settings, settings.demos.policy, world)
+    check_policy(settings, settings.demos.policy)
     if settings.demos.policy != "search":
         refuse_habits(settings.demos)
     run = RunDirectory(out)

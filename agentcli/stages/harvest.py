@@ -131,10 +131,14 @@ class LocalGrower:
             tree = actor.cut()
         for appraiser in self._appraisers:
             await appraiser.appraise(tree)
-        waited = {name: round(seconds, 4) for name, seconds in actor.seconds.items()}
-        wall = round(time.perf_counter() - begun, 4)
+        seconds = TreeSeconds(
+            task=job.task.id,
+            policy=round(actor.seconds["policy"], 4),
+            environment=round(actor.seconds["environment"], 4),
+            wall=round(time.perf_counter() - begun, 4),
+        )
         await self._pool.release(job.task.id)
-        return TimedTree(tree, TreeSeconds(task=job.task.id, **waited, wall=wall))  # type: ignore[arg-type]
+        return TimedTree(tree, seconds)
 
     def seconds(self) -> dict[str, float]:
         """Where the time went since the grower was made."""

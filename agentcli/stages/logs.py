@@ -52,7 +52,8 @@ class AttemptLog:
         path = next(path for path in paths if not os.path.lexists(path))
         with writing(path):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115 - closed by close()
+            # Closed by `close`.
+            self._file = path.open("w", encoding="utf-8", errors="backslashreplace")
         self._file.writelines(self._early)
         self._file.flush()
 

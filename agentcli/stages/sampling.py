@@ -16,7 +16,8 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
 from agentcli.policies.protocol import Policy, Reloadable
-from agentcli.policies.registry import make_policy, policy_names, refuse_missing_vllm
+from agentcli.policies.registry import REGISTRY as POLICIES
+from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
@@ -31,7 +32,6 @@ from agentcli.stages.plan import (
     StagePlan,
     check_model,
     model_sources,
-    with_changes,
 )
 from agentcli.stages.ray_start import check_cluster
 from agentcli.stages.threads import use_threads
@@ -86,7 +86,7 @@ def check_sampling(
     world = world or make_world(settings.environment)
     check_capability(settings, world)
     make_dialect(settings.prompt, world, settings.rollout.numbered)
-    check_policy(settings, settings.policy.kind, world)
+    check_policy(settings, settings.policy.kind)
     check_model(model)
     check_further_models(settings)
     return world
@@ -99,13 +99,12 @@ def check_capability(settings: Settings, world: World) -> None:
         world_as(world, needed, "rollout.method", settings.rollout.method)
 
 
-def check_policy(settings: Settings, kind: str, world: World) -> None:
+def check_policy(settings: Settings, kind: str) -> None:
     """Raises UsageError for an unknown kind of policy, and for a server's bad address.
 
     MissingError where vLLM is asked for and not installed.
     """
-    if kind not in policy_names():
-        make_policy(with_changes(settings, policy={"kind": kind}), world, None, None)
+    POLICIES.place(kind)
     if kind == "openai":
         from agentcli.policies.endpoint import checked_url
 

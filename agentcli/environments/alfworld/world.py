@@ -14,7 +14,7 @@ from agentcli.environments.alfworld.draw import draw, name_of
 from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
 from agentcli.environments.alfworld.requisites import generated_games, official_games
-from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.cache import cache_folder
 from agentcli.environments.protocol import (
     Advice,
@@ -74,7 +74,7 @@ class AlfworldWorld:
         best_reward=1.0,
         extra="alfworld",
     )
-    habits = Habits
+    habits = AlfworldHabits
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
@@ -170,7 +170,7 @@ class AlfworldWorld:
         self,
         context: Context,
         seed: int,
-        habits: Habits,
+        habits: AlfworldHabits,
     ) -> Advice:
         """The searching expert's next move (see tutor/search.py)."""
         from agentcli.environments.alfworld.tutor.search import search

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from agentcli.environments.chance import chance
+from agentcli.environments.chance import chance, strikes
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.scienceworld.hints import GO_TO, ROOMS, things_of
 from agentcli.errors import DataError
@@ -216,7 +216,7 @@ def _search(context: Context, aware: Awareness, seed: int, wander: float) -> Adv
     """On to where such a thing is likely to be, or through any door."""
     target = SEARCH.get(aware.goal.kind, "outside")
     step = len(context.actions)
-    strays = derive_seed("wander", seed, step) < wander * 2.0**64
+    strays = strikes(wander, "wander", seed, step)
     way = _way(aware.at, target)
     if aware.ways and (strays or way not in aware.ways):
         way = random.Random(derive_seed("way", seed, step)).choice(aware.ways)

@@ -4,13 +4,13 @@ Boxes start on their targets and are pulled away, so every level can be solved. 
 level's own digest says which split it belongs to, so no two splits share a level.
 """
 
-import hashlib
 import random
 from functools import lru_cache
 from typing import Annotated
 
 import msgspec
 
+from agentcli.environments.chance import split_number
 from agentcli.environments.sokoban.rules import MOVES, Cell, Position, beside, solve
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
@@ -72,8 +72,7 @@ def draw_level(options: SokobanOptions, split: str, index: int) -> Position:
     rng = random.Random(derive_seed("sokoban", options.seed, split, index))
     for _ in range(PATIENCE):
         level = _pulled_apart(options, rng)
-        digest = hashlib.sha256(level.draw().encode()).digest()
-        number = int.from_bytes(digest[:8], "big") % 100
+        number = split_number(level.draw())
         # A box that is still on a target would make part of the level trivial.
         if number not in SPLITS[split] or level.boxes & level.targets:
             continue

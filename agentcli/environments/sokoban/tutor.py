@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from agentcli.environments.chance import strikes
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.sokoban.rules import (
     MOVES,
@@ -75,7 +76,7 @@ def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
     if not solution:
         # A box is stuck: nothing is left to do although the episode has not ended.
         return Advice("think", FINISHED, actions[0] if actions else "up")
-    if derive_seed("overlook", seed, text) < habits.overlook * 2.0**64:
+    if strikes(habits.overlook, "overlook", seed, text):
         rng = random.Random(derive_seed("stray", seed, text))
         return Advice("explore", "try", rng.choice(actions))
     return Advice("think", _intention(position, solution), solution[0])

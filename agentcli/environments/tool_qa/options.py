@@ -1,10 +1,10 @@
 """environment.options of tool_qa: how many questions, and which."""
 
-import hashlib
 from typing import Annotated
 
 import msgspec
 
+from agentcli.environments.chance import split_number
 from agentcli.records.section import Count, Seed
 
 SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
@@ -53,8 +53,5 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 def split_of(question: str) -> str:
     """The split that a question belongs to by its text, whatever the settings."""
-    digest = int.from_bytes(hashlib.sha256(question.encode()).digest()[:8], "big")
-    for split, numbers in SPLITS.items():
-        if digest % 100 in numbers:
-            return split
-    raise AssertionError("the splits cover 0 to 99")
+    number = split_number(question)
+    return next(split for split, numbers in SPLITS.items() if number in numbers)

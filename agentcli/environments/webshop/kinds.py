@@ -80,63 +80,56 @@ class ProductKind(NamedTuple):
     """Prices in dollars."""
 
 
-def _shoes(name: str, low: int, high: int) -> ProductKind:
-    path = "Clothing, Shoes & Jewelry › Shoes › " + name.title()
-    options = (("size", SHOE_SIZES), ("color", COLORS))
-    return ProductKind(name, "fashion", path, SHOES, options, low, high)
+class Department(NamedTuple):
+    """A place in the shop: what its products have in common."""
+
+    category: str
+    path: str
+    attributes: tuple[str, ...]
 
 
-def _clothes(name: str, low: int, high: int) -> ProductKind:
-    path = "Clothing, Shoes & Jewelry › Clothing › " + name.title()
-    options = (("size", CLOTHES_SIZES), ("color", COLORS))
-    return ProductKind(name, "fashion", path, CLOTHES, options, low, high)
+def _kind(
+    place: Department, name: str, low: int, high: int, **options: tuple[str, ...]
+) -> ProductKind:
+    return ProductKind(
+        name=name,
+        category=place.category,
+        path=f"{place.path} › {name.title()}",
+        attributes=place.attributes,
+        options=tuple(options.items()),
+        low=low,
+        high=high,
+    )
 
 
-def _care(name: str, option: str, values: tuple[str, ...]) -> ProductKind:
-    path = "Beauty & Personal Care › Skin & Hair › " + name.title()
-    options = ((option, values), ("size", PACKS))
-    return ProductKind(name, "beauty", path, CARE, options, 8, 60)
-
-
-def _device(name: str, low: int, high: int) -> ProductKind:
-    path = "Electronics › Accessories › " + name.title()
-    options = (("color", COLORS), ("size", PACKS))
-    return ProductKind(name, "electronics", path, DEVICES, options, low, high)
-
-
-def _home(name: str, sizes: tuple[str, ...], low: int, high: int) -> ProductKind:
-    path = "Home & Kitchen › Furniture › " + name.title()
-    options = (("size", sizes), ("color", COLORS))
-    return ProductKind(name, "garden", path, HOME, options, low, high)
-
-
-def _food(name: str, option: str, values: tuple[str, ...]) -> ProductKind:
-    path = "Grocery & Gourmet Food › Pantry › " + name.title()
-    options = ((option, values), ("size", PACKS))
-    return ProductKind(name, "grocery", path, FOOD, options, 6, 50)
-
+_SHOES = Department("fashion", "Clothing, Shoes & Jewelry › Shoes", SHOES)
+_CLOTHES = Department("fashion", "Clothing, Shoes & Jewelry › Clothing", CLOTHES)
+_CARE = Department("beauty", "Beauty & Personal Care › Skin & Hair", CARE)
+_DEVICES = Department("electronics", "Electronics › Accessories", DEVICES)
+_HOME = Department("garden", "Home & Kitchen › Furniture", HOME)
+_FOOD = Department("grocery", "Grocery & Gourmet Food › Pantry", FOOD)
 
 _KINDS = (
-    _shoes("loafers", 20, 90),
-    _shoes("sandals", 15, 70),
-    _shoes("boots", 35, 140),
-    _clothes("t-shirt", 8, 45),
-    _clothes("dress", 18, 90),
-    _clothes("jacket", 30, 160),
-    _care("shampoo", "scent", SCENTS),
-    _care("perfume", "scent", SCENTS),
-    _care("lipstick", "color", COLORS),
-    _care("toothbrush", "color", COLORS),
-    _device("headphones", 15, 180),
-    _device("speaker", 20, 150),
-    _device("phone case", 8, 40),
-    _home("bed frame", BED_SIZES, 90, 400),
-    _home("mattress", BED_SIZES, 120, 600),
-    _home("rug", LENGTHS, 25, 200),
-    _home("bookshelf", LENGTHS, 40, 250),
-    _food("green tea", "flavor", FLAVORS),
-    _food("protein bar", "flavor", FLAVORS),
-    _food("olive oil", "size", BOTTLES)._replace(options=(("size", BOTTLES),)),
+    _kind(_SHOES, "loafers", 20, 90, size=SHOE_SIZES, color=COLORS),
+    _kind(_SHOES, "sandals", 15, 70, size=SHOE_SIZES, color=COLORS),
+    _kind(_SHOES, "boots", 35, 140, size=SHOE_SIZES, color=COLORS),
+    _kind(_CLOTHES, "t-shirt", 8, 45, size=CLOTHES_SIZES, color=COLORS),
+    _kind(_CLOTHES, "dress", 18, 90, size=CLOTHES_SIZES, color=COLORS),
+    _kind(_CLOTHES, "jacket", 30, 160, size=CLOTHES_SIZES, color=COLORS),
+    _kind(_CARE, "shampoo", 8, 60, scent=SCENTS, size=PACKS),
+    _kind(_CARE, "perfume", 8, 60, scent=SCENTS, size=PACKS),
+    _kind(_CARE, "lipstick", 8, 60, color=COLORS, size=PACKS),
+    _kind(_CARE, "toothbrush", 8, 60, color=COLORS, size=PACKS),
+    _kind(_DEVICES, "headphones", 15, 180, color=COLORS, size=PACKS),
+    _kind(_DEVICES, "speaker", 20, 150, color=COLORS, size=PACKS),
+    _kind(_DEVICES, "phone case", 8, 40, color=COLORS, size=PACKS),
+    _kind(_HOME, "bed frame", 90, 400, size=BED_SIZES, color=COLORS),
+    _kind(_HOME, "mattress", 120, 600, size=BED_SIZES, color=COLORS),
+    _kind(_HOME, "rug", 25, 200, size=LENGTHS, color=COLORS),
+    _kind(_HOME, "bookshelf", 40, 250, size=LENGTHS, color=COLORS),
+    _kind(_FOOD, "green tea", 6, 50, flavor=FLAVORS, size=PACKS),
+    _kind(_FOOD, "protein bar", 6, 50, flavor=FLAVORS, size=PACKS),
+    _kind(_FOOD, "olive oil", 6, 50, size=BOTTLES),
 )
 KINDS = {kind.name: kind for kind in _KINDS}
 """By name."""

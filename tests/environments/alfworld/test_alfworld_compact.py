@@ -4,7 +4,7 @@ import re
 import statistics
 
 from agentcli.environments.alfworld.tutor.compact import compact
-from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401
@@ -92,7 +92,7 @@ def test_prompts_of_real_episodes_are_short_and_name_every_way_to_go() -> None:
         for action in context.admissible:
             if action.startswith("go to "):
                 assert action[6:] in words
-        return world.next(context, 1, Habits())[2]
+        return world.next(context, 1, AlfworldHabits())[2]
 
     for task in some_of_each_kind(world, 2):
         assert play(engine, task, choose, limit=60)[1].end == "success"

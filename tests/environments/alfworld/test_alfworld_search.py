@@ -1,7 +1,7 @@
 """The expert that searches: only from its own past, the same move for the same seed, and it wins."""
 
 import pytest
-from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.alfworld.tutor.knowledge import know, parse
 from agentcli.environments.alfworld.tutor.search import search
 from agentcli.environments.protocol import Context
@@ -102,13 +102,13 @@ def test_heat_and_cool_undo_each_other() -> None:
 
 
 def test_explore_until_seen_then_think() -> None:
-    assert search(past(), 0, Habits())[:2] == ("explore", "find apple")
+    assert search(past(), 0, AlfworldHabits())[:2] == ("explore", "find apple")
     seen = past(
         ("go to shelf 1", "You arrive at shelf 1. On the shelf 1, you see nothing."),
         ("go to sinkbasin 1", "You arrive at sinkbasin 1. On the sinkbasin 1, you see a apple 1."),
         admissible=(*GO[:3], "take apple 1 from sinkbasin 1"),
     )
-    assert search(seen, 0, Habits()) == ("think", "take apple", "take apple 1 from sinkbasin 1")
+    assert search(seen, 0, AlfworldHabits()) == ("think", "take apple", "take apple 1 from sinkbasin 1")
 
 
 def test_what_was_seen_before_is_remembered() -> None:
@@ -117,7 +117,7 @@ def test_what_was_seen_before_is_remembered() -> None:
         ("go to drawer 1", "You arrive at drawer 1. The drawer 1 is closed."),
         admissible=(*GO[1:], "open drawer 1"),
     )
-    assert search(context, 0, Habits()) == ("think", "take apple", "go to sinkbasin 1")
+    assert search(context, 0, AlfworldHabits()) == ("think", "take apple", "go to sinkbasin 1")
 
 
 def test_closed_places_are_opened_unless_overlooked() -> None:
@@ -125,16 +125,16 @@ def test_closed_places_are_opened_unless_overlooked() -> None:
         ("go to fridge 1", "You arrive at fridge 1. The fridge 1 is closed."),
         admissible=(GO[0], GO[2], GO[3], "open fridge 1"),
     )
-    assert search(closed, 0, Habits())[2] == "open fridge 1"
-    assert search(closed, 0, Habits(overlook=1.0))[2].startswith("go to ")
-    opened = sum(search(closed, seed, Habits(overlook=0.5))[2] == "open fridge 1" for seed in range(400))
+    assert search(closed, 0, AlfworldHabits())[2] == "open fridge 1"
+    assert search(closed, 0, AlfworldHabits(overlook=1.0))[2].startswith("go to ")
+    opened = sum(search(closed, seed, AlfworldHabits(overlook=0.5))[2] == "open fridge 1" for seed in range(400))
     assert 150 < opened < 250
 
 
 def test_seeds_draw_the_order_and_nothing_else() -> None:
-    first = {search(past(), seed, Habits())[2] for seed in range(30)}
+    first = {search(past(), seed, AlfworldHabits())[2] for seed in range(30)}
     assert first == {"go to fridge 1", "go to sinkbasin 1"}
-    assert all(search(past(), seed, Habits()) == search(past(), seed, Habits()) for seed in range(5))
+    assert all(search(past(), seed, AlfworldHabits()) == search(past(), seed, AlfworldHabits()) for seed in range(5))
 
 
 def test_an_unwanted_thing_is_put_down_first() -> None:
@@ -142,19 +142,19 @@ def test_an_unwanted_thing_is_put_down_first() -> None:
         ("take mug 1 from shelf 1", "You pick up the mug 1 from the shelf 1."),
         admissible=(*GO, "move mug 1 to shelf 1"),
     )
-    assert search(context, 0, Habits()) == ("think", "drop mug", "move mug 1 to shelf 1")
+    assert search(context, 0, AlfworldHabits()) == ("think", "drop mug", "move mug 1 to shelf 1")
 
 
 def test_forgetting_skips_the_tool_and_then_rests() -> None:
     held = (("take apple 1 from sinkbasin 1", "You pick up the apple 1 from the sinkbasin 1."),)
-    assert search(past(*held), 0, Habits()) == ("think", "clean apple", "go to sinkbasin 1")
-    assert search(past(*held), 0, Habits(forget=1.0)) == ("think", "put apple", "go to shelf 1")
+    assert search(past(*held), 0, AlfworldHabits()) == ("think", "clean apple", "go to sinkbasin 1")
+    assert search(past(*held), 0, AlfworldHabits(forget=1.0)) == ("think", "put apple", "go to shelf 1")
     placed = (*held, ("move apple 1 to shelf 1", "You move the apple 1 to the shelf 1."))
-    assert search(past(*placed), 0, Habits(forget=1.0)) == ("think", "done", "look")
-    assert search(past(*placed), 0, Habits())[:2] == ("think", "take apple")
+    assert search(past(*placed), 0, AlfworldHabits(forget=1.0)) == ("think", "done", "look")
+    assert search(past(*placed), 0, AlfworldHabits())[:2] == ("think", "take apple")
     two = past(*placed, instruction="put two apple in shelf.")
-    assert search(two, 0, Habits(forget=1.0)) == ("think", "done", "look")
-    assert search(two, 0, Habits())[:2] == ("explore", "find apple")
+    assert search(two, 0, AlfworldHabits(forget=1.0)) == ("think", "done", "look")
+    assert search(two, 0, AlfworldHabits())[:2] == ("explore", "find apple")
 
 
 def test_a_shared_viewing_point_is_left_to_come_back() -> None:
@@ -164,7 +164,7 @@ def test_a_shared_viewing_point_is_left_to_come_back() -> None:
         ("go to fridge 1", "You arrive at fridge 1. On the fridge 1, you see nothing."),
         admissible=("go to drawer 1", "go to sinkbasin 1"),
     )
-    assert search(context, 0, Habits())[2] in ("go to drawer 1", "go to sinkbasin 1")
+    assert search(context, 0, AlfworldHabits())[2] in ("go to drawer 1", "go to sinkbasin 1")
 
 
 def test_it_wins_games_of_every_kind() -> None:
@@ -172,7 +172,7 @@ def test_it_wins_games_of_every_kind() -> None:
     engine = world.engine()
     steps = []
     for task in some_of_each_kind(world, 4):
-        context, last = play(engine, task, lambda context: world.next(context, 3, Habits())[2], limit=80)
+        context, last = play(engine, task, lambda context: world.next(context, 3, AlfworldHabits())[2], limit=80)
         assert last.end == "success", task.id
         steps.append(len(context.actions))
     engine.close()
@@ -184,7 +184,7 @@ def test_bad_habits_cost_what_they_should() -> None:
     engine = world.engine()
     for task in some_of_each_kind(world, 2):
         _, last = play(
-            engine, task, lambda context: world.next(context, 3, Habits(forget=1.0, overlook=0.5))[2], limit=80
+            engine, task, lambda context: world.next(context, 3, AlfworldHabits(forget=1.0, overlook=0.5))[2], limit=80
         )
         free = task.kind in ("pick_and_place_simple", "look_at_obj_in_light")
         assert (last.end == "success") == free, task.id
@@ -193,7 +193,7 @@ def test_bad_habits_cost_what_they_should() -> None:
 
 def test_without_wandering_places_are_visited_in_the_order_of_the_commands() -> None:
     """A plausible place first, and among those the first command; wandering draws other orders."""
-    steady = Habits(wander=0.0)
+    steady = AlfworldHabits(wander=0.0)
     assert {search(past(), seed, steady)[2] for seed in range(30)} == {"go to fridge 1"}
     turned = past(admissible=GO[::-1])
     assert {search(turned, seed, steady)[2] for seed in range(30)} == {"go to sinkbasin 1"}
@@ -203,6 +203,8 @@ def test_habits_belong_to_episodes() -> None:
     """Whether an episode forgets is drawn from its seed alone: the same at every step, and as often as it is set."""
     context = past(("take apple 1 from sinkbasin 1", "You pick up the apple 1 from the sinkbasin 1."))
     seeds = range(400)
-    forgetful = [search(context, seed, Habits(forget=0.7))[1] == "put apple" for seed in seeds]
+    forgetful = [search(context, seed, AlfworldHabits(forget=0.7))[1] == "put apple" for seed in seeds]
     assert sum(forgetful) / 400 == pytest.approx(0.7, abs=0.07)
-    assert forgetful == [search(context, seed, Habits(forget=0.7, wander=0.0))[1] == "put apple" for seed in seeds]
+    assert forgetful == [
+        search(context, seed, AlfworldHabits(forget=0.7, wander=0.0))[1] == "put apple" for seed in seeds
+    ]

@@ -8,7 +8,7 @@ import msgspec
 from agentcli.records.section import Share
 
 
-class Habits(msgspec.Struct, kw_only=True, frozen=True):
+class AlfworldHabits(msgspec.Struct, kw_only=True, frozen=True):
     """Shares of episodes, or of places. Each is also a field of `demos`."""
 
     forget: Share = 0.0

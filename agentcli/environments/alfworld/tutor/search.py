@@ -12,9 +12,9 @@ from functools import lru_cache
 
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
-from agentcli.environments.alfworld.tutor.habits import Habits
+from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.alfworld.tutor.knowledge import goal_of, know
-from agentcli.environments.chance import chance
+from agentcli.environments.chance import chance, strikes
 from agentcli.environments.protocol import (
     FINISHED,
     Advice,
@@ -26,7 +26,7 @@ from agentcli.records.files import derive_seed
 def search(
     context: Context,
     seed: int,
-    habits: Habits,
+    habits: AlfworldHabits,
 ) -> Advice:
     """The next move.
 
@@ -57,7 +57,7 @@ class _Decision:
         self,
         context: Context,
         seed: int,
-        habits: Habits,
+        habits: AlfworldHabits,
     ) -> None:
         self.goal = goal_of(context)
         self.wanted = self.goal.object
@@ -249,5 +249,4 @@ class _Decision:
         known_well = known.visited.keys() | known.contents.keys()
         if known_well >= known.places.keys():
             return False
-        draw = derive_seed("overlook", self.seed, place)
-        return draw < self.overlook * 2.0**64
+        return strikes(self.overlook, "overlook", self.seed, place)
