@@ -64,15 +64,16 @@ def _name(step: Step) -> str:
 
 
 def _shares(step: int | None, counts: Counter[str], trajectories: int) -> CallShares:
-    tools = [count for name, count in counts.items() if name not in NO_TOOL]
+    tools = {name: counts[name] for name in counts.keys() - NO_TOOL}
     terms = []
-    for count in tools:
-        share = count / sum(tools)
+    for count in tools.values():
+        share = count / sum(tools.values())
         terms.append(-share * math.log(share))
-    frequent_first = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    # Equally frequent ones in the order of their names.
+    by_name = Counter(dict(sorted(counts.items())))
     return CallShares(
         step=step,
         trajectories=trajectories,
-        calls=dict(frequent_first),
+        calls=dict(by_name.most_common()),
         entropy=math.fsum(terms),
     )

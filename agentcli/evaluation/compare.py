@@ -126,7 +126,10 @@ def paired(first: Sequence[Episode], other: Sequence[Episode]) -> PairedTests:
     samples_before = [before[task] for task in tasks]
     samples_after = [after[task] for task in tasks]
     difference, low, high = paired_bootstrap(samples_before, samples_after)
-    gains = [fmean(after[task]) - fmean(before[task]) for task in tasks]
+    gains = []
+    for task in tasks:
+        gain = fmean(after[task]) - fmean(before[task])
+        gains.append(gain)
     cost_before = charged([row for row in first if row.task in after])
     cost_after = charged([row for row in other if row.task in before])
     return PairedTests(
@@ -168,7 +171,8 @@ def over_benchmarks(gains: Mapping[str, Sequence[float]]) -> dict[str, SignedRan
 
 def charged(rows: Sequence[Episode]) -> Ledger:
     """The cost of the episodes together."""
-    return sum((row.ledger for row in rows if row.ledger is not None), Ledger())
+    ledgers = [row.ledger for row in rows if row.ledger is not None]
+    return sum(ledgers, Ledger())
 
 
 def _compared(
@@ -187,9 +191,12 @@ def _compared(
 
 def _mcnemar(before: Samples, after: Samples) -> float | None:
     """McNemar's p-value over tasks. None without any, and for several samples a task."""
-    if not before or any(len(samples) > 1 for samples in before + after):
+    several = any(len(samples) > 1 for samples in before + after)
+    if not before or several:
         return None
-    return mcnemar_exact([won for (won,) in before], [won for (won,) in after])
+    first = [won for (won,) in before]
+    second = [won for (won,) in after]
+    return mcnemar_exact(first, second)
 
 
 def _ratio(part: int, whole: int) -> float | None:

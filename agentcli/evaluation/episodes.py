@@ -44,11 +44,11 @@ def episodes(tree: Tree) -> Iterator[Episode]:
 
 def score_of(trajectory: Iterable[Step]) -> float:
     """The sum of rewards in the copy that earned most: copies share no points."""
-    rewards: dict[int, list[float]] = {}
+    earned: dict[int, float] = {}
     for step in trajectory:
         for copy, act in acts_by_copy(step):
-            rewards.setdefault(copy, []).append(act.reward)
-    return max((sum(earned) for earned in rewards.values()), default=0.0)
+            earned[copy] = earned.get(copy, 0) + act.reward
+    return max(earned.values(), default=0.0)
 
 
 def repetitions(trajectory: Iterable[Step]) -> int:

@@ -106,7 +106,8 @@ def totals(trees: Iterable[TreeShape]) -> Growth:
     for tree in trees:
         methods[tree.method] = None
         outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
-        successes.append([float(outcome is Outcome.SUCCESS) for outcome in outcomes])
+        won = [float(outcome is Outcome.SUCCESS) for outcome in outcomes]
+        successes.append(won)
         errored += outcomes.count(Outcome.ERRORED)
         counts.update(_responses(tree))
         ledger += tree.ledger

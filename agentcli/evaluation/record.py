@@ -103,10 +103,9 @@ class EvaluationSummary(ResultsByKind, kw_only=True):
         What only some evaluations have is left out where there is none.
         """
         values: dict[str, Any] = msgspec.to_builtins(self)
-        results = {name: values.pop(name) for name in ResultsByKind.__struct_fields__}
-        rest = {
-            name: values.pop(name)
-            for name in ("pass_at_k", "ledger", "budget", "shard")
-        }
-        given = {name: value for name, value in rest.items() if value is not None}
-        return values | results | given
+        results = ResultsByKind.__struct_fields__
+        for name in (*results, "pass_at_k", "ledger", "budget", "shard"):
+            value = values.pop(name)
+            if value is not None or name in results:
+                values[name] = value
+        return values

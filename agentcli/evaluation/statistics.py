@@ -41,7 +41,9 @@ def wilson(successes: int, total: int) -> Interval:
     sampling = rate * (1 - rate) / total
     variance = sampling + Z_SQUARED / (4 * total * total)
     half = Z / shrinkage * math.sqrt(variance)
-    return max(0.0, centre - half), min(1.0, centre + half)
+    low = max(0.0, centre - half)
+    high = min(1.0, centre + half)
+    return low, high
 
 
 def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
@@ -55,7 +57,8 @@ def clustered_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
         return 0.0, 1.0
     sums, sizes = _sums_and_sizes(observed)
     if np.ptp(sums / sizes) < TIE:
-        return _unseen_interval(float(_ratio(sums, sizes)), 0.0, len(observed))
+        rate = float(_ratio(sums, sizes))
+        return _unseen_interval(rate, 0.0, len(observed))
     return _bootstrap(_ratio, sums, sizes)
 
 
@@ -82,8 +85,9 @@ def mcnemar_exact(before: Sequence[bool], after: Sequence[bool]) -> float:
     gained = pairs[False, True]
     lost = pairs[True, False]
     discordant = gained + lost
-    fewer = min(gained, lost)
-    patterns = sum(math.comb(discordant, count) for count in range(fewer + 1))
+    patterns = 0
+    for count in range(min(gained, lost) + 1):
+        patterns += math.comb(discordant, count)
     return _two_sided(patterns, discordant)
 
 
@@ -97,7 +101,8 @@ def paired_bootstrap(
     order. (0, -1, 1) without tasks. Raises ValueError on unlike lengths and on a task
     without values.
     """
-    if len(first) != len(second) or not all(map(len, [*first, *second])):
+    tasks = [*first, *second]
+    if len(first) != len(second) or not all(tasks):
         raise ValueError(
             f"paired difference of {len(first)} and {len(second)} tasks; each needs "
             "values on both sides"
@@ -107,8 +112,9 @@ def paired_bootstrap(
     before = _sums_and_sizes(first)
     after = _sums_and_sizes(second)
     gain = float(_gain(*before, *after))
-    gains = after[0] / after[1] - before[0] / before[1]
-    if np.ptp(gains) < TIE:
+    rates_before = before[0] / before[1]
+    rates_after = after[0] / after[1]
+    if np.ptp(rates_after - rates_before) < TIE:
         return gain, *_unseen_interval(gain, -1.0, len(first))
     return gain, *_bootstrap(_gain, *before, *after)
 
@@ -125,15 +131,18 @@ def wilcoxon_exact(differences: Sequence[float]) -> float:
     nonzero = [value for value in rounded if value != 0]
     sizes = sorted(map(abs, nonzero))
     # Twice the mean rank of a tie is a whole number: its first plus its last rank.
-    ranks = {
-        size: bisect_left(sizes, size) + 1 + bisect_right(sizes, size) for size in sizes
-    }
+    ranks = {}
+    for size in sizes:
+        first = bisect_left(sizes, size) + 1
+        last = bisect_right(sizes, size)
+        ranks[size] = first + last
     # ways[w]: sign patterns with a (doubled) sum of positive ranks of w.
     ways = [1]
     for size in sizes:
         padding = [0] * ranks[size]
         ways = list(map(add, ways + padding, padding + ways))
-    positive_sum = sum(ranks[value] for value in nonzero if value > 0)
+    positive = [value for value in nonzero if value > 0]
+    positive_sum = sum(ranks[value] for value in positive)
     negative_sum = len(ways) - 1 - positive_sum
     smaller = min(positive_sum, negative_sum)
     patterns = sum(ways[: smaller + 1])
@@ -148,8 +157,8 @@ def _two_sided(patterns: int, coins: int) -> float:
 
 def _sums_and_sizes(groups: Sequence[Sequence[float]]) -> tuple[Values, Values]:
     """The sum and the number of every task's values."""
-    sums = np.array(list(map(sum, groups)), dtype=np.float64)
-    sizes = np.array(list(map(len, groups)), dtype=np.float64)
+    sums = np.fromiter(map(sum, groups), np.float64)
+    sizes = np.fromiter(map(len, groups), np.float64)
     return sums, sizes
 
 
@@ -175,7 +184,8 @@ def _bootstrap(statistic: Callable[..., Any], *by_task: Values) -> Interval:
     generator = np.random.default_rng(SEED)
     draws = generator.integers(0, tasks, size=(RESAMPLES, tasks))
     values = statistic(*(column[draws] for column in by_task))
-    low, high = np.quantile(values, [1 - UPPER_TAIL, UPPER_TAIL])
+    tails = [1 - UPPER_TAIL, UPPER_TAIL]
+    low, high = np.quantile(values, tails)
     return float(low), float(high)
 
 

@@ -92,22 +92,23 @@ class LoopCost(Cost, kw_only=True):
 
 def training_cost(iterations: Sequence[Iteration]) -> LoopCost:
     """The cost of these iterations together."""
-    leaves = sum(iteration.leaves for iteration in iterations)
-    ledger = sum((iteration.ledger for iteration in iterations), Ledger())
+    leaves = sum(one.leaves for one in iterations)
+    ledger = sum((one.ledger for one in iterations), Ledger())
     rates = [one.success / max(1, one.leaves) for one in iterations]
-    seconds = {
-        part: _sum([one.seconds.get(part) for one in iterations]) for part in TIMED
-    }
+    seconds = {}
+    for part in TIMED:
+        spent = [one.seconds.get(part) for one in iterations]
+        seconds[part] = _sum(spent)
     return LoopCost(
         **asdict(cost_of(ledger, leaves)),
-        method=_joined(iteration.method for iteration in iterations),
-        credit=_joined(iteration.credit for iteration in iterations),
-        trees=sum(iteration.trees for iteration in iterations),
+        method=_joined(one.method for one in iterations),
+        credit=_joined(one.credit for one in iterations),
+        trees=sum(one.trees for one in iterations),
         leaves=leaves,
-        errored=sum(iteration.errored for iteration in iterations),
+        errored=sum(one.errored for one in iterations),
         success_by_part=course(rates),
         responses=_responses(iterations),
-        updates=_sum([iteration.updates for iteration in iterations]),
+        updates=_sum([one.updates for one in iterations]),
         seconds=seconds,
     )
 
@@ -144,7 +145,9 @@ def _responses(iterations: Sequence[Iteration]) -> ResponsesUpdated | None:
 def _sum(values: Sequence[Number | None]) -> Number | None:
     """The sum, None where one value is."""
     known = [value for value in values if value is not None]
-    return None if len(known) < len(values) else sum(known)
+    if len(known) < len(values):
+        return None
+    return sum(known)
 
 
 def _joined(names: Iterable[str | None]) -> str | None:

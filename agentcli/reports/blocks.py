@@ -87,6 +87,10 @@ class Blocks:
             column.colours.append((colours or {}).get(column.head, ""))
         self._styles.append(style)
 
+    def leave_out(self, head: str) -> None:
+        """Takes a column of numbers out again."""
+        self._numbers = [column for column in self._numbers if column.head != head]
+
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[Table | Text]:

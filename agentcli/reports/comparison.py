@@ -16,9 +16,19 @@ from agentcli.evaluation.training import LoopCost
 from agentcli.records.faults import printable
 from agentcli.records.types import Ledger, Outcome
 from agentcli.reports.blocks import Blocks
-from agentcli.reports.tables import RATIOS, SUCCESS, is_graded, percent, rate
+from agentcli.reports.tables import (
+    RATIOS,
+    SCORE,
+    SUCCESS,
+    is_graded,
+    percent,
+    rate,
+)
 
 GAIN = "gain (95 %)"
+ERRORED = "errored"
+IN_COMMON = "tasks in common"
+SOLVED = "tasks solved % (95 %)"
 LEVEL = 0.05
 """Of significance."""
 BRIEF = 10
@@ -75,34 +85,32 @@ def label_table(label: str, runs: Mapping[str, ComparedEvaluation]) -> Blocks:
 
     The score, a mean of rewards, has a column where it is more than the success rate.
     """
-    # Columns that would say the same of every run are left out.
-    graded = any(is_graded(row) for row in runs.values())
-    any_errored = any(_errored_episodes(row) for row in runs.values())
-    several_samples = any(row.episodes > row.tasks for row in runs.values())
-    # A budget may end a run early: gain and p-value are then of fewer tasks.
-    unlike_parts = len({row.tasks for row in runs.values()}) > 1
-    scores = ["score"] if graded else []
-    heads = ["episodes", SUCCESS, *scores, GAIN, "McNemar p"]
-    if any_errored:
-        heads.append("errored")
-    if unlike_parts:
-        heads.append("tasks in common")
-    if several_samples:
-        heads.append("tasks solved % (95 %)")
+    heads = ["episodes", SUCCESS, SCORE, GAIN, "McNemar p", ERRORED, IN_COMMON, SOLVED]
     table = Blocks(f"evaluation {label}, against the first", ["run"], heads)
     for name, row in runs.items():
-        cells = [name, str(row.episodes), rate(row.success)]
-        if graded:
-            cells.append(f"{row.score:.3f}")
-        cells += [_gain(row), _p_value(row)]
-        colours = {GAIN: _colour_of_gain(row)}
-        if any_errored:
-            cells.append(str(_errored_episodes(row)))
-        if unlike_parts:
-            cells.append(str(row.against.tasks) if row.against else "")
-        if several_samples:
-            cells.append(rate(row.solved))
-        table.add(cells, colours=colours)
+        cells = [
+            name,
+            str(row.episodes),
+            rate(row.success),
+            f"{row.score:.3f}",
+            _gain(row),
+            _p_value(row),
+            str(_errored_episodes(row)),
+            str(row.against.tasks) if row.against else "",
+            rate(row.solved),
+        ]
+        table.add(cells, colours={GAIN: _colour_of_gain(row)})
+    # Columns that would say the same of every run are left out.
+    rows = runs.values()
+    if not any(map(is_graded, rows)):
+        table.leave_out(SCORE)
+    if not any(map(_errored_episodes, rows)):
+        table.leave_out(ERRORED)
+    # A budget may end a run early: gain and p-value are then of fewer tasks.
+    if len({row.tasks for row in rows}) == 1:
+        table.leave_out(IN_COMMON)
+    if all(row.episodes <= row.tasks for row in rows):
+        table.leave_out(SOLVED)
     return table
 
 

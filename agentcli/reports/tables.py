@@ -17,6 +17,7 @@ from agentcli.records.types import Ledger
 from agentcli.reports.blocks import Blocks
 
 SUCCESS = "success % (95 %)"
+SCORE = "score"
 RATIOS = ("repetitive", "explore", "malformed", "inadmissible")
 """Fields of Results that are shares."""
 
@@ -60,14 +61,14 @@ def results_table(title: str, whole: ResultsByKind) -> Blocks:
     The score, a mean of rewards, has a column where it is more than the success rate.
     """
     ratios = [f"{name} %" for name in RATIOS]
-    graded = any(is_graded(one) for one in (whole, *whole.kinds.values()))
-    scores = ["score"] if graded else []
-    heads = ["episodes", SUCCESS, *scores, "steps", "tokens", *ratios]
+    heads = ["episodes", SUCCESS, SCORE, "steps", "tokens", *ratios]
     table = Blocks(title, ["kind"], heads)
     for kind, results in whole.kinds.items():
         colours = {SUCCESS: _colour_of(results.success.rate)}
-        table.add([kind, *_results_cells(results, graded)], colours=colours)
-    table.add(["all", *_results_cells(whole, graded)], style="bold")
+        table.add([kind, *_results_cells(results)], colours=colours)
+    table.add(["all", *_results_cells(whole)], style="bold")
+    if not any(map(is_graded, [whole, *whole.kinds.values()])):
+        table.leave_out(SCORE)
     return table
 
 
@@ -81,11 +82,11 @@ def _colour_of(share: float) -> str:
     return {0.0: "red", 1.0: "green"}.get(share, "")
 
 
-def _results_cells(results: Results, graded: bool) -> list[str]:
+def _results_cells(results: Results) -> list[str]:
     return [
         str(results.episodes),
         rate(results.success),
-        *([f"{results.score:.3f}"] if graded else []),
+        f"{results.score:.3f}",
         f"{results.steps:.1f}",
         f"{results.tokens:.0f}",
         *(percent(getattr(results, name)) for name in RATIOS),

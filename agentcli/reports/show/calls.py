@@ -34,7 +34,7 @@ def shares_table(file: str, shares: Sequence[CallShares]) -> Blocks:
 
 def steps_table(shown: ShownTree) -> Blocks:
     """The calls of one tree with what the judge said of them (001 Table 1)."""
-    title = f"{shown.file}:{shown.line}  {shown.tree.task.id}"
+    title = f"{shown.place}  {shown.tree.task.id}"
     table = Blocks(
         title,
         ["thought", "tool", "query"],

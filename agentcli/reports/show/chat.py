@@ -28,7 +28,7 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     steps: from the root to the leaf. number: of the trajectory in its tree, from 1.
     """
     yield Text(one_line(shown.tree.instruction), style="bold")
-    yield Text(f"{one_line(shown.file)}:{shown.line}  trajectory {number}", style=QUIET)
+    yield Text(f"{one_line(shown.place)}  trajectory {number}", style=QUIET)
     children = Counter(step.parent for step in shown.tree.steps)
     for step in steps:
         yield _heading(_turn(shown, step, children[step.parent]))
@@ -45,7 +45,7 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
 
 def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     """Everything about one step: prompt, response, numbers, credit, states."""
-    yield Text(f"{one_line(shown.file)}:{shown.line}  step {step.id}", style=QUIET)
+    yield Text(f"{one_line(shown.place)}  step {step.id}", style=QUIET)
     for title, text in (("prompt", step.prompt), ("response", step.response)):
         yield _heading(title)
         yield _indented(text or "(none)", style="")

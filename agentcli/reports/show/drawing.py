@@ -66,13 +66,11 @@ def _heading(shown: ShownTree) -> Text:
     outcomes = [step.outcome for step in tree.steps if step.outcome is not None]
     success = outcomes.count(Outcome.SUCCESS)
     text = Text(one_line(tree.instruction), style="bold")
-    text.append(
-        f"\n{one_line(shown.file)}:{shown.line}  {one_line(tree.task.id)}", style=QUIET
-    )
+    place, task = one_line(shown.place), one_line(tree.task.id)
+    text.append(f"\n{place}  {task}", style=QUIET)
     text.append(f"\n{success} of {len(outcomes)} trajectories succeed")
-    text.append(
-        f", {len(tree.steps)} steps, {tree.ledger.forks} forks, method {one_line(tree.method)}"
-    )
+    text.append(f", {len(tree.steps)} steps, {tree.ledger.forks} forks")
+    text.append(f", method {one_line(tree.method)}")
     if shown.credit is not None:
         text.append(f", advantages of {one_line(shown.credit)}")
     return text

@@ -19,7 +19,7 @@ from agentcli.reports.show.runs import (
 )
 from agentcli.reports.show.style import share_style, sparkline
 from agentcli.reports.show.trees import TreeOverview
-from agentcli.reports.tables import is_graded, percent, rate
+from agentcli.reports.tables import SCORE, SUCCESS, is_graded, percent, rate
 
 MOST_TREES = 20
 """Rows of the table of trees that is not asked for whole."""
@@ -129,9 +129,7 @@ def _loop_evaluations(evaluated: Sequence[IterationOverview]) -> Blocks:
 
 def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
     """The evaluations of a run: of which model, at which temperature, on which panel."""
-    graded = any(map(is_graded, evaluations))
-    heads = ["T", "samples", "episodes", "success % (95 %)"]
-    heads += ["score", "steps"] if graded else ["steps"]
+    heads = ["T", "samples", "episodes", SUCCESS, SCORE, "steps"]
     table = Blocks("evaluations", ["label", "model", "panel"], heads)
     for summary in evaluations:
         cells = [
@@ -142,30 +140,35 @@ def evaluations_table(evaluations: Sequence[EvaluationSummary]) -> Blocks:
             str(summary.samples),
             str(summary.episodes),
             rate(summary.success),
+            f"{summary.score:.3f}",
+            f"{summary.steps:.1f}",
         ]
-        if graded:
-            cells.append(f"{summary.score:.3f}")
-        table.add([*cells, f"{summary.steps:.1f}"])
+        table.add(cells)
+    if not any(map(is_graded, evaluations)):
+        table.leave_out(SCORE)
     return table
 
 
 def kinds_table(trees: Sequence[TreeOverview]) -> Blocks:
     """Success by task kind."""
-    graded = any(map(_is_graded, trees))
-    heads = ["trees", "trajectories", "success %"]
-    heads += ["score", "steps"] if graded else ["steps"]
+    heads = ["trees", "trajectories", "success %", SCORE, "steps"]
     table = Blocks("trees by kind", ["kind"], heads)
     for kind in sorted({tree.kind for tree in trees}):
         group = [tree for tree in trees if tree.kind == kind]
         trajectories = sum(tree.trajectories for tree in group)
         success = sum(tree.success for tree in group)
-        steps = sum(tree.steps for tree in group)
-        share = percent(success / max(1, trajectories))
-        cells = [kind, str(len(group)), str(trajectories), share]
-        if graded:
-            scores = sum(tree.score * tree.trajectories for tree in group)
-            cells.append(f"{scores / max(1, trajectories):.3f}")
-        table.add([*cells, str(steps)])
+        scores = sum(tree.score * tree.trajectories for tree in group)
+        cells = [
+            kind,
+            str(len(group)),
+            str(trajectories),
+            percent(success / max(1, trajectories)),
+            f"{scores / max(1, trajectories):.3f}",
+            str(sum(tree.steps for tree in group)),
+        ]
+        table.add(cells)
+    if not any(map(_is_graded, trees)):
+        table.leave_out(SCORE)
     return table
 
 
@@ -177,16 +180,22 @@ def _is_graded(tree: TreeOverview) -> bool:
 
 def trees_table(trees: Sequence[TreeOverview], *, whole: bool = False) -> Blocks:
     """The trees, a row each, in their order."""
-    graded = any(map(_is_graded, trees))
-    heads = ["succeed", *(["score"] if graded else []), "steps", "forks", "tokens"]
+    heads = ["succeed", SCORE, "steps", "forks", "tokens"]
     table = Blocks("trees, failures first", ["line", "kind", "task"], heads)
     for tree in trees if whole else trees[:MOST_TREES]:
-        cells = [str(tree.line), tree.kind, tree.instruction]
-        cells.append(f"{tree.success} of {tree.trajectories}")
-        if graded:
-            cells.append(f"{tree.score:.3f}")
-        cells += [str(tree.steps), str(tree.forks), str(tree.tokens)]
+        cells = [
+            str(tree.line),
+            tree.kind,
+            tree.instruction,
+            f"{tree.success} of {tree.trajectories}",
+            f"{tree.score:.3f}",
+            str(tree.steps),
+            str(tree.forks),
+            str(tree.tokens),
+        ]
         table.add(cells, style=share_style(tree.success, tree.trajectories))
+    if not any(map(_is_graded, trees)):
+        table.leave_out(SCORE)
     return table
 
 

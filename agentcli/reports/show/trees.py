@@ -76,6 +76,11 @@ class ShownTree(msgspec.Struct, kw_only=True):
     rows: dict[int, list[StepCredit]] = {}
     """The rows of credit by step id; a step may have several."""
 
+    @property
+    def place(self) -> str:
+        """File and line."""
+        return f"{self.file}:{self.line}"
+
     def advantage(self, step: int) -> float | None:
         """The mean advantage of a step's rows; None where none is assigned."""
         return mean_advantage(self.rows.get(step, ()))
