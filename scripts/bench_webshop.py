@@ -23,7 +23,6 @@ from agentcli.environments.registry import make_world
 from agentcli.environments.webshop.generator import generated
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.search import SearchEngine
 from agentcli.environments.webshop.shelf import fill, open_shelf
 from agentcli.environments.webshop.tutor.knowledge import wish_of
 from agentcli.records.settings import EnvironmentSettings
@@ -77,10 +76,12 @@ def time_large(folder: Path, options: WebshopOptions) -> None:
     began = time.perf_counter()
     catalogue = open_shelf(folder, options.goals)
     print(f"opened: {since(began)} s; goals {len(catalogue.order):,}: {since(began)} s")
-    index = SearchEngine.load(folder / "bm25")
-    index.best(wishes[0])
+    catalogue.search(wishes[0])
     queries = random.Random(1).sample(wishes, min(QUERIES, len(wishes)))
-    show("query", [timed(index.best, " ".join(wish_of(one).words)) for one in queries])
+    show(
+        "query",
+        [timed(catalogue.search, " ".join(wish_of(one).words)) for one in queries],
+    )
 
 
 def with_goals(products: Iterator[Product], wishes: list[str]) -> Iterator[Product]:

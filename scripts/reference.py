@@ -24,6 +24,7 @@ from agentcli.credit import registry as credit
 from agentcli.environments.alfworld.options import AlfworldOptions
 from agentcli.environments.ezpoints import EzPointsOptions
 from agentcli.environments.scienceworld.options import ScienceWorldOptions
+from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.sokoban.levels import SokobanOptions
 from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.webshop.options import WebshopOptions
@@ -41,6 +42,7 @@ WORLDS = {
     "alfworld": AlfworldOptions,
     "ezpoints": EzPointsOptions,
     "scienceworld": ScienceWorldOptions,
+    "search_qa": SearchQaOptions,
     "sokoban": SokobanOptions,
     "tool_qa": ToolQaOptions,
     "webshop": WebshopOptions,

@@ -21,6 +21,7 @@ WORLDS = {
     "alfworld": "agentcli.environments.alfworld.world:AlfworldWorld",
     "ezpoints": "agentcli.environments.ezpoints:EzPointsWorld",
     "scienceworld": "agentcli.environments.scienceworld.world:ScienceWorldWorld",
+    "search_qa": "agentcli.environments.search_qa.world:SearchQaWorld",
     "sokoban": "agentcli.environments.sokoban.world:SokobanWorld",
     "tool_qa": "agentcli.environments.tool_qa.world:ToolQaWorld",
     "webshop": "agentcli.environments.webshop.world:WebshopWorld",

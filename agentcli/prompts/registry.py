@@ -17,6 +17,7 @@ DIALECTS = {
     "rlvmr": "agentcli.prompts.rlvmr:Rlvmr",
     "react": "agentcli.prompts.react:React",
     "tools": "agentcli.prompts.tools:Tools",
+    "search": "agentcli.prompts.search:Search",
     "compact": "agentcli.prompts.compact:Compact",
     "parallel-full": "agentcli.prompts.parallel_full:ParallelFull",
     "parallel-compact": "agentcli.prompts.parallel_compact:ParallelCompact",

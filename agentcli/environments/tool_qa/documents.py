@@ -30,7 +30,7 @@ ACCOUNTS = (
 )
 
 
-class Document(msgspec.Struct, frozen=True):
+class Publication(msgspec.Struct, frozen=True):
     """One article, page or abstract."""
 
     title: str
@@ -38,11 +38,11 @@ class Document(msgspec.Struct, frozen=True):
 
 
 @lru_cache(maxsize=3)
-def corpus(name: str) -> tuple[Document, ...]:
+def corpus(name: str) -> tuple[Publication, ...]:
     """The documents of a corpus, in their order."""
     known = knowledge()
     rng = random.Random(derive_seed("tool_qa", "documents", name))
-    documents: list[Document] = []
+    documents: list[Publication] = []
     for subject, facts in _by_subject(known, name).items():
         documents += WRITERS[name](subject, facts, rng)
     return tuple(documents)
@@ -66,39 +66,45 @@ def sentence(fact: Fact) -> str:
     return f"The {fact.name} is {value}."
 
 
-def _article(subject: str, facts: list[Fact], rng: random.Random) -> Iterable[Document]:
+def _article(
+    subject: str, facts: list[Fact], rng: random.Random
+) -> Iterable[Publication]:
     """One article a subject, if anything is known of it."""
     if not facts:
         return
     kind = facts[0].kind
     opening = f"{subject} is {'an' if kind[0] in 'aeiou' else 'a'} {kind}."
     sentences = [*map(sentence, facts), rng.choice(FILLERS).format(subject=subject)]
-    yield Document(subject, " ".join([opening, *sentences]))
+    yield Publication(subject, " ".join([opening, *sentences]))
 
 
-def _pages(subject: str, facts: list[Fact], rng: random.Random) -> Iterable[Document]:
+def _pages(
+    subject: str, facts: list[Fact], rng: random.Random
+) -> Iterable[Publication]:
     """A page for every fact, and one that says nothing."""
     for fact in facts:
         title = f"{rng.choice(SITES)}: {subject} and its {fact.trait}"
         noise = rng.choice(FILLERS).format(subject=subject)
-        yield Document(title, f"{noise} {sentence(fact)}")
+        yield Publication(title, f"{noise} {sentence(fact)}")
     title = f"{rng.choice(SITES)}: all about {subject}"
-    yield Document(title, " ".join(FILLERS[:2]).format(subject=subject))
+    yield Publication(title, " ".join(FILLERS[:2]).format(subject=subject))
 
 
 def _abstracts(
     subject: str, facts: list[Fact], rng: random.Random
-) -> Iterable[Document]:
+) -> Iterable[Publication]:
     """A paper for every fact."""
     authors = knowledge().words["person"]
     for fact in facts:
         author = rng.choice(authors)
         title = f"{rng.choice(ACCOUNTS)} of the {fact.trait} of {subject} ({author})"
         text = f"We study {subject} with a new method. {sentence(fact)}"
-        yield Document(title, f"{text} Earlier values are discussed.")
+        yield Publication(title, f"{text} Earlier values are discussed.")
 
 
-WRITERS: dict[str, Callable[[str, list[Fact], random.Random], Iterable[Document]]] = {
+WRITERS: dict[
+    str, Callable[[str, list[Fact], random.Random], Iterable[Publication]]
+] = {
     "wikipedia": _article,
     "search": _pages,
     "papers": _abstracts,

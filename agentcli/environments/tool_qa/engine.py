@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Closable, Observation, Start, Verdict
 from agentcli.environments.tool_qa.judge import is_known, judge, known_values
-from agentcli.environments.tool_qa.questions.draw import Question
+from agentcli.environments.tool_qa.questions.draw import ToolQuestion
 from agentcli.environments.tool_qa.questions.path import Need, next_calls
 from agentcli.environments.tool_qa.rows import LETTERS
 from agentcli.environments.tool_qa.source import QuestionSource
@@ -47,7 +47,7 @@ class ToolQaEngine:
     def start(self, task: Task) -> Start:
         """Opens a question. Raises DataError for a task of other settings."""
         self._task = task.id
-        self._question: Question = self._source.question(task)
+        self._question: ToolQuestion = self._source.question(task)
         lines = [f"{name}: {tool.description}" for name, tool in self._tools.items()]
         self._reached = Reached((), "\n".join(["Your tools:", *lines]))
         return Start(instruction=asked(self._question), observation=self._observe())
@@ -165,7 +165,7 @@ class ToolQaEngine:
         )
 
 
-def asked(question: Question) -> str:
+def asked(question: ToolQuestion) -> str:
     """The question, its options, and how to act."""
     row = question.row
     options = zip(LETTERS, row.options, strict=False)

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
+from agentcli.environments.invented import invented_names
 from agentcli.environments.tool_qa.kinds import FACTORS, KINDS, Kind, Property
 from agentcli.records.files import derive_seed
 
@@ -17,28 +18,6 @@ SUBJECTS = 20
 """Things of each kind."""
 PLACES = {"facts": 0.6, "wikipedia": 0.6, "search": 0.5, "papers": 0.4}
 """Tool -> the share of all facts that its source holds."""
-STARTS = (
-    *("b", "br", "c", "d", "dr", "f", "g", "gr", "h", "k", "kl", "l", "m", "n", "p"),
-    *("pr", "qu", "r", "s", "st", "t", "tr", "v", "w", "z"),
-)
-VOWELS = ("a", "e", "i", "o", "u", "ai", "ei", "ou")
-MIDDLES = (
-    "b",
-    "d",
-    "l",
-    "ll",
-    "m",
-    "n",
-    "nd",
-    "r",
-    "rv",
-    "s",
-    "st",
-    "t",
-    "th",
-    "v",
-    "x",
-)
 WORDS_OF_A_KIND = 24
 """Names of each sort of word, e.g. of persons."""
 
@@ -85,9 +64,9 @@ def knowledge() -> FactBase:
     for kind in KINDS:
         for property in kind.properties:
             if not property.is_number and property.unit not in words:
-                words[property.unit] = _names(rng, taken, "", WORDS_OF_A_KIND)
+                words[property.unit] = invented_names(rng, taken, "", WORDS_OF_A_KIND)
     for kind in KINDS:
-        subjects[kind.name] = _names(rng, taken, kind.ending, SUBJECTS)
+        subjects[kind.name] = invented_names(rng, taken, kind.ending, SUBJECTS)
         for subject in subjects[kind.name]:
             for property in kind.properties:
                 fact = _fact(rng, kind, property, subject, words)
@@ -124,18 +103,3 @@ def _fact(
         unit=property.unit if property.is_number else "",
         places=tuple(places) or ("search",),
     )
-
-
-def _names(
-    rng: random.Random, taken: set[str], ending: str, number: int
-) -> tuple[str, ...]:
-    """Invented names that nothing else has, sorted."""
-    names: list[str] = []
-    while len(names) < number:
-        parts = [rng.choice(STARTS), rng.choice(VOWELS), rng.choice(MIDDLES)]
-        name = "".join(parts) + (ending or rng.choice(VOWELS) + rng.choice("lmnrst"))
-        name = name.capitalize()
-        if name.lower() not in taken:
-            taken.add(name.lower())
-            names.append(name)
-    return tuple(sorted(names))

@@ -4,11 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from agentcli.environments.chance import split_number
 from agentcli.records.section import Count, Seed
-
-SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
-"""Split -> the questions that it holds, by their digest modulo 100."""
 
 CATEGORIES = (
     "biology",
@@ -49,9 +45,3 @@ class ToolQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Options of a generated question."""
     seed: Seed = 0
     """Of the generated questions, and of the split of real ones."""
-
-
-def split_of(question: str) -> str:
-    """The split that a question belongs to by its text, whatever the settings."""
-    number = split_number(question)
-    return next(split for split, numbers in SPLITS.items() if number in numbers)

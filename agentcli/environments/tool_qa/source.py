@@ -5,7 +5,7 @@ from pathlib import Path
 
 from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.tool_qa.questions.draw import (
-    Question,
+    ToolQuestion,
     drafts,
     draw_question,
 )
@@ -33,7 +33,7 @@ class QuestionSource:
         rows = rows_of_split(self._data, self._options, split)
         return [_task(row, split, world) for row in rows]
 
-    def question(self, task: Task) -> Question:
+    def question(self, task: Task) -> ToolQuestion:
         """The question of a task. Raises DataError for a task of other settings."""
         prefix, _, rest = task.id.partition("/")
         if self._data is None and prefix == digest(self._options):
@@ -50,10 +50,10 @@ class QuestionSource:
         )
 
 
-def real_question(row: QaRow) -> Question:
+def real_question(row: QaRow) -> ToolQuestion:
     """A question of a file; all that is known of the way is where it ends."""
     answer = Need("", (), row.options[row.answer_index])
-    return Question(row, (answer,))
+    return ToolQuestion(row, (answer,))
 
 
 def digest(options: ToolQaOptions) -> str:

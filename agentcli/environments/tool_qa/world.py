@@ -10,9 +10,10 @@ from functools import cached_property
 
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.splitting import SPLITS
 from agentcli.environments.tool_qa import tutor
 from agentcli.environments.tool_qa.engine import ToolQaEngine
-from agentcli.environments.tool_qa.options import SPLITS, ToolQaOptions
+from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.tool_qa.questions.draw import templates_of
 from agentcli.environments.tool_qa.source import QuestionSource
 from agentcli.environments.tool_qa.tools.protocol import AgentTool

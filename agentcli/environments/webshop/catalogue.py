@@ -11,12 +11,16 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
+from agentcli.environments.bm25 import Bm25Index, lucene_words
 from agentcli.environments.webshop.goals import ShopGoal, goal_of, goals_of
 from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.search import SearchEngine
 
 SHUFFLE = 233
 """WebShop's seed of the order of goals."""
+HITS = 50
+"""Most hits of a search."""
+LONGEST_QUERY = 64
+"""Words of a query that count."""
 
 
 class Asker(NamedTuple):
@@ -36,7 +40,7 @@ class Catalogue:
         self,
         products: Sequence[Product],
         askers: Sequence[Asker],
-        engine: Callable[[], SearchEngine],
+        engine: Callable[[], Bm25Index],
         goals: str,
     ) -> None:
         self.products = products
@@ -63,11 +67,13 @@ class Catalogue:
         return list(itertools.accumulate(asker.goals for asker in self._askers))
 
     @cached_property
-    def _index(self) -> SearchEngine:
+    def _index(self) -> Bm25Index:
         return self._engine()
 
     def _search(self, keywords: str) -> tuple[int, ...]:
-        return tuple(self._index.best(keywords))
+        words = self._index.known(lucene_words(keywords))
+        ranked = self._index.best(words[:LONGEST_QUERY], HITS)
+        return tuple(place for place, _ in ranked)
 
     def _goal(self, goal: int) -> ShopGoal:
         asker = self.asker(goal)
@@ -89,7 +95,9 @@ def askers_of(products: Iterable[Product], goals: str) -> list[Asker]:
 def in_memory(products: Sequence[Product], goals: str) -> Catalogue:
     """A catalogue whose index is made when somebody searches."""
 
-    def engine() -> SearchEngine:
-        return SearchEngine.over(product.indexed_text for product in products)
+    def engine() -> Bm25Index:
+        return Bm25Index.over(
+            lucene_words(product.indexed_text) for product in products
+        )
 
     return Catalogue(products, askers_of(products, goals), engine, goals)

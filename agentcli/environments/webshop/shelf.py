@@ -19,10 +19,10 @@ from typing import overload
 import msgspec
 import numpy as np
 
+from agentcli.environments.bm25 import Bm25Index, lucene_words
 from agentcli.environments.webshop.catalogue import Asker, Catalogue
 from agentcli.environments.webshop.goals import goals_of
 from agentcli.environments.webshop.products import Product
-from agentcli.environments.webshop.search import SearchEngine
 
 VERSION = 1
 """Raised whenever the same files would make another folder."""
@@ -88,8 +88,8 @@ def open_shelf(folder: Path, goals: str) -> Catalogue:
     """The catalogue that `fill` wrote."""
     askers = msgspec.json.decode((folder / ASKERS).read_bytes(), type=list[Asker])
 
-    def engine() -> SearchEngine:
-        return SearchEngine.load(folder / INDEX)
+    def engine() -> Bm25Index:
+        return Bm25Index.load(folder / INDEX)
 
     return Catalogue(Shelf(folder), askers, engine, goals)
 
@@ -123,6 +123,6 @@ def _write(folder: Path, products: Iterable[Product], goals: str) -> None:
                     askers.append(Asker(place, product.asin, count, product.category))
                 yield product.indexed_text
 
-    SearchEngine.over(indexed_texts()).save(folder / INDEX)
+    Bm25Index.over(map(lucene_words, indexed_texts())).save(folder / INDEX)
     np.save(folder / OFFSETS, np.array(offsets, dtype=np.int64))
     (folder / ASKERS).write_bytes(msgspec.json.encode(askers))

@@ -6,7 +6,7 @@ import pytest
 from agentcli.environments.registry import make_world
 from agentcli.environments.tool_qa.evidence import letters_of, same_number, stated, states
 from agentcli.environments.tool_qa.options import CATEGORIES, Sizes, ToolQaOptions
-from agentcli.environments.tool_qa.questions.draw import Question, drafts, draw_question
+from agentcli.environments.tool_qa.questions.draw import ToolQuestion, drafts, draw_question
 from agentcli.environments.tool_qa.questions.path import needs_of, next_calls, read_question
 from agentcli.environments.tool_qa.questions.programs import PROGRAMS
 from agentcli.environments.tool_qa.questions.templates import TEMPLATES
@@ -18,7 +18,7 @@ from refusal import refused
 OPTIONS = ToolQaOptions()
 
 
-def drawn(split: str, number: int, options: ToolQaOptions = OPTIONS) -> list[Question]:
+def drawn(split: str, number: int, options: ToolQaOptions = OPTIONS) -> list[ToolQuestion]:
     return [draw_question(options, split, index) for index in range(number)]
 
 

@@ -1,13 +1,12 @@
 """WebShop's own files in their layout, made here: both sizes, human goals, and what is wrong with real downloads."""
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from agentcli.environments.webshop import files, search
+from agentcli.environments import bm25
+from agentcli.environments.webshop import files
 from agentcli.environments.webshop.generator import rows
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.world import WebshopWorld
@@ -114,22 +113,11 @@ def test_the_large_one_is_read_once_and_again_when_the_file_changes(tmp_path: Pa
 def test_the_first_reading_of_large_files_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = write(tmp_path / "data", "all")
     monkeypatch.setattr(files, "LONG", 0)
-    monkeypatch.setattr(search, "MANY", 0)
+    monkeypatch.setattr(bm25, "MANY", 0)
     words = ("env", "panel", "webshop", "--data", str(data), "--set", "environment.options.size=all")
     shown = agentcli(*words).stderr
     assert all(name in shown for name in ("items_ins_v2.json", "items_shuffle.json", "search index"))
     assert agentcli(*words).stderr == ""
-
-
-def test_a_search_over_many_finds_what_looking_at_every_score_finds() -> None:
-    rng = random.Random(0)
-    words = [f"word{number}" for number in range(40)]
-    texts = [" ".join(rng.choices(words, k=4)) for _ in range(20_000)]
-    index = search.SearchEngine.over(texts)
-    for query in ("word1", "word1 word2 word3", " ".join(words)):
-        scores = index._index.get_scores(query.split())
-        assert index.best(query) == list(np.argsort(-scores, kind="stable")[: search.HITS])
-    assert index.best("nothing of it") == []
 
 
 def test_a_row_without_a_price_costs_a_hundred_dollars(tmp_path: Path) -> None:

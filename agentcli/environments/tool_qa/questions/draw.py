@@ -6,8 +6,9 @@ from collections.abc import Container
 from functools import lru_cache
 from typing import NamedTuple
 
+from agentcli.environments.splitting import split_of
 from agentcli.environments.tool_qa.knowledge import knowledge
-from agentcli.environments.tool_qa.options import ToolQaOptions, split_of
+from agentcli.environments.tool_qa.options import ToolQaOptions
 from agentcli.environments.tool_qa.questions.path import (
     EXPONENT,
     NUMBERS,
@@ -44,7 +45,7 @@ class Draft(NamedTuple):
     text: str
 
 
-class Question(NamedTuple):
+class ToolQuestion(NamedTuple):
     """A question in the schema of MMLU-Pro, and the way to its answer."""
 
     row: QaRow
@@ -116,13 +117,13 @@ def _draft(
 
 
 @lru_cache(maxsize=8192)
-def draw_question(options: ToolQaOptions, split: str, index: int) -> Question:
+def draw_question(options: ToolQaOptions, split: str, index: int) -> ToolQuestion:
     """The question of a task, the same for ever. Raises UsageError as `drafts`."""
     draft = drafts(options, split)[index]
     rng = random.Random(derive_seed("tool_qa", options.seed, draft.text))
     needs = _needs(draft.template, draft.slots)
     row = _row(draft.template, draft.text, needs, rng, options.choices)
-    return Question(row, needs)
+    return ToolQuestion(row, needs)
 
 
 def _slots(template: Template, rng: random.Random) -> dict[str, str]:

@@ -6,9 +6,9 @@ facts is a table that must be asked by name. The other three search a corpus wit
 
 import re
 from functools import lru_cache
-from typing import Any
 
-from agentcli.environments.tool_qa.documents import Document, corpus
+from agentcli.environments.bm25 import Bm25Index
+from agentcli.environments.tool_qa.documents import Publication, corpus
 from agentcli.environments.tool_qa.knowledge import knowledge
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
@@ -17,6 +17,7 @@ LONGEST_QUERY = 300
 LEAST_SHARE = 0.3
 """A document counts if its score is at least this share of the best one's."""
 _ARTICLES = re.compile(r"\b(the|a|an|what|is|are)\b|[^\w\s-]")
+_WORD = re.compile(r"\b\w\w+\b")
 
 
 class Facts:
@@ -98,25 +99,24 @@ class Papers(CorpusSearch):
 class Index:
     """A corpus with its bm25 index (k1 1.5, b 0.75, no stop words left)."""
 
-    def __init__(self, documents: tuple[Document, ...]) -> None:
-        import bm25s
+    def __init__(self, documents: tuple[Publication, ...]) -> None:
+        from bm25s.stopwords import STOPWORDS_EN
 
         self._documents = documents
-        texts = [f"{document.title} {document.text}" for document in documents]
-        tokens = bm25s.tokenize(texts, stopwords="en", show_progress=False)
-        self._bm25: Any = bm25s.BM25()
-        self._bm25.index(tokens, show_progress=False)
-        self._words = frozenset(self._bm25.vocab_dict)
+        texts = []
+        for document in documents:
+            words = _WORD.findall(f"{document.title} {document.text}".lower())
+            texts.append([word for word in words if word not in STOPWORDS_EN])
+        self._bm25 = Bm25Index.over(texts, k1=1.5, b=0.75)
 
-    def best(self, query: str, number: int) -> list[Document]:
+    def best(self, query: str, number: int) -> list[Publication]:
         """The best documents, best first; ties in the order of the corpus."""
-        words = [word for word in plain(query).split() if word in self._words]
-        if not words:
-            return []
-        scores = self._bm25.get_scores(words)
-        order = (-scores).argsort(kind="stable")[:number]
-        least = LEAST_SHARE * scores[order[0]]
-        return [self._documents[at] for at in order if scores[at] >= max(least, 1e-9)]
+        ranked = self._bm25.best(plain(query).split(), number)
+        documents = []
+        for place, score in ranked:
+            if score >= LEAST_SHARE * ranked[0].score:
+                documents.append(self._documents[place])
+        return documents
 
 
 @lru_cache(maxsize=3)

@@ -1,0 +1,175 @@
+"""One question at a time: searches and reading until an answer is given."""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from agentcli.environments.protocol import Observation, Start
+from agentcli.environments.search_qa.expert import plan
+from agentcli.environments.search_qa.library import NAMED, Library, Shown, text_of
+from agentcli.environments.search_qa.options import SearchQaOptions
+from agentcli.environments.search_qa.questions.protocol import Question
+from agentcli.environments.search_qa.scoring import SCORES, exact_match
+from agentcli.environments.search_qa.source import QaSource
+from agentcli.records.calls import ANSWER, COT, read_call
+from agentcli.records.types import Task
+
+THOUGHT = "You think on."
+"""The observation after `cot[...]`."""
+TOOLS = {
+    "search": "searches the documents, e.g. search[capital of France]",
+    "access": "opens a document by the id or the title of a result, e.g. access[12]",
+    "read": (
+        "notes what the open part says and shows the next part, e.g. read[nothing yet]"
+    ),
+}
+"""Action -> what it does; an answer ends the episode."""
+LONGEST_ANSWER = 300
+"""Characters that count."""
+
+
+class Inquiry(NamedTuple):
+    """All that a state is, and how the action that led there was taken."""
+
+    shown: frozenset[Shown] = frozenset()
+    open: Shown | None = None
+    """The part of a document that was read last."""
+    text: str = "Nothing was searched yet."
+    accepted: bool = True
+    looked: bool = False
+    reward: float = 0.0
+    end: Literal["success", "failure"] | None = None
+
+
+class SearchQaEngine:
+    """An Engine that is Forkable and Solvable.
+
+    `actions` stays empty: arguments are free texts, and a list would bind the agent to
+    it (prompts/full.py).
+    """
+
+    def __init__(self, source: QaSource, options: SearchQaOptions) -> None:
+        self._source = source
+        self._tools = tools_of(options)
+        self._score = SCORES[options.reward]
+        self._library = Library(source.retriever, options)
+
+    def start(self, task: Task) -> Start:
+        """Opens a question. Raises DataError for a task of other settings."""
+        self._task = task.id
+        self._question: Question = self._source.question(task)
+        self._inquiry = Inquiry()
+        instruction = f"{self._question.question}\n{_how(self._tools)}"
+        return Start(instruction=instruction, observation=self._observe())
+
+    def step(self, action: str) -> Observation:
+        """Searches, opens, reads on, thinks on, or takes the answer.
+
+        What is no such call, opens nothing that exists, or reads on where nothing is
+        left, is not accepted. Raises EngineError where the retriever fails.
+        """
+        call = read_call(action)
+        if call is None:
+            self._refuse("This is not a call; write NAME[argument].")
+        elif call.name == ANSWER:
+            self._end(call.argument[:LONGEST_ANSWER])
+        elif call.name == COT:
+            self._inquiry = Inquiry(*self._inquiry[:2], text=THOUGHT, looked=True)
+        elif call.name not in self._tools:
+            names = ", ".join((*self._tools, ANSWER))
+            self._refuse(f"There is no action {call.name[:40]!r}; there are {names}.")
+        elif call.name == "search":
+            self._search(call.argument)
+        elif call.name == "access":
+            self._access(call.argument)
+        else:
+            self._read()
+        return self._observe()
+
+    def snapshot(self) -> Inquiry:
+        """What was shown, and what was observed last."""
+        return self._inquiry
+
+    def restore(self, snapshot: Inquiry) -> Observation:
+        """Goes back to this state; the retriever is not asked again."""
+        self._inquiry = snapshot
+        return self._observe()
+
+    def plan(self) -> list[str]:
+        """Actions that show the evidence, and the answer (see expert.py)."""
+        shown, opened = self._inquiry[:2]
+        return plan(self._question, shown, opened, self._library)
+
+    def _search(self, query: str) -> None:
+        hits = self._library.hits(query)
+        part = NAMED if self._library.browses else 0
+        shown = [Shown(document, part) for document, _ in hits]
+        # A page stays open while other results are looked at.
+        self._show(shown, self._inquiry.open, self._library.results(hits))
+
+    def _access(self, name: str) -> None:
+        document = self._library.named(name, self._inquiry.shown)
+        if document is None:
+            self._refuse(f"There is no document {name[:80]!r}.")
+            return
+        part = Shown(document, 0)
+        self._show([part], part, self._library.page(part))
+
+    def _read(self) -> None:
+        opened = self._inquiry.open
+        if opened is None:
+            self._refuse("No document is open; access one first.")
+        elif not self._library.has_more(opened):
+            self._refuse("The document has no further part.")
+        else:
+            part = Shown(opened.document, opened.part + 1)
+            self._show([part], part, self._library.page(part))
+
+    def _show(self, more: Iterable[Shown], opened: Shown | None, text: str) -> None:
+        before = self._inquiry
+        shown = before.shown.union(more)
+        idle = (shown, opened) == before[:2]
+        self._inquiry = Inquiry(shown, opened, text, looked=idle)
+
+    def _end(self, answer: str) -> None:
+        answers = self._question.answers
+        self._inquiry = self._inquiry._replace(
+            text=f"You answer {answer}.",
+            accepted=True,
+            looked=False,
+            reward=self._score(answer, answers),
+            end="success" if exact_match(answer, answers) else "failure",
+        )
+
+    def _refuse(self, text: str) -> None:
+        self._inquiry = Inquiry(*self._inquiry[:2], text=text, accepted=False)
+
+    def _observe(self) -> Observation:
+        inquiry = self._inquiry
+        shown = sorted(inquiry.shown, key=lambda one: (one.document.id, one.part))
+        names = [f"{one.document.id}#{one.part}" for one in shown]
+        opened = inquiry.open
+        place = f"{opened.document.id}#{opened.part}" if opened else ""
+        texts = dict.fromkeys(text_of(self._library, one) for one in shown)
+        return Observation(
+            text=inquiry.text,
+            state="\n".join([self._task, inquiry.end or "", place, *names]),
+            canonical="\n".join([self._question.question, *texts]),
+            accepted=inquiry.accepted,
+            looked=inquiry.looked,
+            reward=inquiry.reward,
+            end=inquiry.end,
+        )
+
+
+def tools_of(options: SearchQaOptions) -> dict[str, str]:
+    """The actions beside the answer, and what each does."""
+    if options.actions == "browse":
+        return TOOLS
+    return {"search": TOOLS["search"]}
+
+
+def _how(tools: dict[str, str]) -> str:
+    """How to act, behind the question."""
+    lines = [f"{name} {purpose}" for name, purpose in tools.items()]
+    lines.append("answer gives the answer and ends the episode, e.g. answer[Paris]")
+    return "Act with one call a step, NAME[argument]:\n" + "\n".join(lines)

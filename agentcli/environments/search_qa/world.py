@@ -1,0 +1,71 @@
+"""Questions whose answers stand in a corpus that can be searched (002, 003).
+
+Corpus and questions are generated: about invented things, of one hop and of two. So
+nothing can be known without searching.
+"""
+
+from collections.abc import Mapping
+
+from agentcli.environments.options import options_of
+from agentcli.environments.protocol import Advice, Card, Context
+from agentcli.environments.search_qa import tutor
+from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
+from agentcli.environments.search_qa.options import SearchQaOptions
+from agentcli.environments.search_qa.source import QaSource
+from agentcli.environments.splitting import SPLITS
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+
+
+class SearchQaWorld:
+    """The World, its Tutor and its Toolbox."""
+
+    card = Card(
+        name="search_qa",
+        role="You answer questions, and you can search documents for what you need.",
+        splits=tuple(SPLITS),
+        evaluation_split="test",
+        meanings={"test": "about things that training does not ask about"},
+        dialect="search",
+        extra="search",
+    )
+    habits = tutor.SearchQaHabits
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = options_of(settings, SearchQaOptions)
+        self._source = QaSource(self.options)
+
+    @property
+    def tools(self) -> Mapping[str, str]:
+        """Name -> what the action does."""
+        return tools_of(self.options)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The questions of a split; kind is the number of hops."""
+        return self._source.tasks(split, self.card.name)
+
+    def engine(self) -> SearchQaEngine:
+        """A new engine; all engines of a process share one corpus and its index."""
+        # An ImportError of what they need is due here, not in the middle of a rollout.
+        import bm25s  # noqa: F401
+        import Stemmer  # noqa: F401
+
+        return SearchQaEngine(self._source, self.options)
+
+    def compact(self, context: Context) -> str:
+        """What was asked and learned, in short (see tutor.py)."""
+        return tutor.compact(context)
+
+    def vocabulary(self) -> list[str]:
+        """Actions, relations, and the words of names, as whole tokens."""
+        return tutor.vocabulary(self.options)
+
+    def next(
+        self,
+        context: Context,
+        seed: int,
+        habits: tutor.SearchQaHabits,
+    ) -> Advice:
+        """The searching expert's call (see tutor.py)."""
+        browses = self.options.actions == "browse"
+        return tutor.advise(context, seed, habits, browses)

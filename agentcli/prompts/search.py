@@ -1,0 +1,69 @@
+"""A thought, and the action as a tag of its own (002 App. B.5, 003 Table 1).
+
+A response is
+
+    <think> thought </think><search> query </search>
+
+with the name of one of the world's actions in the place of `search`, or to end the
+episode `<think> thought </think><answer> answer </answer>`. Its action is
+`search[query]` or `answer[answer]`. 002 has search and answer, 003 also access and read.
+"""
+
+from agentcli.environments.protocol import Toolbox, World, world_as
+from agentcli.prompts.full import Full
+from agentcli.prompts.protocol import Answer, Moment
+from agentcli.prompts.tags import between, find_tags, one_line, shown, tag_pattern
+from agentcli.records.calls import ANSWER, ToolCall, read_call
+from agentcli.records.settings import PromptSettings
+
+INSTRUCTIONS = """\
+Think first, inside <think> </think>. Then act once, inside the tag of the action:
+{forms}
+When you know the answer, end with it, in as few words as possible:
+<answer> the answer </answer>"""
+
+
+class Search(Full):
+    """The full prompt with one tag for each of the world's actions.
+
+    Raises UsageError for a world without such actions.
+    """
+
+    def __init__(self, settings: PromptSettings, world: World) -> None:
+        super().__init__(settings, world)
+        tools = world_as(world, Toolbox, "prompt.style", "search").tools
+        forms = [f"<{name}> ... </{name}>: {does}" for name, does in tools.items()]
+        self.instructions = INSTRUCTIONS.format(forms="\n".join(forms))
+        self._names = (*tools, ANSWER)
+        self._tags = tag_pattern("|".join(("think", *self._names)))
+
+    def read(self, response: str, moment: Moment) -> Answer:
+        """Thought and action of a response; never raises.
+
+        A second tag of any kind makes it ambiguous, hence malformed.
+        """
+        marks = find_tags(self._tags, response)
+        names = [mark.name for mark in marks]
+        forms = [["think", "/think", name, f"/{name}"] for name in self._names]
+        if names not in forms:
+            choices = ", ".join(f"<{name}>" for name in self._names)
+            problem = (
+                f"expected one closed <think>, then one of {choices}; found "
+                f"{shown(names) or 'no tag'}"
+            )
+            return Answer(problem=problem)
+        thought = one_line(between(response, *marks[:2]))
+        argument = one_line(between(response, *marks[2:]))
+        if not thought or not argument:
+            empty = names[2] if thought else "think"
+            return Answer(problem=f"<{empty}> is empty")
+        return Answer("think", thought, {1: str(ToolCall(names[2], argument))})
+
+    def write(self, answer: Answer) -> str:
+        """The answer as text. Raises ValueError for an action that is no call."""
+        (action,) = answer.actions.values()
+        call = read_call(action)
+        if call is None:
+            raise ValueError(f"{action}: not of the form NAME[argument]")
+        thought = f"<think> {answer.reasoning or ''} </think>"
+        return f"{thought}<{call.name}> {call.argument} </{call.name}>"
