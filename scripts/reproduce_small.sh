@@ -1,29 +1,32 @@
 #!/usr/bin/env bash
 # Do the methods help a tiny policy? From one start per seed, loops of the same number of environment steps, evaluated on
 # whole panels. Ends with OUT/REGIME/{results.json,results.md,*.svg} (docs/results.md says what they showed).
-# usage: [REGIME=bathrooms|six|six-copies] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is
-#   passed over. six: all task types. six-copies: the same from a start that was also shown DPEPO's copies of the environment.
+# usage: [REGIME=bathrooms|six|six-copies|search] scripts/reproduce_small.sh OUT [SEED...]     resumable: type it again, what has ended is
+#   passed over. six: all task types. six-copies: the same from a start that was also shown DPEPO's copies of the environment. search:
+#   CARL's setting, questions about a corpus; there L0 is the split test (reproduce_search.sh)
 #   ITERATIONS, STEPS (environment steps of one iteration), SFT_UPDATES: the size; JOBS: runs at a time
 #   METHODS: names of the table below, the first is the reference; PANELS: splits, -greedy behind one means one sample at T = 0
 #   COMMON: settings that all loops share, in the place of the regime's own, e.g. COMMON="credit.penalty=outside"; a line of the table wins
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-usage='usage: [REGIME=bathrooms|six|six-copies] scripts/reproduce_small.sh OUT [SEED...]'
+usage='usage: [REGIME=bathrooms|six|six-copies|search] scripts/reproduce_small.sh OUT [SEED...]'
 out=${1:?$usage}
 shift
 seeds=("$@")
 (($#)) || seeds=(0 1)
 export regime=${REGIME:-bathrooms}
+panels='L0 L0-greedy L2' held_out=L0
 methods='grpo gigpo rewardflow spark-grpo spark-rewardflow carl' calm='credit.penalty=outside train.learning_rate=1e-4'
 case $regime in
   bathrooms) size=(quickstart 28 700 4000) copies=true methods+=' dpepo' calm='' ;;
   # 60 % of the preset's updates: policies start weak, and there is room. `calm`: without it runs stand still (docs/results.md).
   six) size=(quickstart-six 24 900 1800) copies='' ;;
   six-copies) size=(quickstart-six 24 900 3600) copies=true methods='grpo dpepo dpepo-grpo' ;;
-  *) printf 'error: REGIME: no regime %s; there are bathrooms, six and six-copies\n' "$regime" >&2; exit 2 ;;
+  search) size=(quickstart-search 24 400 1600) copies='' methods='grpo search-carl search-carl-all' calm='' panels='L0 L0-greedy' held_out=test ;;
+  *) printf 'error: REGIME: no regime %s; there are bathrooms, six, six-copies and search\n' "$regime" >&2; exit 2 ;;
 esac
 export preset=${size[0]} iterations=${ITERATIONS:-${size[1]}} steps=${STEPS:-${size[2]}} sft_updates=${SFT_UPDATES:-${size[3]}}
-export common=${COMMON-$calm} panels=${PANELS:-L0 L0-greedy L2} base=$out/$regime copies
+export common=${COMMON-$calm} panels=${PANELS:-$panels} held_out base=$out/$regime copies
 jobs=${JOBS:-2}
 read -ra methods <<<"${METHODS:-$methods}"
 
@@ -53,6 +56,11 @@ carl-grpo               rollout.method=carl credit.method=grpo credit.prefix=dup
 carl-random             -credit.penalty rollout.method=carl rollout.criterion=random credit.method=carl
 carl-all                -credit.penalty rollout.method=carl credit.method=carl credit.update=all
 carl-often              -credit.penalty rollout.method=carl credit.method=carl train.rows_per_update=8
+search-carl             rollout.method=carl rollout.roots=3 rollout.leaves=9 credit.method=carl credit.first_phase=forked train.aggregate=token train.rows_per_update=24
+search-carl-all         rollout.method=carl rollout.roots=3 rollout.leaves=9 credit.method=carl credit.update=all train.aggregate=token
+search-carl-lite        rollout.method=carl rollout.roots=1 rollout.leaves=9 credit.method=carl train.aggregate=token train.rows_per_update=24
+search-carl-random      rollout.method=carl rollout.roots=3 rollout.leaves=9 rollout.criterion=random credit.method=carl credit.first_phase=forked train.aggregate=token train.rows_per_update=24
+search-carl-outcome     rollout.method=carl rollout.roots=3 rollout.leaves=9 credit.method=grpo credit.prefix=duplicate train.update=critical train.aggregate=token train.rows_per_update=24
 dpepo-grpo              rollout.method=dpepo credit.method=grpo credit.invalid_penalty=0 policy.max_tokens=72
 dpepo-penalty           rollout.method=dpepo credit.method=dpepo credit.invalid_penalty=0.1 policy.max_tokens=72
 '
@@ -77,13 +85,15 @@ start() {
 
 # evaluate RUN SEED PREFIX OPTIONS...: three samples a game at temperature 1, or one greedy.
 evaluate() {
-  local run=$1 seed=$2 prefix=$3 panel how
+  local run=$1 seed=$2 prefix=$3 panel split how
   shift 3
   for panel in $panels; do
     how=(--temperature 1 --samples 3)
     [[ $panel == *-greedy ]] && how=(--temperature 0 --samples 1)
+    split=${panel%-greedy}
+    [[ $split == L0 ]] && split=$held_out
     once "$run" "evaluation/$prefix$panel" \
-      eval "$run" --split "${panel%-greedy}" "${how[@]}" --seed "$seed" --label "$prefix$panel" "$@"
+      eval "$run" --split "$split" "${how[@]}" --seed "$seed" --label "$prefix$panel" "$@"
   done
 }
 
