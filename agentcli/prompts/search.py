@@ -1,4 +1,4 @@
-"""A thought, and the action as a tag of its own (002 App. B.5, 003 Table 1).
+"""A thought, and the action as a tag of its own (002 App. B.3, 003 Table 1).
 
 A response is
 

@@ -1,4 +1,4 @@
-"""The dialect of searching: one tag for each action of the world (002 App. B.5, 003 Table 1)."""
+"""The dialect of searching: one tag for each action of the world (002 App. B.3, 003 Table 1)."""
 
 import pytest
 from agentcli.environments.protocol import Context
