@@ -73,14 +73,6 @@ def almanac(number: int, seed: int) -> tuple[Entity, ...]:
     return tuple(things)
 
 
-def name_words(number: int, seed: int) -> list[str]:
-    """The words that names are made of, sorted."""
-    words = set()
-    for entity in almanac(number, seed):
-        words.update(entity.name.split())
-    return sorted(words)
-
-
 def _pairs(rng: random.Random, number: int) -> list[str]:
     """Names of two words, each pair once."""
     size = isqrt(SHARED * number) + 1

@@ -12,7 +12,7 @@ import msgspec
 
 from agentcli.environments.chance import chance
 from agentcli.environments.protocol import Advice, Context
-from agentcli.environments.search_qa.almanac import RELATIONS, name_words
+from agentcli.environments.search_qa.almanac import RELATIONS, almanac
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.questions.generated import Wanted, read_question
 from agentcli.records.calls import ANSWER, COT, read_call
@@ -122,11 +122,12 @@ def _facts_shown(
 
 
 def vocabulary(options: SearchQaOptions) -> list[str]:
-    """Actions, relations, and the words that names are made of."""
+    """Actions, relations, names, and the words that names are made of."""
     words = {"search", "access", "read", ANSWER, COT}
     for relations in RELATIONS.values():
         words.update(relations)
-    words.update(name_words(options.documents, options.seed))
+    for entity in almanac(options.documents, options.seed):
+        words.update((entity.name, *entity.name.split()))
     return sorted(words)
 
 

@@ -57,7 +57,7 @@ class SearchQaWorld:
         return tutor.compact(context)
 
     def vocabulary(self) -> list[str]:
-        """Actions, relations, and the words of names, as whole tokens."""
+        """Actions, relations and names, as whole tokens."""
         return tutor.vocabulary(self.options)
 
     def next(

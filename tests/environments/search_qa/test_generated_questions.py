@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 from agentcli.environments.registry import make_world
-from agentcli.environments.search_qa.almanac import RELATIONS, almanac, name_words
+from agentcli.environments.search_qa.almanac import RELATIONS, almanac
 from agentcli.environments.search_qa.documents import corpus, fact_sentence
 from agentcli.environments.search_qa.options import QuestionSizes, SearchQaOptions
 from agentcli.environments.search_qa.questions.generated import generated_questions, read_question
@@ -29,9 +29,12 @@ def test_every_answer_stands_in_the_corpus() -> None:
         assert (thing,) == question.answers
 
 
-def test_hops_take_turns_and_kinds_are_named() -> None:
+def test_both_kinds_are_drawn_wherever_one_looks() -> None:
     questions = generated_questions(OPTIONS, "test")
-    assert Counter(question.kind for question in questions) == {"one hop": 100, "two hops": 100}
+    for part in (questions, questions[::2], questions[::10]):
+        kinds = Counter(question.kind for question in part)
+        assert 0.3 < kinds["one hop"] / len(part) < 0.7
+        assert kinds["two hops"] == len(part) - kinds["one hop"]
     assert len({question.question for question in questions}) == 200
     single = SearchQaOptions(documents=500, hops=(2,), sizes=QuestionSizes(test=30))
     assert {question.kind for question in generated_questions(single, "test")} == {"two hops"}
@@ -68,8 +71,6 @@ def test_names_are_pairs_of_shared_words() -> None:
     names = [entity.name for entity in almanac(500, 0)]
     assert len(set(names)) == 500
     words = Counter(word for name in names for word in name.split())
-    assert set(words) == set(name_words(500, 0))
-    assert min(words.values()) >= 1
     assert sum(words.values()) / len(words) > 8
     assert all(len(name.split()) == 2 for name in names)
 

@@ -4,9 +4,9 @@ A question is about one thing, and the thing decides its split: no held-out ques
 about a thing that training asks about.
 """
 
-import itertools
 import random
 import re
+from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -32,6 +32,17 @@ class Wanted(NamedTuple):
     """In the order in which they are followed."""
 
 
+class Way(NamedTuple):
+    """The way from what a question is about to its answer."""
+
+    text: str
+    relations: tuple[str, ...]
+    names: list[str]
+    """Those of all things on the way, the answer at the end."""
+    about: str
+    """The kind of the first thing."""
+
+
 @lru_cache(maxsize=8)
 def generated_questions(options: SearchQaOptions, split: str) -> tuple[Question, ...]:
     """The questions of a split, each text once.
@@ -42,59 +53,66 @@ def generated_questions(options: SearchQaOptions, split: str) -> tuple[Question,
     things = almanac(options.documents, options.seed)
     subjects = [one for one in things if split_of(one.name) == split]
     rng = random.Random(derive_seed("search_qa", options.seed, split))
-    size = getattr(options.sizes, split)
-    drawn: dict[str, Question] = {}
-    for hops in itertools.cycle(options.hops):
-        if len(drawn) == size:
-            return tuple(drawn.values())
-        for _ in range(PATIENCE):
-            way = _way(things, rng.choice(subjects), hops, rng) if subjects else None
-            if way is not None and way[0] not in drawn:
-                drawn[way[0]] = _question(options, split, len(drawn), *way)
-                break
-        else:
+    ways: dict[str, Way] = {}
+    while len(ways) < getattr(options.sizes, split):
+        # Drawn and not in turns: every second task of a panel would be of one kind.
+        way = _further(things, subjects, rng.choice(options.hops), rng, ways)
+        if way is None:
             raise UsageError(
-                f"{PLACE}.sizes.{split}: there are only {len(drawn)} questions; ask "
+                f"{PLACE}.sizes.{split}: there are only {len(ways)} questions; ask "
                 f"for fewer, or raise {PLACE}.documents"
             )
-    raise AssertionError("options.hops is not empty")
+        ways[way.text] = way
+    questions = []
+    for index, way in enumerate(ways.values()):
+        questions.append(_question(options, split, index, way))
+    return tuple(questions)
+
+
+def _further(
+    things: Sequence[Entity],
+    subjects: Sequence[Entity],
+    hops: int,
+    rng: random.Random,
+    known: Container[str],
+) -> Way | None:
+    """A way whose text is not known yet; None where none turns up."""
+    for _ in range(PATIENCE if subjects else 0):
+        way = _way(things, rng.choice(subjects), hops, rng)
+        if len({*way.names}) > hops and way.text not in known:
+            return way
+    return None
 
 
 def _way(
-    things: tuple[Entity, ...], subject: Entity, hops: int, rng: random.Random
-) -> tuple[str, tuple[str, ...], list[Entity]] | None:
-    """A text, its relations, and the things on the way; None for a way in a circle."""
-    way = [subject]
+    things: Sequence[Entity], subject: Entity, hops: int, rng: random.Random
+) -> Way:
+    """Follows relations; it may lead back to where it was."""
+    entities = [subject]
     relations = []
     for _ in range(hops):
-        relation = rng.choice(list(RELATIONS[way[-1].kind]))
+        relation = rng.choice(list(RELATIONS[entities[-1].kind]))
         relations.append(relation)
-        way.append(things[way[-1].links[relation]])
-    if len({entity.name for entity in way}) < len(way):
-        return None
-    interrogative = "Who" if way[-1].kind == "person" else "What"
+        entities.append(things[entities[-1].links[relation]])
+    interrogative = "Who" if entities[-1].kind == "person" else "What"
     wanted = " of the ".join(reversed(relations))
-    text = f"{interrogative} is the {wanted} of {subject.name}?"
-    return text, tuple(relations), way
+    return Way(
+        text=f"{interrogative} is the {wanted} of {subject.name}?",
+        relations=tuple(relations),
+        names=[entity.name for entity in entities],
+        about=subject.kind,
+    )
 
 
-def _question(
-    options: SearchQaOptions,
-    split: str,
-    index: int,
-    text: str,
-    relations: tuple[str, ...],
-    way: list[Entity],
-) -> Question:
-    names = [entity.name for entity in way]
+def _question(options: SearchQaOptions, split: str, index: int, way: Way) -> Question:
     return Question(
         id=f"{options.seed}-{options.documents}-{hops_name(options)}/{split}/{index}",
-        question=text,
-        answers=(names[-1],),
+        question=way.text,
+        answers=(way.names[-1],),
         split=split,
-        kind=KINDS[len(relations)],
-        attributes={"relations": " ".join(relations), "about": way[0].kind},
-        evidence=tuple(names[:-1]),
+        kind=KINDS[len(way.relations)],
+        attributes={"relations": " ".join(way.relations), "about": way.about},
+        evidence=tuple(way.names[:-1]),
     )
 
 
