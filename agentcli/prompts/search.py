@@ -17,10 +17,10 @@ from agentcli.records.calls import ANSWER, ToolCall, read_call
 from agentcli.records.settings import PromptSettings
 
 INSTRUCTIONS = """\
-Think first, inside <think> </think>. Then act once, inside the tag of the action:
+Think first, inside <think> </think>. Then act once: what stands between the brackets \
+of an action is written inside a tag of its name. One of:
 {forms}
-When you know the answer, end with it, in as few words as possible:
-<answer> the answer </answer>"""
+An answer has as few words as possible."""
 
 
 class Search(Full):
@@ -32,9 +32,9 @@ class Search(Full):
     def __init__(self, settings: PromptSettings, world: World) -> None:
         super().__init__(settings, world)
         tools = world_as(world, Toolbox, "prompt.style", "search").tools
-        forms = [f"<{name}> ... </{name}>: {does}" for name, does in tools.items()]
-        self.instructions = INSTRUCTIONS.format(forms="\n".join(forms))
         self._names = (*tools, ANSWER)
+        forms = [f"<think> ... </think><{name}> ... </{name}>" for name in self._names]
+        self.instructions = INSTRUCTIONS.format(forms="\n".join(forms))
         self._tags = tag_pattern("|".join(("think", *self._names)))
 
     def read(self, response: str, moment: Moment) -> Answer:

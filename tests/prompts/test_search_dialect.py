@@ -1,5 +1,6 @@
 """The dialect of searching: one tag for each action of the world (002 App. B.3, 003 Table 1)."""
 
+import msgspec
 import pytest
 from agentcli.environments.protocol import Context
 from agentcli.environments.registry import make_world
@@ -30,8 +31,11 @@ def dialect_of(actions: str) -> Search:
 SEARCH, BROWSE = dialect_of("search"), dialect_of("browse")
 
 
-def test_the_prompt_names_the_actions_of_the_world() -> None:
-    two, four = (dialect.ask(MOMENT).text for dialect in (SEARCH, BROWSE))
+def test_the_prompt_names_the_actions_of_the_world_and_what_was_shown() -> None:
+    texts = ("nothing", "[12] A: b\n[x/7] C (d): e: f", "[12] A, part 1 of 2: The [i] j: k")
+    context = msgspec.structs.replace(CONTEXT, observations=texts, actions=("search[a]", "access[12]"))
+    two, four = (dialect.ask(Moment(copies=(context,))).text for dialect in (SEARCH, BROWSE))
+    assert "Shown so far: [12] A, [x/7] C (d)." in two
     for part in ("Who?", "<think>", "<search>", "<answer>"):
         assert part in two
         assert part in four

@@ -58,7 +58,7 @@ class SearchQaEngine:
         self._task = task.id
         self._question: Question = self._source.question(task)
         self._inquiry = Inquiry()
-        instruction = f"{self._question.question}\n{_how(self._tools)}"
+        instruction = self._question.question
         return Start(instruction=instruction, observation=self._observe())
 
     def step(self, action: str) -> Observation:
@@ -166,10 +166,3 @@ def tools_of(options: SearchQaOptions) -> dict[str, str]:
     if options.actions == "browse":
         return TOOLS
     return {"search": TOOLS["search"]}
-
-
-def _how(tools: dict[str, str]) -> str:
-    """How to act, behind the question."""
-    lines = [f"{name} {purpose}" for name, purpose in tools.items()]
-    lines.append("answer gives the answer and ends the episode, e.g. answer[Paris]")
-    return "Act with one call a step, NAME[argument]:\n" + "\n".join(lines)

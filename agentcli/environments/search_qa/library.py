@@ -19,6 +19,7 @@ NAMED = -1
 """Part of a document of which only title and beginning were shown."""
 LONGEST_QUERY = 500
 """Characters."""
+_NAME = re.compile(r"^(\[[^\]\n]*\] .+?)(?:, part \d+ of \d+)?: ", re.MULTILINE)
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -88,6 +89,15 @@ def text_of(library: Library, shown: Shown) -> str:
     if shown.part == NAMED:
         return shown.document.title
     return library.parts(shown.document)[shown.part]
+
+
+def titles_in(texts: Iterable[str]) -> list[str]:
+    """The documents that results and pages name, as "[id] title", each once."""
+    names: dict[str, None] = {}
+    for text in texts:
+        if text.startswith("["):
+            names.update(dict.fromkeys(_NAME.findall(text)))
+    return list(names)
 
 
 def _plain(document: Document) -> str:

@@ -66,8 +66,7 @@ class Lookup(NamedTuple):
 
 def lookup_of(context: Context) -> Lookup:
     """Reads a context: the question off the instruction, the rest off what was seen."""
-    question, _, _ = context.instruction.partition("\n")
-    wanted = read_question(question)
+    wanted = read_question(context.instruction)
     asked = wanted.relations if wanted else ()
     facts: dict[tuple[str, str], str] = {}
     results: list[str] = []
@@ -97,9 +96,8 @@ def compact(context: Context) -> str:
     """What is asked, the facts that matter, the last results and the open page."""
     lookup = lookup_of(context)
     if lookup.wanted is None:
-        question, _, _ = context.instruction.partition("\n")
-        last = context.observations[-1]
-        return f"ask {question[:LONGEST_TEXT]}\n{last[:LONGEST_TEXT]}"
+        asked, last = context.instruction, context.observations[-1]
+        return f"ask {asked[:LONGEST_TEXT]}\n{last[:LONGEST_TEXT]}"
     relations = " of ".join(reversed(lookup.wanted.relations))
     lines = [f"ask {relations} of {lookup.wanted.subject}"]
     for (relation, thing), value in _facts_shown(lookup.facts, lookup.wanted):
@@ -226,8 +224,7 @@ def _search_or_guess(context: Context, lookup: Lookup) -> Advice:
     """Of a question of another hand, only the text is known."""
     if lookup.results:
         return Advice("explore", "guess", _spelled(ANSWER, lookup.results[0]))
-    question, _, _ = context.instruction.partition("\n")
-    query = question[:LONGEST_TEXT].replace("[", "(").replace("]", ")")
+    query = context.instruction[:LONGEST_TEXT].replace("[", "(").replace("]", ")")
     if context.actions:
         return Advice("explore", "guess", _spelled(ANSWER, query))
     return Advice("explore", "look up", _spelled("search", query))

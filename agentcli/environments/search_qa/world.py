@@ -10,6 +10,7 @@ from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context
 from agentcli.environments.search_qa import tutor
 from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
+from agentcli.environments.search_qa.library import titles_in
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.source import QaSource
 from agentcli.environments.splitting import SPLITS
@@ -18,7 +19,7 @@ from agentcli.records.types import Task
 
 
 class SearchQaWorld:
-    """The World, its Tutor and its Toolbox."""
+    """The World, its Tutor, its Toolbox, and Guiding."""
 
     card = Card(
         name="search_qa",
@@ -39,6 +40,20 @@ class SearchQaWorld:
     def tools(self) -> Mapping[str, str]:
         """Name -> what the action does."""
         return tools_of(self.options)
+
+    @property
+    def forms(self) -> str:
+        """The actions, and what each does."""
+        lines = ["Act with one call a step:"]
+        for name, purpose in self.tools.items():
+            lines.append(f"- {name}[...] {purpose}")
+        lines.append("- answer[...] gives the answer and ends the episode")
+        return "\n".join(lines)
+
+    def sight(self, context: Context) -> str:
+        """The documents that were shown, by id and title."""
+        shown = titles_in(context.observations)
+        return f"Shown so far: {', '.join(shown) or 'nothing'}."
 
     def tasks(self, split: str) -> list[Task]:
         """The questions of a split; kind is the number of hops."""

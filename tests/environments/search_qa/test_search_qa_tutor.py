@@ -110,7 +110,7 @@ def test_a_policy_of_whole_words_can_write_every_action(world: SearchQaWorld, en
 
 def test_a_question_of_another_hand_is_searched_for_and_guessed(world: SearchQaWorld) -> None:
     task = world.tasks("test")[0]
-    context = Context(task=task, instruction="Who wrote [it]?\nmore", observations=("nothing yet",))
+    context = Context(task=task, instruction="Who wrote [it]?", observations=("nothing yet",))
     assert world.next(context, 1, FAULTLESS).action == "search [ Who wrote (it)? ]"
     assert "Who wrote" in world.compact(context)
     after = msgspec.structs.replace(
