@@ -1,12 +1,11 @@
 """The expert that knows the goal: it searches for the product and buys it rightly."""
 
 from agentcli.environments.webshop import pages
-from agentcli.environments.webshop.catalogue import Catalogue
+from agentcli.environments.webshop.catalogue import LONGEST_QUERY, Catalogue
 from agentcli.environments.webshop.engine import Visit
 from agentcli.environments.webshop.goals import ShopGoal
 from agentcli.environments.webshop.products import Product
 from agentcli.environments.webshop.reward import color_of, matches, reward_of
-from agentcli.environments.webshop.search import LONGEST_QUERY
 from agentcli.errors import EngineError
 
 
