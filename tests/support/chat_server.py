@@ -4,11 +4,12 @@
         ... server.url, server.bodies, server.headers
 
 A script is a list of answers (the last one is given again and again) or a function of (request body, how many came before).
+It serves other routes where they are named.
 """
 
 import json
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -50,8 +51,11 @@ Script = Iterable[Answer] | Callable[[dict[str, Any], int], Answer]
 class ChatServer:
     """Serves within a `with` block, on a port of its own."""
 
-    def __init__(self, script: Script, models: Answer | None = None) -> None:
+    def __init__(
+        self, script: Script, models: Answer | None = None, routes: Sequence[str] = ("/v1/chat/completions",)
+    ) -> None:
         self._script = script if callable(script) else _in_turn(list(script))
+        self._routes = routes
         self._models = models or Answer({"data": [{"id": "served"}]})
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -60,7 +64,8 @@ class ChatServer:
         self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        self.root = f"http://127.0.0.1:{self._server.server_port}"
+        self.url = f"{self.root}/v1"
 
     def __enter__(self) -> "ChatServer":
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -92,7 +97,7 @@ class ChatServer:
 
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                known = self.path == "/v1/chat/completions"
+                known = self.path in chat._routes
                 self._send(chat.next_answer(body, dict(self.headers)) if known else Answer(status=404))
 
             def _send(self, answer: Answer) -> None:

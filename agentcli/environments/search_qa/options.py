@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions
 from agentcli.records.section import Count, Seed
 
 MOST_DOCUMENTS = 20_000
@@ -18,7 +19,7 @@ class QuestionSizes(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """Settings of the world. Without a data folder corpus and questions are generated."""
+    """Settings of the world. Without a data folder questions are generated."""
 
     actions: Literal["search", "browse"] = "search"
     """search: search and answer, whole documents as results (002). browse: search,
@@ -36,6 +37,12 @@ class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Characters of a document that `access` shows at once; `read` goes on. A part ends
     with a sentence.
     """
+    corpus: str | None = None
+    """File of the corpus, a line {"id", "contents"} for each document, .jsonl or
+    compressed. None: a generated corpus.
+    """
+    retriever: HttpRetrieverOptions | None = None
+    """A served retriever, in the place of a corpus that is searched here."""
     documents: Annotated[int, msgspec.Meta(ge=20, le=MOST_DOCUMENTS)] = 2000
     """Documents of the generated corpus, one for each thing."""
     hops: Annotated[tuple[Literal[1, 2], ...], msgspec.Meta(min_length=1)] = (1, 2)

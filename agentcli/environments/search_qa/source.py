@@ -1,27 +1,59 @@
-"""Where questions and documents come from: here both are generated."""
+"""Where questions and documents come from: both are generated, read, or served."""
 
 from functools import cached_property, lru_cache
+from importlib.util import find_spec
+from pathlib import Path
 
+from agentcli.environments.options import PLACE
+from agentcli.environments.protocol import Requisite
+from agentcli.environments.search_qa.corpus_file import read_corpus
 from agentcli.environments.search_qa.documents import corpus
 from agentcli.environments.search_qa.options import SearchQaOptions
+from agentcli.environments.search_qa.questions.files import read_questions
 from agentcli.environments.search_qa.questions.generated import generated_questions
 from agentcli.environments.search_qa.questions.protocol import Question
 from agentcli.environments.search_qa.retrievers.embedded import EmbeddedRetriever
 from agentcli.environments.search_qa.retrievers.protocol import Retriever
-from agentcli.errors import DataError
+from agentcli.environments.search_qa.retrievers.served import (
+    HttpRetrieverOptions,
+    checked_address,
+)
+from agentcli.errors import DataError, UsageError
+from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+
+MODULES = ("bm25s", "Stemmer")
+"""What searching in this process needs."""
 
 
 class QaSource:
-    """The questions as tasks, and the retriever that all engines of a process share."""
+    """The questions as tasks, and the retriever that all engines of a process share.
 
-    def __init__(self, options: SearchQaOptions) -> None:
+    Raises UsageError for options that do not go together.
+    """
+
+    def __init__(self, options: SearchQaOptions, settings: EnvironmentSettings) -> None:
+        _check(options, settings)
         self._options = options
+        self._data = Path(settings.data).expanduser() if settings.data else None
+        self._by_id: dict[str, dict[str, Question]] = {}
 
     @cached_property
     def retriever(self) -> Retriever:
-        """The retriever over the corpus."""
-        return _embedded(self._options.documents, self._options.seed)
+        """The retriever over the corpus, or the served one.
+
+        Raises DataError for a file that is no corpus, MissingError where none is served.
+        """
+        options = self._options
+        if options.retriever is not None:
+            from agentcli.environments.search_qa.retrievers.http import HttpRetriever
+
+            asked = HttpRetriever(options.retriever)
+            asked.require_listener()
+            return asked
+        if options.corpus is not None:
+            return _over_file(Path(options.corpus).expanduser())
+        return _over_generated(options.documents, options.seed)
 
     def tasks(self, split: str, world: str) -> list[Task]:
         """The tasks of a split. Raises UsageError and DataError."""
@@ -39,21 +71,89 @@ class QaSource:
 
     def question(self, task: Task) -> Question:
         """The question of a task. Raises DataError for a task of other settings."""
-        _, _, index = task.id.rpartition("/")
-        questions = self._questions(task.split)
-        if index.isascii() and index.isdigit() and int(index) < len(questions):
-            question = questions[int(index)]
-            if question.id == task.id:
-                return question
-        raise DataError(
-            f"task {task.id}: it is none of these environment.options and --data; use "
-            "those of its panel"
-        )
+        split = task.split
+        if split not in self._by_id:
+            questions = self._questions(split)
+            self._by_id[split] = {question.id: question for question in questions}
+        question = self._by_id[split].get(task.id)
+        if question is None:
+            raise DataError(
+                f"task {task.id}: it is none of these environment.options and --data; "
+                "use those of its panel"
+            )
+        return question
 
     def _questions(self, split: str) -> tuple[Question, ...]:
+        if self._data is not None:
+            return read_questions(self._data, split)
         return generated_questions(self._options, split)
 
 
+def _check(options: SearchQaOptions, settings: EnvironmentSettings) -> None:
+    """Raises UsageError for questions and documents that have nothing in common."""
+    served = options.retriever
+    if served is not None and options.corpus is not None:
+        raise UsageError(
+            f"{PLACE}.corpus: a served retriever has a corpus of its own; leave out "
+            f"this one, or {PLACE}.retriever"
+        )
+    if settings.data and served is None and options.corpus is None:
+        raise UsageError(
+            f"--data {settings.data}: its questions are not about a generated corpus; "
+            f"name theirs with --set {PLACE}.corpus=FILE, or a retriever with --set "
+            f"{PLACE}.retriever.base_url=URL"
+        )
+    if options.corpus is not None and not settings.data:
+        raise UsageError(
+            f"{PLACE}.corpus: generated questions are not about this corpus; name "
+            "files of questions with --data DIR"
+        )
+    if served is not None:
+        _check_served(options, served, settings.deadline_seconds)
+
+
+def _check_served(
+    options: SearchQaOptions, served: HttpRetrieverOptions, deadline_seconds: float
+) -> None:
+    """Raises UsageError for a retriever that cannot serve these options."""
+    checked_address(served.base_url)
+    if options.actions == "browse" and served.protocol != "asearcher":
+        raise UsageError(
+            f"{PLACE}.retriever.protocol: {served.protocol} has no pages to access; "
+            f"set it to asearcher, or {PLACE}.actions to search"
+        )
+    if served.longest_seconds >= deadline_seconds:
+        raise UsageError(
+            f"{PLACE}.retriever.request_seconds: with all its retries a search may take "
+            f"{served.longest_seconds:g} s, and an engine has {deadline_seconds:g} s; "
+            "lower it or retries, or raise environment.deadline_seconds"
+        )
+
+
 @lru_cache(maxsize=2)
-def _embedded(documents: int, seed: int) -> EmbeddedRetriever:
+def _over_generated(documents: int, seed: int) -> EmbeddedRetriever:
     return EmbeddedRetriever(corpus(documents, seed))
+
+
+@lru_cache(maxsize=1)
+def _over_file(path: Path) -> EmbeddedRetriever:
+    return EmbeddedRetriever(read_corpus(path))
+
+
+def requisites() -> list[Requisite]:
+    """What there is unless options name more: no variable of the environment does."""
+    missing = [name for name in MODULES if find_spec(name) is None]
+    without = f"{', '.join(missing)} is missing; " if missing else ""
+    return [
+        Requisite(
+            name="search_qa retriever",
+            present=not missing,
+            detail=f"{without}bm25s in the engine; a served one by {PLACE}.retriever",
+            get="pip install 'agentcli[search]'" if missing else None,
+        ),
+        Requisite(
+            name="search_qa data",
+            present=True,
+            detail=f"generated; files by --data DIR and {PLACE}.corpus",
+        ),
+    ]

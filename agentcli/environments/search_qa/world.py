@@ -1,25 +1,32 @@
 """Questions whose answers stand in a corpus that can be searched (002, 003).
 
 Corpus and questions are generated: about invented things, of one hop and of two. So
-nothing can be known without searching.
+nothing can be known without searching. Files of real questions, a corpus and a served
+retriever take their place where they are named (source.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+from agentcli.environments.exam import Exam
 from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Advice, Card, Context
+from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.search_qa import tutor
 from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
 from agentcli.environments.search_qa.library import titles_in
 from agentcli.environments.search_qa.options import SearchQaOptions
-from agentcli.environments.search_qa.source import QaSource
+from agentcli.environments.search_qa.source import QaSource, requisites
 from agentcli.environments.splitting import SPLITS
+from agentcli.records.calls import ANSWER, read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
+
 
 class SearchQaWorld:
-    """The World, its Tutor, its Toolbox, and Guiding."""
+    """The World, its Tutor, its Toolbox, and Guiding; its answers can be judged."""
 
     card = Card(
         name="search_qa",
@@ -34,7 +41,7 @@ class SearchQaWorld:
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, SearchQaOptions)
-        self._source = QaSource(self.options)
+        self._source = QaSource(self.options, settings)
 
     @property
     def tools(self) -> Mapping[str, str]:
@@ -59,6 +66,24 @@ class SearchQaWorld:
         """The questions of a split; kind is the number of hops."""
         return self._source.tasks(split, self.card.name)
 
+    def exam(self, task: Task, action: str) -> Exam | None:
+        """The answer of an action, beside the question and its known answers."""
+        call = read_call(action)
+        if call is None or call.name != ANSWER:
+            return None
+        question = self._source.question(task)
+        return Exam(
+            question=question.question,
+            references=question.answers,
+            answer=call.argument,
+        )
+
+    def routes(self) -> "Sequence[BaseRoute]":
+        """The corpus as a retriever, for any client of either protocol."""
+        from agentcli.environments.search_qa.retrievers.server import retriever_routes
+
+        return retriever_routes(self._source.retriever)
+
     def engine(self) -> SearchQaEngine:
         """A new engine; all engines of a process share one corpus and its index."""
         # An ImportError of what they need is due here, not in the middle of a rollout.
@@ -66,6 +91,15 @@ class SearchQaWorld:
         import Stemmer  # noqa: F401
 
         return SearchQaEngine(self._source, self.options)
+
+    @staticmethod
+    def requisites(environ: Mapping[str, str]) -> list[Requisite]:
+        """Questions, documents and retriever, as this world has them unless named."""
+        return requisites()
+
+    @staticmethod
+    def cache_folder(environ: Mapping[str, str]) -> None:
+        """Nothing is kept on disk."""
 
     def compact(self, context: Context) -> str:
         """What was asked and learned, in short (see tutor.py)."""

@@ -22,7 +22,8 @@ class EmbeddedRetriever:
 
     def access(self, id: str) -> Document | None:
         """The document of an id; None where there is none."""
-        return self._by_id.get(id)
+        place = self._places.get(id)
+        return None if place is None else self._documents[place]
 
     def _search(self, query: str, k: int) -> list[Hit]:
         words = self._index.known(lucene_words(query))
@@ -35,5 +36,5 @@ class EmbeddedRetriever:
         return Bm25Index.over(map(lucene_words, texts))
 
     @cached_property
-    def _by_id(self) -> dict[str, Document]:
-        return {document.id: document for document in self._documents}
+    def _places(self) -> dict[str, int]:
+        return {document.id: place for place, document in enumerate(self._documents)}

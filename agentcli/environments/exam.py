@@ -1,0 +1,28 @@
+"""What a world says of an answer, so that a model can judge it."""
+
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from agentcli.records.types import Task
+
+
+class Exam(msgspec.Struct, kw_only=True, frozen=True):
+    """An answer beside what was asked."""
+
+    question: str
+    references: tuple[str, ...]
+    """The known answers; each of them is right."""
+    answer: str
+
+
+@runtime_checkable
+class Examining(Protocol):
+    """A world whose tasks are questions with known answers."""
+
+    def exam(self, task: Task, action: str) -> Exam | None:
+        """What an action answers to the question of a task.
+
+        None where it is no answer. Raises DataError for a task of other settings.
+        """
+        ...

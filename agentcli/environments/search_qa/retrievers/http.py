@@ -1,0 +1,234 @@
+"""A retriever behind HTTP, as the papers' authors serve one.
+
+    search-r1   POST /retrieve {"queries": [..], "topk": k, "return_scores": true} gives
+                {"result": [[{"document": {"id", "contents"}, "score"}, ..], ..]}, a list
+                for each query (002). It has no pages to access.
+    single      The same, with {"query": ".."} for each query by itself.
+    asearcher   The same with "return_scores": false, which gives the documents alone,
+                each with its "url". POST /access {"urls": [..]} gives {"result":
+                [{"contents"} or null, ..]} (003, whose setting is ASearcher's).
+
+Nothing that the server sends is trusted: bodies and waits are bounded, and what is not
+of the agreed form is an error. Redirects are not followed. Answers are not kept: where a
+fork replays an episode, the pool compares each observation with the recorded one, so a
+retriever that changes its answers is an errored leaf.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import httpx
+import msgspec
+
+from agentcli.environments.options import PLACE
+from agentcli.environments.search_qa.retrievers.protocol import (
+    Document,
+    Hit,
+    document_of,
+)
+from agentcli.environments.search_qa.retrievers.served import (
+    FIRST_PAUSE,
+    SETTING,
+    HttpRetrieverOptions,
+    checked_address,
+)
+from agentcli.errors import EngineError, MissingError, UsageError
+from agentcli.records.faults import UNREADABLE, fault_in, shown
+
+LARGEST_BODY = 16 * 2**20
+"""Bytes of an answer."""
+MAY_PASS = frozenset({408, 425, 429})
+"""Refusals worth another attempt, beside 5xx."""
+
+AnswerT = TypeVar("AnswerT")
+
+
+class ServedDocument(msgspec.Struct, frozen=True):
+    """A document as a server writes it."""
+
+    contents: str
+    id: str | int | None = None
+    url: str | None = None
+
+
+class ServedHit(msgspec.Struct, frozen=True):
+    """A document with its score."""
+
+    document: ServedDocument
+    score: float
+
+
+class ScoredAnswer(msgspec.Struct, frozen=True):
+    """What /retrieve answers with scores."""
+
+    result: list[list[ServedHit]]
+
+
+class BareAnswer(msgspec.Struct, frozen=True):
+    """What /retrieve answers without scores."""
+
+    result: list[list[ServedDocument]]
+
+
+class PagesAnswer(msgspec.Struct, frozen=True):
+    """What /access answers."""
+
+    result: list[ServedDocument | None]
+
+
+class _AttemptFailed(Exception):
+    """An attempt that failed in a way that may pass."""
+
+
+class HttpRetriever:
+    """A Retriever that asks a server. `clock` and `sleep` are for tests.
+
+    Raises UsageError for an address that cannot be one.
+    """
+
+    def __init__(
+        self,
+        options: HttpRetrieverOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url = checked_address(options.base_url)
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        # A compressed answer could be a thousand times what its bytes are.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._client = httpx.Client(
+            headers=headers, timeout=options.request_seconds, follow_redirects=False
+        )
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+
+    def require_listener(self) -> None:
+        """Raises MissingError where nobody listens, before anything is played."""
+        try:
+            self._client.get(self._url)
+        except httpx.TransportError as error:
+            reason = shown(str(error)) or type(error).__name__
+            raise MissingError(
+                f"{self._url}: no retriever answers there ({reason}); start it, or "
+                f"name another with --set {SETTING}.base_url=URL"
+            ) from error
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The hits of each query. Raises EngineError where the server fails."""
+        if self._options.protocol == "single":
+            return [self._hits({"query": query}, 1, k)[0] for query in queries]
+        return self._hits({"queries": list(queries)}, len(queries), k)
+
+    def access(self, id: str) -> Document | None:
+        """The page of an id. Raises as `search`, and UsageError without such pages."""
+        if self._options.protocol != "asearcher":
+            raise UsageError(
+                f"{SETTING}.protocol: {self._options.protocol} has no pages to access; "
+                f"set it to asearcher, or {PLACE}.actions to search"
+            )
+        (page,) = self._ask("/access", {"urls": [id]}, PagesAnswer, 1).result
+        return None if page is None else _document(page, id)
+
+    def _hits(self, asked: dict[str, object], lists: int, most: int) -> list[list[Hit]]:
+        scored = self._options.protocol != "asearcher"
+        body = {**asked, "topk": most, "return_scores": scored}
+        hits: list[list[Hit]] = []
+        if scored:
+            for row in self._ask("/retrieve", body, ScoredAnswer, lists).result:
+                hits.append([Hit(_document(hit.document), hit.score) for hit in row])
+        else:
+            for bare in self._ask("/retrieve", body, BareAnswer, lists).result:
+                hits.append([Hit(_document(document), 0.0) for document in bare])
+        longest = max(map(len, hits), default=0)
+        if longest > most:
+            raise self._nonsense(f"{longest} documents for a query, not {most}")
+        return hits
+
+    def _ask(
+        self, route: str, body: dict[str, object], kind: type[AnswerT], count: int
+    ) -> AnswerT:
+        data = self._post(route, msgspec.json.encode(body))
+        try:
+            answer = msgspec.json.decode(data, type=kind)
+        except UNREADABLE as error:
+            raise self._nonsense(fault_in(error, data)) from error
+        given = len(answer.result)  # type: ignore[attr-defined]
+        if given != count:
+            raise self._nonsense(f"{given} results for {count} questions")
+        return answer
+
+    def _nonsense(self, fault: str) -> EngineError:
+        return EngineError(
+            f"{self._url}: not an answer of {SETTING}.protocol "
+            f"{self._options.protocol}: {fault}"
+        )
+
+    def _post(self, route: str, body: bytes) -> bytes:
+        """The body of a successful answer, after as many attempts as it takes."""
+        pause = FIRST_PAUSE
+        attempts = self._options.retries + 1
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._attempt(route, body)
+            except _AttemptFailed as error:
+                fault = error
+            if attempt < attempts:
+                self._sleep(pause)
+                pause *= 2
+        tried = f" ({attempts} attempts)" if attempts > 1 else ""
+        raise EngineError(f"{self._url}{route}: {fault}{tried}")
+
+    def _attempt(self, route: str, body: bytes) -> bytes:
+        seconds = self._options.request_seconds
+        end = self._clock() + seconds
+        try:
+            with self._client.stream(
+                "POST", self._url + route, content=body
+            ) as response:
+                data = self._bounded(response, end)
+        except (httpx.TimeoutException, TimeoutError) as error:
+            raise _AttemptFailed(
+                f"no complete answer within {seconds:g} s ({SETTING}.request_seconds)"
+            ) from error
+        except httpx.TransportError as error:
+            reason = shown(str(error)) or type(error).__name__
+            raise _AttemptFailed(f"the connection broke: {reason}") from error
+        status = response.status_code
+        if response.is_success:
+            return data
+        refusal = f"answered {status}: {shown(data[:200].decode(errors='replace'))}"
+        if status >= 500 or status in MAY_PASS:
+            raise _AttemptFailed(refusal)
+        raise EngineError(f"{self._url}{route}: {refusal}")
+
+    def _bounded(self, response: httpx.Response, end: float) -> bytes:
+        """The body as it was sent.
+
+        Raises TimeoutError past `end`: a server that drips never idles for long.
+        """
+        parts = []
+        size = 0
+        for part in response.iter_raw():
+            size += len(part)
+            if size > LARGEST_BODY:
+                raise EngineError(
+                    f"{self._url}: an answer of more than {LARGEST_BODY} bytes; ask "
+                    f"for fewer documents with --set {PLACE}.results=N"
+                )
+            if self._clock() > end:
+                raise TimeoutError
+            parts.append(part)
+        return b"".join(parts)
+
+
+def _document(served: ServedDocument, id: str | None = None) -> Document:
+    """The document with the name by which it can be accessed."""
+    document = document_of("", served.contents)
+    names = (id, served.url, served.id, document.title)
+    name = next(name for name in names if name is not None)
+    return msgspec.structs.replace(document, id=str(name))
