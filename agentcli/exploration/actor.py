@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
+from agentcli.exploration.answer_judge import judge_answer
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import (
@@ -86,8 +87,8 @@ class Actor:
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
         self._unanswered: dict[tuple[Lineage, str, int], str] = {}
-        """Why a further model gave no reply, by what it was asked about, its name and
-        the number of the question.
+        """Why leaves are errored later: a further model gave no reply. By what it was
+        asked about, its name and the number of the question.
         """
         self._instruction = ""
         self._broken = ""
@@ -191,7 +192,10 @@ class Actor:
         )
         step = as_step(node, response, after, states, outcome)
         self._steps.keep(after.lineage, step)
-        return replace(after, step=step)
+        end = replace(after, step=step)
+        if self.settings.rollout.answer_judge is not None:
+            await judge_answer(self, end)
+        return end
 
     async def ask(
         self,
@@ -231,6 +235,10 @@ class Actor:
             return fault
         self._charge(reply, same_prompt=False)
         return reply
+
+    def fail(self, node: Node, why: str) -> None:
+        """Makes the leaves at or below `node` errored when the tree is finished."""
+        self._unanswered[node.lineage, "", 0] = why
 
     def note(self, node: Node, **values: float | str) -> None:
         """Records numbers or words about the step that led to `node` (Step.notes).

@@ -8,7 +8,7 @@ unreadable is an error of the step, never a zero.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -18,11 +18,11 @@ from agentcli.exploration.actor import Actor
 from agentcli.exploration.nodes import Node
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Message
-from agentcli.prompts.tags import one_line
+from agentcli.prompts.tags import one_line, unfenced
 from agentcli.records.calls import COT
 from agentcli.records.faults import UNREADABLE, fault_in, shown
-from agentcli.records.section import Count, NotNegative
-from agentcli.records.settings import PolicySettings
+from agentcli.records.section import Count
+from agentcli.records.settings import AdvisorSettings
 
 LEAST, MOST = 0.0, 10.0
 """The range of a score."""
@@ -48,13 +48,9 @@ reasonable, given all that is known. Answer with one JSON object and nothing els
 Query: {quoted}"""
 
 
-class JudgeSettings(PolicySettings, kw_only=True):
+class JudgeSettings(AdvisorSettings, kw_only=True):
     """A model that judges."""
 
-    trained: ClassVar[bool] = False
-
-    temperature: NotNegative = 0.0
-    """0 is greedy."""
     attempts: Count = 3
     """How often it is asked before an unreadable answer is an error."""
     cache: str | None = None
@@ -136,7 +132,7 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
     All of `names` must be scored, and nothing else; a fence of code around the JSON is
     taken off.
     """
-    data = _unfenced(text).encode()
+    data = unfenced(text).encode()
     try:
         reply = msgspec.json.decode(data, type=_VerdictForm)
     except UNREADABLE as error:
@@ -150,16 +146,6 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
         return f"a score of {shown(unknown[0])}, which is no action"
     scores = {name: reply.scores[name] for name in wanted}
     return Verdict(scores=scores, process_ok=reply.process_ok)
-
-
-def _unfenced(text: str) -> str:
-    """The text without the fence of a code block around it."""
-    body = text.strip()
-    if body.startswith("```") and body.endswith("```"):
-        body = body.removeprefix("```").removesuffix("```")
-        if body[:4].lower() == "json":
-            body = body[4:]
-    return body.strip()
 
 
 def judges(tools: Iterable[str]) -> Callable[[Reply], bool]:

@@ -55,13 +55,19 @@ def make(name: str) -> Explore:
 def check(settings: Settings) -> None:
     """Refuses what would end the first tree, before a policy is loaded for it.
 
-    Raises UsageError for an unknown method, a malformed budget, conflicting values, and
-    rollout.distinct with a method that votes.
+    Raises UsageError for an unknown method, a malformed budget, conflicting values,
+    rollout.distinct with a method that votes, and rollout.answer_judge with one that
+    acts in several copies.
     """
     rollout = settings.rollout
     make(rollout.method)
     parse_budget(rollout.budget)
     rollout.check()
+    if rollout.answer_judge is not None and rollout.numbered:
+        raise UsageError(
+            f"rollout.answer_judge: a response of {rollout.method} acts in several "
+            "copies, whose answers are not judged; leave it out"
+        )
     if rollout.distinct and not rollout.redraws:
         raise UsageError(
             f"rollout.distinct is {rollout.distinct}, and votes of {rollout.method} "

@@ -42,3 +42,13 @@ def between(response: str, opening: Tag, closing: Tag) -> str:
 def one_line(text: str) -> str:
     """The text with every run of white space made one space."""
     return " ".join(text.split())
+
+
+def unfenced(text: str) -> str:
+    """The text without the fence of a code block around it."""
+    body = text.strip()
+    if body.startswith("```") and body.endswith("```"):
+        body = body.removeprefix("```").removesuffix("```")
+        if body[:4].lower() == "json":
+            body = body[4:]
+    return body.strip()

@@ -154,8 +154,8 @@ class PolicySettings(Section, kw_only=True):
     vllm: VllmSettings = field(default_factory=VllmSettings)
 
 
-class ParserSettings(PolicySettings, kw_only=True):
-    """A model that reads what the dialect cannot."""
+class AdvisorSettings(PolicySettings, kw_only=True):
+    """A model that is asked beside the policy, and not trained."""
 
     trained: ClassVar[bool] = False
 
@@ -262,10 +262,15 @@ class RolloutSettings(Section, kw_only=True):
     """Directory or hub id of a process reward model, which scores every step
     (Step.score; credit grpo-prm reads it). Only rollouts ask it.
     """
-    parser: ParserSettings | None = None
+    parser: AdvisorSettings | None = None
     """A model that writes a response that cannot be read again in the form that was
     asked for (001 section 3.1), in rollouts and evaluations; such steps have the note
     `parsed`. None: it stays malformed.
+    """
+    answer_judge: AdvisorSettings | None = None
+    """A model that says whether an answer is right (003 App. C.4), in rollouts and
+    evaluations: its verdict is the outcome, and the world's reward stays. None: the
+    world decides.
     """
     tasks_per_step: Count = 16
     """Tasks of one iteration of `run` (and of `rollout --iteration`)."""

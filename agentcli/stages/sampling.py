@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from agentcli.environments.engines.pool import EnginePool
+from agentcli.environments.exam import Examining
 from agentcli.environments.protocol import World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
@@ -93,10 +94,13 @@ def check_sampling(
 
 
 def check_capability(settings: Settings, world: World) -> None:
-    """Raises UsageError for a world that cannot serve the exploration method."""
-    needed = settings.rollout.capability
+    """Raises UsageError for a world that cannot serve the method or the judge."""
+    rollout = settings.rollout
+    needed = rollout.capability
     if needed is not None:
-        world_as(world, needed, "rollout.method", settings.rollout.method)
+        world_as(world, needed, "rollout.method", rollout.method)
+    if rollout.answer_judge is not None:
+        world_as(world, Examining, "rollout.answer_judge", rollout.answer_judge.kind)
 
 
 def check_policy(settings: Settings, kind: str) -> None:

@@ -1,0 +1,123 @@
+"""A model that judges whether an answer means the known one (003 App. C.4).
+
+Exact match and F1 see words only. With `rollout.answer_judge` a model is asked as soon
+as an episode has ended with an answer, in rollouts and in evaluations. Its verdict is
+the outcome, and the world's reward stays: one evaluation gives both metrics of 003, F1
+as the score and LLM-as-Judge as the success.
+
+It is asked here and not by the world, whose engines are processes that know no
+policies. So its tokens are charged like those of every further model, and where it
+breaks, or cannot be read, the leaf is errored: never a wrong answer.
+"""
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from agentcli.environments.exam import Exam, Examining
+from agentcli.exploration.nodes import Node
+from agentcli.prompts.protocol import Message
+from agentcli.prompts.tags import one_line, unfenced
+from agentcli.records.faults import UNREADABLE, fault_in
+from agentcli.records.types import Outcome
+
+if TYPE_CHECKING:
+    from agentcli.exploration.actor import Actor
+
+SETTING = "answer_judge"
+ATTEMPTS = 3
+"""How often it is asked before an unreadable verdict is an error."""
+ENDS = (Outcome.SUCCESS, Outcome.FAILURE)
+
+MESSAGE = """\
+You are an evaluation assistant. Please determine if the predicted answer is \
+equivalent to the labeled answer.
+
+Question: {question}
+
+Labeled Answer: {references}
+
+Predicted Answer: {answer}
+
+Did the model give an answer **equivalent** to the labeled answer? Please respond with \
+"Correct" if they are equivalent, or "Incorrect" if they are not equivalent.
+
+The output should in the following json format:
+
+```json
+{{
+ "rationale": <your rationale>,
+ "judgement": "Correct" or "Incorrect"
+}}
+```{problem}"""
+"""003 Figure 6."""
+
+
+class Judgement(msgspec.Struct, forbid_unknown_fields=True):
+    """The one form of the judge's reply."""
+
+    rationale: str
+    judgement: Literal["Correct", "Incorrect"]
+
+
+async def judge_answer(actor: "Actor", node: Node) -> None:
+    """Makes the verdict on the answer that led to `node` the outcome of its step.
+
+    Does nothing where the step is no answer.
+    """
+    step = node.step
+    if step is None or step.action is None:
+        return
+    if step.outcome not in ENDS or not isinstance(actor.world, Examining):
+        return
+    exam = actor.world.exam(actor.task, step.action)
+    if exam is None:
+        return
+    verdict = await _verdict(actor, node, exam)
+    if verdict is None:
+        return
+    step.outcome = Outcome.SUCCESS if verdict == "Correct" else Outcome.FAILURE
+    actor.note(node, judgement=verdict)
+
+
+async def _verdict(actor: "Actor", node: Node, exam: Exam) -> str | None:
+    """Correct or Incorrect; None where the leaf is errored instead."""
+    problem = ""
+    for attempt in range(ATTEMPTS):
+        message = exam_message(exam, problem)
+        reply = await actor.ask(SETTING, node, message, attempt)
+        if isinstance(reply, str):
+            return None
+        judgement = read_judgement(reply.text)
+        if isinstance(judgement, Judgement):
+            return judgement.judgement
+        problem = judgement
+    actor.fail(node, f"rollout.{SETTING}: {problem} ({ATTEMPTS} attempts)")
+    return None
+
+
+def exam_message(exam: Exam, problem: str = "") -> Message:
+    """The message that asks for a judgement; `problem` is that of the last reply.
+
+    Every text is one line, so that no answer can pretend to be more.
+    """
+    refused = f"\n\nYour last reply was refused: {problem}" if problem else ""
+    text = MESSAGE.format(
+        question=one_line(exam.question),
+        references=" or ".join(map(one_line, exam.references)),
+        answer=one_line(exam.answer),
+        problem=refused,
+    )
+    return Message((text,))
+
+
+def read_judgement(text: str) -> Judgement | str:
+    """The judgement that a reply holds, or what is wrong with it.
+
+    A fence of code around the JSON is taken off; anything else is refused.
+    """
+    data = unfenced(text).encode()
+    try:
+        return msgspec.json.decode(data, type=Judgement)
+    except UNREADABLE as error:
+        return fault_in(error, data) if data else "an empty reply"
