@@ -12,6 +12,7 @@ from agentcli.credit.similarity import difflib_clusters, embed, embedding_cluste
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 from refusal import refused
+from tiny_encoder import write_encoder
 
 TEXT = "you are at the desk shelf fridge and see a mug an apple nothing"
 WORDS = TEXT.split(" ")
@@ -28,23 +29,7 @@ GRAPH = rewardflow.RewardFlowSettings
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT of two layers with random weights, beside a tokenizer of whole words."""
-    import torch
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("embedding")
-    words = Tokenizer(WordLevel({word: n for n, word in enumerate(["[PAD]", "[UNK]", *WORDS])}, unk_token="[UNK]"))
-    words.pre_tokenizer = Whitespace()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="[PAD]", unk_token="[UNK]")
-    tokenizer.save_pretrained(folder)
-    shape = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=12, **shape)).save_pretrained(folder)
-    return folder
+    return write_encoder(tmp_path_factory.mktemp("embedding"), WORDS)
 
 
 def one_by_one(texts: Sequence[str], model: Path) -> list[list[float]]:

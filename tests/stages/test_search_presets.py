@@ -1,0 +1,114 @@
+"""The papers' presets of search QA: 002 Table 8, 003 App. C, and where every value comes from."""
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from agentcli.credit.registry import make as make_credit
+from agentcli.records.settings import Settings
+from agentcli.stages.layers import find_preset, resolve
+from command_line import agentcli
+from refusal import refused
+from tiny_encoder import write_encoder
+
+OF_002 = ("gigpo-search", "rewardflow-search")
+OF_003 = ("carl-search", "carl-lite-search", "grpo-search", "react-search")
+ENCODER = "models/e5-base-v2"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with contextlib.chdir(tmp_path):
+        yield tmp_path
+
+
+def settings_of(name: str) -> Settings:
+    return resolve(name, [], {}, [], {})
+
+
+def text_of(name: str) -> str:
+    return find_preset(name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", OF_002)
+def test_002_table_8(name: str) -> None:
+    """Column DeepResearch."""
+    settings = settings_of(name)
+    sizes = (settings.rollout.tasks_per_step, settings.train.rows_per_update, settings.environment.max_steps)
+    assert sizes == (256, 512, 4)
+    policy = settings.policy
+    assert (policy.max_prompt_tokens, policy.max_tokens, policy.temperature) == (4096, 512, 0.4)
+    assert (settings.run.iterations, settings.train.learning_rate, settings.train.beta) == (200, 1e-6, 0.01)
+    assert (settings.rollout.leaves, settings.rollout.method, settings.train.aggregate) == (5, "chain", "step")
+    assert settings.credit["invalid_penalty"] == 0.01
+    assert settings.environment.options == {"actions": "search", "reward": "exact", "results": 3}
+
+
+def test_002_clusters_states_by_their_embeddings() -> None:
+    _, _, switches = make_credit(settings_of("rewardflow-search").credit)
+    assert (switches.similarity, switches.embedding_model) == ("embedding:0.9", ENCODER)
+    assert (switches.gamma, switches.alpha_action, switches.alpha_traj) == (0.9, 1.0, 1.0)
+    _, _, switches = make_credit(settings_of("gigpo-search").credit)
+    assert (switches.similarity, switches.gamma, switches.w) == ("difflib:0.9", 0.95, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "leaves", "rows"),
+    [
+        ("carl-search", "carl", 8 + 16, 64 * (7 + 2 * 16)),
+        ("carl-lite-search", "carl", 1 + 16, 64 * (1 + 2 * 16)),
+        ("grpo-search", "chain", 16, 64 * 16 * 10),
+    ],
+)
+def test_003_appendix_c_3(name: str, method: str, leaves: int, rows: int) -> None:
+    """Reasoning models, with at most 10 actions; one update holds all rows of an iteration."""
+    settings = settings_of(name)
+    rollout, train = settings.rollout, settings.train
+    assert (rollout.method, rollout.leaves, rollout.tasks_per_step) == (method, leaves, 64)
+    assert (train.learning_rate, train.beta, train.aggregate, train.rows_per_update) == (1e-5, 0.0, "token", rows)
+    assert settings.run.iterations == 100
+    assert settings.credit["outcome"] == "score"
+
+
+@pytest.mark.parametrize("name", OF_003)
+def test_003_has_four_actions_and_rewards_f1(name: str) -> None:
+    environment = settings_of(name).environment
+    assert environment.max_steps == 10
+    assert environment.options == {"actions": "browse", "reward": "f1", "results": 10}
+
+
+@pytest.mark.parametrize("name", [*OF_002, *OF_003])
+def test_every_value_says_where_it_comes_from(name: str) -> None:
+    header, _, body = text_of(name).partition("\n\n")
+    assert re.search(r"^# Settings: 00[23] ", header, re.MULTILINE)
+    assert re.search(r"^# Result: .*00[23] Table 2", header, re.MULTILINE)
+    for line in body.splitlines():
+        key, _, value = line.strip().partition(": ")
+        if value and key not in ("name", "method") and (key, value) != ("split", "train"):
+            assert re.match(r"00[0-3] |00[0-3]: |not named", value.partition("# ")[2]), line
+    method = yaml.safe_load(body).get("credit", {}).get("method")
+    assert method is None or name.startswith(("carl" if method == "carl" else method, "grpo"))
+
+
+@pytest.mark.parametrize("name", [*OF_002, *OF_003])
+def test_its_commands_are_accepted(name: str, folder: Path) -> None:
+    """As typed, on whole panels, but for --dry-run; those that evaluate what was trained want the preset besides."""
+    write_encoder(folder / ENCODER, ["a"])
+    commands = re.findall(r"^#   agentcli (.+)$", text_of(name), re.MULTILINE)
+    model = next(re.findall(r"--model (\S+)", command)[0] for command in commands if "--model" in command)
+    assert len(commands) == 2
+    for command in commands:
+        words = shlex.split(command)
+        if "--model" not in words:
+            words += ["--preset", name, "--model", model]
+        done = agentcli(*words, "--dry-run")
+        assert done.code == 0, done
+
+
+def test_without_the_encoder_its_preset_says_what_to_name(folder: Path) -> None:
+    words = ("run", "rewardflow-search", "--model", "Qwen/Qwen2.5-3B-Instruct", "-o", "x", "--dry-run")
+    refused(agentcli(*words), 4, ["credit.embedding_model", ENCODER])
