@@ -74,7 +74,7 @@ GROUPS = {
 }
 GROUP_HELPS = {
     "credit": "Credit: how far methods agree on the same trees.",
-    "env": "Worlds: list them, check one, print a panel.",
+    "env": "Worlds: list them, check one, print a panel, serve one.",
     "preset": "Presets: list them, show one, copy one to change it.",
 }
 CONTEXT = {"help_option_names": ["-h", "--help"]}

@@ -1,10 +1,11 @@
-"""The commands `agentcli env ...`."""
+"""The commands `agentcli env ...`; the longer ones have files of their own."""
 
 import dataclasses
 import sys
 from collections import Counter
+from pathlib import Path
 
-from agentcli.cli import completion
+from agentcli.cli import completion, env_serve
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, world_option
@@ -28,6 +29,8 @@ from agentcli.errors import AgentCliError, UsageError
 WORLD_ARGUMENT = Option(
     "world", "environment.name", "World to look at.", values=completion.worlds
 )
+NEW_NAME = Option("name", None, "What the world is called, as a Python module is.")
+LISTED_WORLD = Option("world", None, "Only this world.", values=completion.worlds)
 PLAYED = world_option("--tasks", None, "Tasks to play, spread over the panel (6).", int)
 OUT_FILE = dataclasses.replace(
     OUT, help="Where to write it; to stdout without it.", metavar="FILE"
@@ -36,13 +39,20 @@ WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 
 def list_worlds(call: Call) -> None:
-    """List the splits of every world: tasks, and what they test."""
+    """List the splits of every world: tasks, and what they test.
+
+    Besides these there are gym:ID, http://HOST:PORT and FILE.py:Class,
+    which are listed when they are typed.
+    """
     import msgspec
 
+    from agentcli.environments.registry import world_names
     from agentcli.reports.output import print_rows
     from agentcli.stages import environment
 
-    splits = msgspec.to_builtins(environment.list_splits())
+    world = call.values["world"]
+    names = world_names() if world is None else [world]
+    splits = msgspec.to_builtins(environment.list_splits(names))
     print_rows("splits of the worlds", splits, json=call.values["json"])
 
 
@@ -106,9 +116,25 @@ def panel(call: Call) -> None:
         print(out)
 
 
+def new(call: Call) -> None:
+    """Write a small world and its test, to be changed into your own.
+
+    NAME.py and test_NAME.py in this folder; both work as they are.
+    """
+    from agentcli.stages.new_world import new_world, write_world
+
+    texts = new_world(call.values["name"], Path.cwd())
+    write_world(texts)
+    for path in texts:
+        print(path.name)
+
+
 COMMANDS = (
     Command(
-        name="list", body=list_worlds, options=(JSON,), example="agentcli env list"
+        name="list",
+        body=list_worlds,
+        options=(LISTED_WORLD, JSON),
+        example="agentcli env list",
     ),
     Command(
         name="check",
@@ -139,5 +165,12 @@ COMMANDS = (
             JSON,
         ),
         example="agentcli env panel --preset quickstart --split L2 -o l2.json",
+    ),
+    env_serve.COMMAND,
+    Command(
+        name="new",
+        body=new,
+        options=(NEW_NAME,),
+        example="agentcli env new my_world",
     ),
 )

@@ -18,11 +18,13 @@ where it is missing:
     Inspected  the world says what this machine has of what it can use (agentcli doctor)
     Toolbox    the world's actions are tools by name, beside thoughts and an answer
     Judging    the engine scores what each of these actions would be worth
+    Serving    the world's server answers at further addresses (agentcli env serve)
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Literal,
     NamedTuple,
@@ -33,8 +35,11 @@ from typing import (
 
 import msgspec
 
-from agentcli.errors import UsageError
+from agentcli.errors import EngineError, UsageError
 from agentcli.records.types import Task
+
+if TYPE_CHECKING:
+    from starlette.routing import BaseRoute
 
 CapabilityT = TypeVar("CapabilityT")
 
@@ -46,6 +51,10 @@ that is not what it was. Such a fault would most likely repeat.
 
 class LostEngineError(Exception):
     """What engines share is gone: the process ends, and the pool replays elsewhere."""
+
+
+class NoEngineLeftError(EngineError):
+    """No further engine can be had now; one that is there may be taken over."""
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -79,8 +88,10 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     """The action that led here only looked: it changed nothing that matters (002 B.2).
     """
     reward: float = 0.0
-    end: Literal["success", "failure"] | None = None
-    """How the episode ended; None while it goes on."""
+    end: Literal["success", "failure", "truncated"] | None = None
+    """How the episode ended; None while it goes on. truncated: by a time limit of the
+    world, without success.
+    """
     pictures: tuple[Picture, ...] = ()
     """Images that belong to the text, in order."""
 
@@ -358,6 +369,14 @@ class Inspected(Protocol):
     def cache_folder(environ: Mapping[str, str]) -> Path | None:
         """The folder where the world keeps files of its own; None where it has none."""
         ...
+
+
+@runtime_checkable
+class Serving(Protocol):
+    """A world whose server answers at further addresses, behind the same token."""
+
+    def routes(self) -> "Sequence[BaseRoute]":
+        """Starlette's routes: `Route("/retrieve", answer)`; `answer` may be async."""
 
 
 def world_as(

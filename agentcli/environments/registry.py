@@ -2,8 +2,9 @@
 
 An installed package adds a world with an entry point in the group
 `agentcli.environments` (name -> "package.module:Class"). A world that is not packaged
-is used by writing "package.module:Class" or "folder/file.py:Class" as its name. Worlds
-are imported when they are made, so that listing names imports none of them.
+is used by writing "package.module:Class" or "folder/file.py:Class" as its name, one of
+Gymnasium as "gym:ID", and one that a server plays as "http://HOST:PORT". Worlds are
+imported when they are made, so that listing names imports none of them.
 """
 
 from typing import Any
@@ -27,6 +28,13 @@ WORLDS = {
     "webshop": "agentcli.environments.webshop.world:WebshopWorld",
 }
 """Name -> "module:Class"."""
+
+SCHEMES = {
+    "gym:": "agentcli.environments.gym.world:GymWorld",
+    "http://": "agentcli.environments.remote.world:open_world",
+    "https://": "agentcli.environments.remote.world:open_world",
+}
+"""Beginning of a name -> what makes the world."""
 
 PARTS = ("card", "tasks", "engine")
 """What every world has (protocol.World)."""
@@ -53,7 +61,7 @@ def make_world(settings: EnvironmentSettings) -> World:
     """
     kind = _load(settings.name)
     lacking = [name for name in PARTS if not hasattr(kind, name)]
-    if lacking:
+    if lacking and not _scheme_of(settings.name):
         raise UsageError(
             f"environment.name: {settings.name} is not a world: it has no {lacking[0]}; "
             f"give its class {', '.join(PARTS)}"
@@ -99,10 +107,17 @@ def raised(error: Exception) -> str:
 
 def _load(name: str) -> Any:
     """The class that a name stands for. Raises UsageError and MissingError."""
+    scheme = _scheme_of(name)
     try:
-        return REGISTRY.load(name)
+        return REGISTRY.load(SCHEMES[scheme] if scheme else name)
     except ImportError as error:
-        raise _missing(name, error, None) from error
+        extra = "remote" if scheme.startswith("http") else None
+        raise _missing(name, error, extra) from error
+
+
+def _scheme_of(name: str) -> str:
+    """The beginning by which a name stands for a kind of worlds; "" for none."""
+    return next((scheme for scheme in SCHEMES if name.startswith(scheme)), "")
 
 
 def settle(settings: Settings) -> Settings:

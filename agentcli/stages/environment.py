@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from statistics import median
 from typing import Any
 
@@ -10,7 +10,7 @@ import msgspec
 
 from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Card, Observation
-from agentcli.environments.registry import make_world, tasks_of, world_names
+from agentcli.environments.registry import make_world, tasks_of
 from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
@@ -73,10 +73,10 @@ def costs(checked: Sequence[CheckedTask]) -> dict[str, Any]:
     return shown
 
 
-def list_splits() -> list[ListedSplit]:
-    """The splits of every world."""
+def list_splits(names: Iterable[str]) -> list[ListedSplit]:
+    """The splits of these worlds."""
     splits = []
-    for name in world_names():
+    for name in names:
         world = make_world(EnvironmentSettings(name=name))
         for split in world.card.splits:
             meaning = world.card.meanings.get(split, "")

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentcli.environments.remote.wire import TOKEN_VARIABLE
 from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode, method_of, rollout_class
 from agentcli.records.settings import Settings
@@ -21,7 +22,7 @@ from agentcli.stages.merging import Merger, overlay, shown
 from agentcli.stages.yaml_files import Values, parse_value, read_yaml
 
 PREFIX = "AGENTCLI_"
-NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE"})
+NOT_SETTINGS = frozenset({"AGENTCLI_DEBUG", "AGENTCLI_CACHE", TOKEN_VARIABLE})
 RECORDED = "recorded settings"
 OPTIONS = "options"
 PACKAGE = Path(__file__).resolve().parents[1]

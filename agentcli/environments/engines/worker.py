@@ -34,6 +34,7 @@ from agentcli.environments.protocol import (
     Forkable,
     Judging,
     LostEngineError,
+    NoEngineLeftError,
     Observation,
     Retracing,
     Solvable,
@@ -222,19 +223,31 @@ class Host:
         return snapshot is not None
 
     def _acquire(self, task: str) -> Slot:
-        if self._free:
-            engine = self._free.pop()
-        elif len(self._live) < self._limit:
-            engine = make_engine(self._world, self._name)
-        else:
-            oldest = next(iter(self._live))
-            self._drop(oldest)
-            engine = oldest.engine
+        engine = self._vacant() or self._taken_over()
         forkable = engine if isinstance(engine, Forkable) else None
         slot = Slot(engine, forkable, task)
         self._busy = slot
         self._live[slot] = None
         return slot
+
+    def _vacant(self) -> Engine | None:
+        """A free engine or a new one; None at the limit, or where the world's is."""
+        if self._free:
+            return self._free.pop()
+        if len(self._live) >= self._limit:
+            return None
+        try:
+            return make_engine(self._world, self._name)
+        except NoEngineLeftError:
+            if not self._live:
+                raise
+            return None
+
+    def _taken_over(self) -> Engine:
+        """The engine of the slot that was not used for longest."""
+        oldest = next(iter(self._live))
+        self._drop(oldest)
+        return oldest.engine
 
     def _drop(self, slot: Slot) -> None:
         del self._live[slot]

@@ -1,0 +1,25 @@
+"""environment.options of a Gymnasium world."""
+
+from typing import Any
+
+import msgspec
+
+from agentcli.environments.seeded import SeededOptions
+
+
+class GymOptions(SeededOptions, kw_only=True, frozen=True):
+    """What is played, and how it is shown."""
+
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Arguments of gymnasium.make, for instance {map_name: 8x8, render_mode: ansi}.
+    With the render mode ansi the text holds the rendering too.
+    """
+    text: str | None = None
+    """FILE.py:NAME or package.module:NAME of a function of an observation and its info
+    that gives the text. None: numbers and texts of the observation space.
+    """
+    snapshots: bool = False
+    """Forks continue a deep copy of the environment. It is tried at the first start
+    whether copies are exact. Off: the actions are replayed, which costs less where
+    steps are quick.
+    """

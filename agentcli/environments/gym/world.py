@@ -1,0 +1,93 @@
+"""`--env gym:ID`: any environment of Gymnasium with discrete or written actions.
+
+The ID is what gymnasium.make takes, `package.module:ID` included: the module registers
+it. Tasks are seeds (environments/seeded.py).
+"""
+
+import importlib
+from typing import Any
+
+from agentcli.environments.gym.options import GymOptions
+from agentcli.environments.options import options_of
+from agentcli.environments.protocol import Card, Engine
+from agentcli.environments.seeded import seeded_card, seeded_tasks
+from agentcli.errors import MissingError, UsageError
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
+from agentcli.registry import Registry
+
+PREFIX = "gym:"
+REMEDY = "pip install 'agentcli[gym]'"
+
+
+class GymWorld:
+    """The environments of one ID."""
+
+    def __init__(self, settings: EnvironmentSettings) -> None:
+        self.options = options_of(settings, GymOptions)
+        self._name = settings.name
+        self._id = settings.name.removeprefix(PREFIX)
+
+    @property
+    def card(self) -> Card:
+        """Its facts, as far as the options say them."""
+        return seeded_card(self._name, self.options)
+
+    def tasks(self, split: str) -> list[Task]:
+        """The seeds of a split.
+
+        Raises MissingError without Gymnasium, UsageError for an ID that it has not.
+        """
+        self._check_id()
+        return seeded_tasks(self._name, split, self.options)
+
+    def engine(self) -> Engine:
+        """A new environment. Raises UsageError for arguments that it does not take."""
+        from agentcli.environments.gym.engine import CopyingGymEngine, GymEngine
+
+        kind = CopyingGymEngine if self.options.snapshots else GymEngine
+        describe = None
+        if self.options.text is not None:
+            key = "environment.options.text"
+            place = Registry("none", {}, key=key, kind="function", in_full=True)
+            describe = place.load(self.options.text)
+        return kind(self._environment(), self._name, self.options, describe)
+
+    def _environment(self) -> Any:
+        gymnasium = self._check_id()
+        arguments = {"disable_env_checker": True, **self.options.kwargs}
+        try:
+            return gymnasium.make(self._id, **arguments)
+        # The constructor is anybody's code.
+        except Exception as error:
+            raise UsageError(
+                f"{self._name} cannot be made with environment.options.kwargs "
+                f"{self.options.kwargs}: {_line(error)}; mend them"
+            ) from error
+
+    def _check_id(self) -> Any:
+        """Gymnasium, which knows the ID."""
+        module, _, name = self._id.rpartition(":")
+        try:
+            gymnasium = importlib.import_module("gymnasium")
+            if module:
+                importlib.import_module(module)
+        except ImportError as error:
+            remedy = f"install the package of {module}"
+            if error.name == "gymnasium":
+                remedy = REMEDY
+            raise MissingError(f"{self._name}: {error}; {remedy}") from error
+        try:
+            gymnasium.spec(name)
+        except gymnasium.error.Error as error:
+            raise UsageError(
+                f"environment.name: {self._name}: {_line(error)}; "
+                "gymnasium.pprint_registry() lists them"
+            ) from error
+        return gymnasium
+
+
+def _line(error: Exception) -> str:
+    """What was raised, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}"

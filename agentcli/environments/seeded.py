@@ -1,0 +1,162 @@
+"""Worlds whose tasks are seeds: Gymnasium's, and those of OpenEnv's servers.
+
+A task is one episode, reset with its seed. Of the true state nothing is known, so the
+exact state key is a digest of the seed and the actions: two states share it only where
+they came about alike. The canonical state is the text that the agent sees.
+"""
+
+import hashlib
+import math
+from typing import Annotated, Literal
+
+import msgspec
+
+from agentcli.environments.protocol import Card, Observation
+from agentcli.errors import EngineError
+from agentcli.records.section import Finite
+from agentcli.records.types import LARGEST_REWARD, Task
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+FIRST_SEEDS = {"train": 0, "valid": 1_000_000, "test": 2_000_000}
+"""Split -> the seed of its first task. No two splits share a seed."""
+Ending = Literal["terminated", "truncated"] | None
+"""How Gymnasium ends an episode: by what happened in it, or by a limit. None: it goes
+on.
+"""
+UNKNOWN_ACTION = "There is no such action, so nothing happened."
+
+
+class Seeds(msgspec.Struct, kw_only=True, frozen=True):
+    """Tasks of each split."""
+
+    train: Number = 1000
+    valid: Number = 100
+    test: Number = 200
+
+
+class SeededOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """The part of environment.options that such worlds share."""
+
+    seeds: Seeds = Seeds()
+    role: str = "You are an expert agent."
+    """The sentence that opens the full prompt."""
+    instruction: str = "Earn as much reward as you can."
+    """The task sentence."""
+    actions: list[str] | None = None
+    """Names of the actions, in the order of their numbers. None: the numbers."""
+    success: Literal["reward", "return", "terminated"] = "reward"
+    """When an episode that ended is a success. reward: the last reward is more than
+    `threshold`. return: the sum of the rewards is. terminated: the world ended it, and
+    not its time limit.
+    """
+    threshold: Finite = 0.0
+    markov: bool = False
+    """The text says all about the state, so it is the exact state key too."""
+
+
+def seeded_card(name: str, options: SeededOptions) -> Card:
+    """The facts of a world that has no other than its options."""
+    return Card(
+        name=name,
+        role=options.role,
+        splits=tuple(FIRST_SEEDS),
+        evaluation_split="test",
+        best_reward=None,
+    )
+
+
+def seeded_tasks(name: str, split: str, options: SeededOptions) -> list[Task]:
+    """One task a seed; its id ends with the seed."""
+    first = FIRST_SEEDS[split]
+    seeds = range(first, first + getattr(options.seeds, split))
+    return [
+        Task(id=f"{split}/{seed}", world=name, split=split, kind="episode")
+        for seed in seeds
+    ]
+
+
+def seed_of(task: Task) -> int:
+    """The seed of a task. Raises EngineError for a task of another world."""
+    _, _, seed = task.id.partition("/")
+    if not seed.isdecimal():
+        raise EngineError(f"task {task.id}: its id does not end with a seed")
+    return int(seed)
+
+
+class Play:
+    """One episode as far as it has come: its state key and the sum of its rewards."""
+
+    def __init__(self, options: SeededOptions, seed: int) -> None:
+        self.last = Observation(text="", state=str(seed))
+        """The last observation."""
+        self._standing = self.last
+        """The last observation that an action of the world led to."""
+        self._options = options
+        self._key = str(seed)
+        self._total = 0.0
+
+    def begin(self, text: str, actions: tuple[str, ...]) -> Observation:
+        """The first observation."""
+        return self._observe(text, actions, 0.0, None)
+
+    def advance(
+        self,
+        action: str,
+        text: str,
+        actions: tuple[str, ...],
+        reward: float,
+        ending: Ending,
+    ) -> Observation:
+        """The observation after an action.
+
+        Raises EngineError for a reward that is not a number in bounds.
+        """
+        if not (math.isfinite(reward) and abs(reward) <= LARGEST_REWARD):
+            raise EngineError(f"the reward is {reward}, which cannot be learned from")
+        digest = hashlib.sha256(f"{self._key}\n{action}".encode())
+        self._key = digest.hexdigest()
+        self._total += reward
+        return self._observe(text, actions, reward, ending)
+
+    def refuse(self) -> Observation:
+        """The observation after an action that there is not: the state stays."""
+        self.last = msgspec.structs.replace(
+            self._standing,
+            text=f"{UNKNOWN_ACTION}\n{self._standing.text}",
+            accepted=False,
+            reward=0.0,
+        )
+        return self.last
+
+    def _observe(
+        self,
+        text: str,
+        actions: tuple[str, ...],
+        reward: float,
+        ending: Ending,
+    ) -> Observation:
+        self._standing = Observation(
+            text=text,
+            actions=() if ending else actions,
+            state=text if self._options.markov else self._key,
+            canonical=text,
+            reward=reward,
+            end=self._end(reward, ending),
+        )
+        self.last = self._standing
+        return self.last
+
+    def _end(
+        self, reward: float, ending: Ending
+    ) -> Literal["success", "failure", "truncated"] | None:
+        if ending is None:
+            return None
+        options = self._options
+        if options.success == "terminated":
+            is_success = ending == "terminated"
+        else:
+            measure = reward if options.success == "reward" else self._total
+            is_success = measure > options.threshold
+        if is_success:
+            return "success"
+        return "failure" if ending == "terminated" else "truncated"

@@ -1,0 +1,198 @@
+"""A server that is down, forgets, is late, answers nonsense or too much: one line, or an errored leaf."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentcli.environments.protocol import Closable, Engine, LostEngineError
+from agentcli.environments.registry import make_world
+from agentcli.records.files import read_records
+from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Outcome, Tree
+from command_line import Answer, agentcli
+from refusal import refused
+from served_worlds import ABOUT, Script, scripted, seen
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+def playing(message: dict[str, Any], count: int) -> Any:
+    """A sound session: rooms that are numbered by the steps taken."""
+    if message["type"] == "state":
+        return {"type": "state", "data": {}}
+    if message["type"] == "reset":
+        return seen()
+    number = message["data"]["at"] + 1
+    return seen(f"Room {number}.", number)
+
+
+def rollout(url: str, folder: Path, *words: str) -> Answer:
+    out = ("--max-steps", "3", "--leaves", "2", "--tasks", "1", "-q", "-o", str(folder / "run"))
+    return agentcli("rollout", "--env", url, "--policy", "random", *out, *words)
+
+
+def errors(folder: Path) -> list[str]:
+    """The faults of the errored leaves."""
+    trees = read_records(folder / "run" / "trees.jsonl", Tree)
+    leaves = [step for tree in trees for step in tree.steps if step.outcome is not None]
+    return [leaf.error or "" for leaf in leaves if leaf.outcome is Outcome.ERRORED]
+
+
+def test_a_sound_session_has_no_errored_leaf(tmp_path: Path) -> None:
+    with scripted(playing) as url:
+        assert rollout(url, tmp_path).code == 0
+    assert errors(tmp_path) == []
+
+
+def answering(reply: str | None) -> Script:
+    """A session that gives this reply to every step, and is sound before."""
+    return lambda message, count: reply if message["type"] == "step" else playing(message, count)
+
+
+@contextmanager
+def begun(script: Script) -> Iterator[Engine]:
+    """An engine of a scripted server, its task open."""
+    with scripted(script) as url:
+        world = make_world(EnvironmentSettings(name=url))
+        engine = world.engine()
+        engine.start(world.tasks("train")[0])
+        yield engine
+        assert isinstance(engine, Closable)
+        engine.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "part"),
+    [
+        ("{nonsense", "protocol"),
+        (json.dumps({"type": "observation", "data": {"observation": 7}}), "protocol"),
+        (json.dumps({"type": "weather", "data": {}}), "weather"),
+        (json.dumps({"type": "error", "data": {"message": "the roof\nfell in"}}), "the roof"),
+        (json.dumps({"type": "error", "data": 7}), "protocol"),
+        ("x" * (16 * 2**20 + 1), "longer than"),
+    ],
+)
+def test_a_bad_answer_is_the_fault_of_one_call(reply: str, part: str) -> None:
+    with begun(answering(reply)) as engine:
+        refused(lambda: engine.step("go"), 4, names=part)
+
+
+@pytest.mark.parametrize(
+    "reply", [None, json.dumps({"type": "error", "data": {"message": "?", "code": "SESSION_ERROR"}})]
+)
+def test_a_lost_session_ends_the_engine_process(reply: str | None) -> None:
+    with begun(answering(reply)) as engine, pytest.raises(LostEngineError):
+        engine.step("go")
+
+
+def test_a_session_that_is_always_lost_is_an_errored_leaf(tmp_path: Path) -> None:
+    with scripted(answering(None)) as url:
+        rollout(url, tmp_path, "--leaves", "1")
+    (fault,) = errors(tmp_path)
+    assert "session is gone" in fault
+    assert "\n" not in fault
+
+
+def test_a_forgotten_session_is_replayed(tmp_path: Path) -> None:
+    """The server hangs up once, at the second step; what was played is played again in a new session."""
+    hung: list[int] = []
+
+    def answer(message: dict[str, Any], count: int) -> Any:
+        if message["type"] == "step" and message["data"]["at"] == 1 and not hung:
+            hung.append(count)
+            return None
+        return playing(message, count)
+
+    with scripted(answer) as url:
+        assert rollout(url, tmp_path).code == 0
+    assert hung
+    assert errors(tmp_path) == []
+
+
+def test_another_answer_on_replay_is_an_errored_leaf(tmp_path: Path) -> None:
+    resets: list[int] = []
+
+    def answer(message: dict[str, Any], count: int) -> Any:
+        if message["type"] == "reset":
+            resets.append(count)
+        if message["type"] == "step" and message["data"]["at"] == 1 and len(resets) == 1:
+            return None
+        if message["type"] == "step" and message["data"]["at"] == 0:
+            return seen(f"Room of visit {len(resets)}.", 1)
+        return playing(message, count)
+
+    with scripted(answer) as url:
+        rollout(url, tmp_path, "--leaves", "1")
+    (fault,) = errors(tmp_path)
+    assert "visit 1" in fault
+    assert "visit 2" in fault
+
+
+def test_a_late_answer_is_an_errored_leaf(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def answer(message: dict[str, Any], count: int) -> Any:
+        if message["type"] == "step":
+            over.wait(60)
+        return playing(message, count)
+
+    with scripted(answer) as url:
+        rollout(url, tmp_path, "--leaves", "1", "--set", "environment.deadline_seconds=0.2")
+        over.set()
+    (fault,) = errors(tmp_path)
+    assert "0.2 s" in fault
+
+
+@pytest.mark.parametrize(
+    ("pages", "code", "parts"),
+    [
+        ({"world": {**ABOUT, "protocol": 2}}, 4, ("version 2", "install the same")),
+        ({"world": b"<html>"}, 4, ("/world", "protocol")),
+        ({"world": {**ABOUT, "card": {}}}, 4, ("/world", "$.card")),
+        ({"world": None}, 4, ("no world", "agentcli env serve")),
+        ({"tasks": b"[" * 9}, 4, ("/tasks", "protocol")),
+    ],
+)
+def test_a_bad_page_is_refused(pages: dict[str, Any], code: int, parts: tuple[str, ...], tmp_path: Path) -> None:
+    with scripted(playing, **pages) as url:
+        line = refused(rollout(url, tmp_path), code, names=parts)
+    assert not (tmp_path / "run").exists(), line
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    refused(rollout(NOWHERE, tmp_path), 4, names=NOWHERE, remedy="agentcli env serve NAME")
+    refused(agentcli("env", "check", NOWHERE), 4, names=NOWHERE, remedy="agentcli env serve NAME")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://", "http://host:port", "http://me:pass@host:1", "https://host/?a=1", "http://[::1"]
+)
+def test_a_bad_address_is_refused(url: str) -> None:
+    refused(lambda: make_world(EnvironmentSettings(name=url)), names="environment.name")
+
+
+def test_options_belong_to_the_server() -> None:
+    with scripted(playing) as url:
+        settings = EnvironmentSettings(name=url, options={"seed": 3})
+        refused(lambda: make_world(settings), names=("environment.options.seed", url), remedy="agentcli env serve")
+
+
+def test_another_world_than_the_panels_is_refused(tmp_path: Path) -> None:
+    panel = tmp_path / "panel.json"
+    assert agentcli("env", "panel", "ezpoints", "--tasks", "2", "-o", str(panel)).code == 0
+    with scripted(playing) as url:
+        refused(rollout(url, tmp_path, "--panel", str(panel)), 3, names=(str(panel), "ezpoints", "toy"))
+
+
+def test_a_server_that_was_replaced_by_another_world_is_an_errored_leaf(tmp_path: Path) -> None:
+    """Its tasks are still those of the toy world."""
+    other = {**ABOUT, "card": {**ABOUT["card"], "name": "other"}}  # type: ignore[dict-item]
+    with scripted(playing, world=other) as url:
+        rollout(url, tmp_path, "--leaves", "1")
+    (fault,) = errors(tmp_path)
+    assert "other" in fault
+    assert "toy" in fault
