@@ -79,7 +79,7 @@ def in_bash(line: str) -> list[str]:
         ("agentcli rollout -o ", []),
         ("agentcli sft ru", []),
         ("agentcli rollo", ["rollout"]),
-        ("agentcli env ", ["list", "check", "panel"]),
+        ("agentcli env ", ["list", "check", "panel", "serve", "new"]),
     ],
 )
 def test_bash(line: str, names: list[str]) -> None:
