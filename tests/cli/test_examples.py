@@ -19,6 +19,7 @@ SESSION = [
     ("env", "list"),
     ("env", "check"),
     ("env", "panel"),
+    ("env", "new"),
     ("preset", "list"),
     ("preset", "show"),
     ("preset", "copy"),
@@ -94,8 +95,8 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str
 
 
 def test_the_session_holds_every_command() -> None:
-    # What serves until Ctrl-C is typed in tests/with_vllm.
-    assert sorted([*SESSION, ("serve",)]) == sorted(COMMANDS)
+    # What serves until Ctrl-C is typed in tests/with_vllm and in tests/environments/remote.
+    assert sorted([*SESSION, ("serve",), ("env", "serve")]) == sorted(COMMANDS)
 
 
 @pytest.mark.parametrize("path", SESSION, ids=" ".join)

@@ -34,16 +34,16 @@ def open_world(settings: EnvironmentSettings) -> World:
         return OpenEnvWorld(settings, caller)
     if served.protocol != wire.PROTOCOL:
         raise MissingError(
-            f"{settings.name}: its agentcli {served.version} speaks version "
-            f"{served.protocol} of the protocol, this agentcli {__version__} speaks "
-            f"{wire.PROTOCOL}; install the same on both sides"
+            f"{settings.name}: its server speaks version {served.protocol} of the "
+            f"protocol (release {served.version}), this is version {wire.PROTOCOL} "
+            f"(release {__version__}); install the same release on both sides"
         )
     key = next(iter(settings.options), None)
     if key is not None or settings.data is not None:
         place = "data" if key is None else f"options.{key}"
         raise UsageError(
             f"environment.{place}: the world at {settings.name} is made by its server; "
-            "give it to agentcli env serve"
+            "set it there: agentcli env serve NAME"
         )
     parts: list[type] = []
     if served.forms is not None:
