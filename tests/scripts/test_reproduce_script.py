@@ -87,6 +87,14 @@ def test_common_settings_and_those_of_a_variant(tmp_path: Path) -> None:
     assert all("--iterations 24" in loop and "rollout.budget=steps=900" in loop for loop in (gigpo, carl))
 
 
+def test_where_questions_are_asked_the_held_out_games_are_the_split_test(tmp_path: Path) -> None:
+    _, _, commands = reproduce(tmp_path, REGIME="search", METHODS="grpo search-carl", PANELS="L0 L0-greedy")
+    evaluations = [command for command in commands if command.startswith("eval ")]
+    assert len(evaluations) == 2 * 3 * 2
+    assert all("--split test" in command and "--label L0" in command for command in evaluations)
+    assert sum("--temperature 0" in command for command in evaluations) == 6
+
+
 @pytest.mark.parametrize(("name", "value"), [("METHODS", "grpo nothing"), ("REGIME", "seven")])
 def test_unknown_names_are_refused_at_once(tmp_path: Path, name: str, value: str) -> None:
     code, stderr, commands = reproduce(tmp_path, **{name: value})
