@@ -21,11 +21,11 @@ def transformers(
     model_dir: str | None,
 ) -> Policy:
     """A causal language model of transformers, loaded here."""
-    model = _named(model_dir)
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer
 
     policy = settings.policy
+    model = _named(model_dir)
     network = load_model(model, policy.adapter, policy.device, policy.dtype)
     return TransformersPolicy(network, load_tokenizer(model), policy)
 
@@ -37,13 +37,13 @@ def vllm(
     model_dir: str | None,
 ) -> Policy:
     """A causal language model in an engine of vLLM, started here."""
-    model = _named(model_dir)
     from agentcli.policies.chat_tokens import ChatTokens, configured_ends
     from agentcli.policies.load import load_tokenizer
     from agentcli.policies.vllm import VllmPolicy
     from agentcli.policies.vllm_engine import VllmEngine
 
     policy = settings.policy
+    model = _named(model_dir)
     ends = configured_ends(model)
     tokens = ChatTokens(load_tokenizer(model), ends, policy.max_prompt_tokens)
     rank = settings.train.lora.rank

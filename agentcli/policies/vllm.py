@@ -37,10 +37,13 @@ class VllmPolicy(Waiting):
         item = self.tokens.prompted(request)
         room = self._engine.max_model_len - item.max_tokens
         if len(item.prompt) > room:
+            remedy = "lower policy.max_tokens (the model is made for no more)"
+            if self._engine.can_be_longer:
+                remedy = "raise policy.vllm.max_model_len"
             raise PromptTooLongError(
                 f"the prompt has {len(item.prompt)} tokens, and the engine room for "
-                f"{room} beside policy.max_tokens; raise policy.vllm.max_model_len, or "
-                "shorten prompts with --history"
+                f"{room} beside policy.max_tokens; {remedy}, or shorten prompts with "
+                "--history"
             )
         if len(self._probes) < PROBES:
             self._probes[request.prompt] = item.prompt[:PROBE_PROMPT]

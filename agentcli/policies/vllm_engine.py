@@ -80,6 +80,8 @@ class VllmEngine:
             self._engine = _start(options, bool(self._sleep))
         self.dtype: str = options["dtype"]
         self.max_model_len: int = options["max_model_len"]
+        self.can_be_longer = self.max_model_len < longest_sequence(self._base)
+        """Whether the model is made for more than policy.vllm.max_model_len."""
         if adapter:
             self._adapter = self._numbered(adapter)
 

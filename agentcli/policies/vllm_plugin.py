@@ -17,7 +17,7 @@ def end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is None or STARTED_HERE not in os.environ:
         return
-    from agentcli.environments.tool_qa.sandbox.kernel import die_with_parent
+    from agentcli.records.kernel import die_with_parent
 
     die_with_parent(signal.SIGKILL)
     # It may have ended before the kernel was asked.

@@ -5,5 +5,14 @@ import os
 
 def rank() -> int:
     """The number of this process, from 0; 0 where it is the only one."""
-    number = os.environ.get("RANK", "")
-    return int(number) if number.isdecimal() else 0
+    return _announced("RANK", 0)
+
+
+def process_count() -> int:
+    """How many processes there are."""
+    return _announced("WORLD_SIZE", 1)
+
+
+def _announced(variable: str, alone: int) -> int:
+    number = os.environ.get(variable, "")
+    return int(number) if number.isdecimal() else alone

@@ -75,6 +75,15 @@ class SftSettings(Section, kw_only=True):
     """AdamW's weight decay."""
     max_length: Count = 4096
     """Prompt plus response, in tokens; a longer sample is refused."""
+    packing: Literal["auto", "on", "off"] = "auto"
+    """Whether samples of an update share sequences: a prefix that several begin with is
+    run once, and short ones stand side by side. It changes losses by rounding alone.
+    auto: where it saves enough.
+    """
+    sharding: Literal["none", "fsdp"] = "none"
+    """What the processes that torchrun started hold. none: each the whole model and its
+    optimiser (DDP). fsdp: each a share of both (FSDP2).
+    """
     gradient_checkpointing: bool | None = None
     """Compute activations again in the backward pass: less memory, more time.
     None: on a GPU.

@@ -16,7 +16,6 @@ from typing import Any
 
 from agentcli.errors import MissingError, UsageError
 from agentcli.records.settings import ClusterSettings
-from agentcli.requirements import remedy_for
 
 MODE = "RAY_AUTH_MODE"
 TOKEN = "RAY_AUTH_TOKEN"
@@ -53,7 +52,7 @@ def check_cluster(cluster: ClusterSettings) -> None:
             f"{TOKEN_FILE}=FILE"
         )
     if find_spec("ray") is None:
-        raise MissingError(f"ray is not installed; type: {remedy_for('ray')}")
+        raise MissingError("ray is not installed; type: pip install 'agentcli[ray]'")
 
 
 def _has_token() -> bool:

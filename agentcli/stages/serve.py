@@ -20,11 +20,11 @@ from pathlib import Path
 
 import httpx
 
-from agentcli.environments.tool_qa.sandbox.kernel import die_with_parent
 from agentcli.errors import MissingError, UsageError
 from agentcli.policies.load import adapter_base, existing
 from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.policies.vllm_engine import engine_options, environment, rank_of
+from agentcli.records.kernel import die_with_parent
 from agentcli.records.runs import hash_inputs
 from agentcli.records.settings import Settings
 from agentcli.stages.plan import check_model, model_sources

@@ -8,6 +8,7 @@ from agentcli.environments.protocol import Tutor, World
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
+from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -19,6 +20,7 @@ from agentcli.stages.progress import updates_bar
 from agentcli.stages.resolve import find_run
 from agentcli.stages.session import Session
 from agentcli.stages.trees import checked_trees, count_trees
+from agentcli.training.sharding_check import check_sharding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +48,10 @@ def plan(
 ) -> SftPlan:
     """A fine-tuning of `sft.model` on the trees of all `runs` together.
 
-    Raises what `sources` and `check_model` raise.
+    Raises what `sources`, `check_sharding` and `check_model` raise.
     """
     directory = RunDirectory(out)
+    check_sharding("sft", settings.sft, process_count())
     trees, model = sources(settings, runs, directory)
     check_model(model)
     rate = settings.sft.learning_rate_of(model)

@@ -16,6 +16,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.evaluation.figures import figures
 from agentcli.policies.load import existing
 from agentcli.records.files import read_numbered, read_records
+from agentcli.records.processes import process_count
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
@@ -35,6 +36,7 @@ from agentcli.stages.session import Session
 from agentcli.stages.trees import count_trees
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.objectives import Objective, make_objective, options_of
+from agentcli.training.sharding_check import check_sharding
 
 if TYPE_CHECKING:
     from agentcli.training.loop.trackers import Sampled
@@ -66,7 +68,7 @@ def checked_objective(settings: Settings) -> Objective:
     """The objective of the settings.
 
     Raises UsageError for options that it does not have, and for train.packing and
-    train.sharding where it cannot pack or shard.
+    train.sharding where they have no effect.
     """
     objective = make_objective(settings.train.objective)
     options_of(settings.train)
@@ -80,6 +82,7 @@ def checked_objective(settings: Settings) -> Objective:
             f"train.sharding: fsdp, but objective {objective.name} needs a whole model "
             "in every process; set train.sharding=none"
         )
+    check_sharding("train", settings.train, process_count())
     return objective
 
 

@@ -1,7 +1,7 @@
-"""YAML settings files, read by the safe loader with two faults mended.
+"""YAML settings files, read by the safe loader with three faults mended.
 
-A key that stands twice is refused, and 1e-6 is a number (YAML 1.2). Every fault is one
-line with file and line number.
+A key that stands twice is refused; 1e-6 is a number, and `on` and `off` are words (YAML
+1.2). Every fault is one line with file and line number.
 """
 
 import re
@@ -76,6 +76,9 @@ _Loader.add_implicit_resolver(
     re.compile(r"^[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
     list("-+0123456789"),
 )
+# It reads `off` as false, too.
+for _letter in "oO":
+    del _Loader.yaml_implicit_resolvers[_letter]
 
 
 def _parse(text: str) -> Any:

@@ -165,4 +165,4 @@ def test_no_cluster_is_joined_without_a_token(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("alone")
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_line_says_how_to_install_it() -> None:
-    refused(agentcli(*ROLLOUT, "--on", "ray"), 4, names="ray", remedy="pip install")
+    refused(agentcli(*ROLLOUT, "--on", "ray"), 4, names="ray", remedy="pip install 'agentcli[ray]'")

@@ -4,6 +4,7 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 SECONDS = 120.0
@@ -31,7 +32,13 @@ def workers() -> list[int]:
 
 def kill(pid: int) -> None:
     """Kills a process, and waits until it has ended."""
-    handle = os.pidfd_open(pid)
-    signal.pidfd_send_signal(handle, signal.SIGKILL)
-    assert select.select([handle], [], [], SECONDS)[0]
-    os.close(handle)
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone(pid)
+
+
+def wait_until_gone(pid: int) -> None:
+    """Returns when a process has ended."""
+    with suppress(ProcessLookupError):
+        handle = os.pidfd_open(pid)
+        assert select.select([handle], [], [], SECONDS)[0], f"process {pid} goes on"
+        os.close(handle)

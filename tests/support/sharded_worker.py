@@ -1,8 +1,8 @@
-"""One of two processes that share a model: every kind, in one go, and stopped and resumed.
+"""One of two processes that share a model: every training of every kind, in one go, and stopped and resumed.
 
     torchrun --nproc-per-node 2 sharded_worker.py FOLDER
 
-FOLDER holds trees.jsonl, credit.jsonl, tied/, full/ and reference/; FOLDER/<kind>-whole and FOLDER/<kind>-parts are written.
+FOLDER holds trees.jsonl, credit.jsonl, tied/, full/ and reference/; FOLDER/<training>-<kind>-whole and -parts are written.
 """
 
 import sys
@@ -12,30 +12,30 @@ from types import SimpleNamespace
 import torch
 from agentcli.records.training_settings import LoraSettings
 from agentcli.training.loop.snapshots import Snapshots
-from stopping import stopped, train
+from stopping import sft, stopped, train
 from torch.distributed.tensor import DTensor
 
 KINDS = ("full", "tied", "lora")
+TRAININGS = {"train": train, "sft": sft}
 UPDATES = 20
 LORA = LoraSettings(rank=4, alpha=8)
 
 
-def settings_of(kind):
-    """20 updates; every fifth has two rows for four microbatches, so that some are empty. Recomputed log-probabilities come in
-    15 chunks for two processes."""
-    return {
-        "rows_per_update": 7,
-        "rows_per_microbatch": 2,
-        "epochs": 4,
-        "recompute_logprobs": True,
+def settings_of(training, kind, model):
+    """20 updates. In `train` every fifth has two rows for four microbatches, so that some are empty, and recomputed
+    log-probabilities come in 15 chunks for two processes."""
+    shared = {
         "packing": "on" if kind == "full" else "off",
         "gradient_checkpointing": kind != "tied",
         "lora": LORA if kind == "lora" else LoraSettings(),
     }
+    if training == "sft":
+        return {**shared, "model": str(model), "updates": UPDATES, "samples_per_update": 12}
+    return {**shared, "rows_per_update": 7, "rows_per_microbatch": 2, "epochs": 4, "recompute_logprobs": True}
 
 
 def start_of(folder, kind):
-    """What `train` of stopping.py takes for a rollout."""
+    """What `train` and `sft` of stopping.py take for a rollout."""
     model = folder / ("full" if kind == "full" else "tied")
     return SimpleNamespace(trees=folder / "trees.jsonl", credit=folder / "credit.jsonl", model=model)
 
@@ -53,13 +53,15 @@ def main(folder):
         real_save(self, *given)
 
     Snapshots.save = save
-    for kind in KINDS:
-        rollout, given = start_of(folder, kind), {**settings_of(kind), "sharding": "fsdp"}
-        statistics = train(rollout, folder / f"{kind}-whole", **given)
-        stopped(train, rollout, folder / f"{kind}-parts", 11, **given)
-        torch.distributed.barrier()
-        assert train(rollout, folder / f"{kind}-parts", **given) == statistics
-    assert len(checked) == len(KINDS) * (UPDATES + 11 + UPDATES - 9)
+    for training, call in TRAININGS.items():
+        for kind in KINDS:
+            rollout = start_of(folder, kind)
+            given = {**settings_of(training, kind, rollout.model), "sharding": "fsdp"}
+            statistics = call(rollout, folder / f"{training}-{kind}-whole", **given)
+            stopped(call, rollout, folder / f"{training}-{kind}-parts", 11, **given)
+            torch.distributed.barrier()
+            assert call(rollout, folder / f"{training}-{kind}-parts", **given) == statistics
+    assert len(checked) == len(TRAININGS) * len(KINDS) * (UPDATES + 11 + UPDATES - 9)
     assert torch.distributed.get_world_size() == 2
 
 

@@ -1,18 +1,19 @@
 """A small policy whose heads vLLM can compute (32 wide), and commands in sessions of their own."""
 
 import contextlib
+import os
+import select
 import subprocess
 import sys
-import time
-from collections.abc import Callable
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from processes import as_here
+from processes import as_here, wait_until_gone
 
 SETTINGS = """
-environment: {name: "toy_world:ToyWorld", max_steps: 6, options: {tasks: 64, length: 3}}
+environment: {name: "gated_world:GatedWorld", max_steps: 6, options: {tasks: 64, length: 3}}
 prompt: {style: compact}
 policy: {temperature: 1.0, max_tokens: 16, max_prompt_tokens: 512}
 demos: {count: 32, keep: all}
@@ -37,12 +38,12 @@ PATIENCE = 600.0
 class Command:
     """A command line in a session of its own, by whose number all that it started is known."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, **environment: str) -> None:
         self.stderr = Path("stderr.txt")
         with self.stderr.open("w", encoding="utf-8") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "agentcli", *words],
-                env=as_here(),
+                env={**as_here(), **environment},
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 text=True,
@@ -53,7 +54,8 @@ class Command:
     def end(self) -> int:
         """Waits for its end and gives its code; nothing that it started is left."""
         code = self.process.wait(PATIENCE)
-        until(lambda: not self.members())
+        while left := self.members():
+            wait_until_gone(left[0])
         return code
 
     def members(self) -> list[int]:
@@ -102,9 +104,18 @@ def command_line(pid: int) -> str:
     return ""
 
 
-def until(is_so: Callable[[], bool]) -> None:
-    """Waits until a function says True; fails after PATIENCE."""
-    end = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.2)
+def begun(*words: str) -> Command:
+    """A rollout of more than 40 tasks that has written its first trees: the 40th is not begun before."""
+    gate = Path(tempfile.mkdtemp(prefix="gate-"))
+    pipes = []
+    for name in ("reached", "on"):
+        os.mkfifo(gate / name)
+        pipes.append(os.open(gate / name, os.O_RDWR))
+    reached, on = pipes
+    # It need not wait.
+    os.write(on, b".")
+    command = Command(*words, GATE=str(gate), GATE_TASK="train/40")
+    process = os.pidfd_open(command.process.pid)
+    ready = select.select([reached, process], [], [], PATIENCE)[0]
+    assert ready == [reached], command.stderr.read_text(encoding="utf-8")
+    return command

@@ -9,16 +9,11 @@ from agentcli.records.runs import RunDirectory
 from agentcli.stages.serve import served_name
 from command_line import agentcli
 from refusal import refused
-from vllm_commands import NEEDS_VLLM, START, Command, until
+from vllm_commands import NEEDS_VLLM, START, Command, begun
 
 pytestmark = [*NEEDS_VLLM, pytest.mark.usefixtures("folder")]
 
 PORT = "18431"
-
-
-def is_begun(run: str) -> bool:
-    trees = Path(run, "trees.jsonl")
-    return trees.exists() and trees.stat().st_size > 0
 
 
 def lines(run: str) -> int:
@@ -26,8 +21,7 @@ def lines(run: str) -> int:
 
 
 def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
-    command = Command("rollout", *START, "-o", "killed", "-q")
-    until(lambda: is_begun("killed"))
+    command = begun("rollout", *START, "-o", "killed", "-q")
     os.kill(command.named("EngineCore"), signal.SIGKILL)
     assert command.end() == 4
     assert "--resume" in command.refusal()
@@ -38,16 +32,14 @@ def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
 
 
 def test_a_killed_command_leaves_no_engine() -> None:
-    command = Command("rollout", *START, "-o", "left", "-q")
-    until(lambda: is_begun("left"))
+    command = begun("rollout", *START, "-o", "left", "-q")
     command.named("EngineCore")
     command.process.kill()
     assert command.end() == -signal.SIGKILL
 
 
 def test_ctrl_c_leaves_a_rollout_that_resumes_and_no_engine() -> None:
-    command = Command("rollout", *START, "-o", "interrupted", "-q")
-    until(lambda: is_begun("interrupted"))
+    command = begun("rollout", *START, "-o", "interrupted", "-q")
     command.process.send_signal(signal.SIGINT)
     assert command.end() == 130
     assert "--resume" in command.refusal()

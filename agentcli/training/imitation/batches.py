@@ -1,46 +1,115 @@
-"""Samples of imitation as batches: their order over a training, and their tensors.
+"""The plan of an imitation, its samples as batches, and their tensors.
 
 Shape suffixes: B samples, T padded length.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from agentcli.records.training_settings import SftSettings
 from agentcli.training.imitation.demonstrations import Sample
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.forward import pad_rows
 from agentcli.training.loop.microbatches import shuffled
+from agentcli.training.loop.packing import sort_key
+from agentcli.training.loop.packing_choice import PackingChoice, choose_packing
 
 IGNORED = -100
 """The label of a position that is not learned."""
+PACKING = "sft.packing"
+UPDATES_COMPARED = 64
+"""The first updates, a random sample, say whether packing saves enough."""
+
+Item = TypeVar("Item")
 
 
-def sample_order(samples: int, places: int, seed: int) -> list[int]:
-    """The sample at each place of a whole training: shuffled pass after shuffled pass.
+class SamplePart(NamedTuple):
+    """One microbatch."""
+
+    samples: list[Sample]
+    update_tokens: int
+    """Response tokens of its whole update, over all processes."""
+
+
+@dataclass(frozen=True)
+class ImitationPlan:
+    """Everything that will be run, in order."""
+
+    samples: Sequence[Sample]
+    order: Sequence[int]
+    """The sample at each place of the training, update after update."""
+    per_update: int
+    per_microbatch: int
+    choice: PackingChoice
+
+    def batches(self) -> Iterator[list[Sample]]:
+        """The microbatches of all processes."""
+        for numbers in _slices(self.order, self.per_microbatch):
+            yield [self.samples[number] for number in numbers]
+
+    def parts(self, processes: Processes) -> list[SamplePart]:
+        """The microbatches of this process: every `processes.size`-th of an update."""
+        parts = []
+        for update in _slices(
+            list(self.batches()), self.per_update // self.per_microbatch
+        ):
+            tokens = sum(len(sample.response) for batch in update for sample in batch)
+            of_this_rank = update[processes.rank :: processes.size]
+            parts += [SamplePart(batch, tokens) for batch in of_this_rank]
+        return parts
+
+    def packed_as_set(self, wanted: str, model: Any) -> "ImitationPlan":
+        """The plan, packed where sft.packing is `wanted`.
+
+        Raises UsageError for `on` with a model that cannot be packed.
+        """
+        first = replace(self, order=self.order[: UPDATES_COMPARED * self.per_update])
+        choice = choose_packing(
+            PACKING, wanted, model, first.batches(), first._sorted().batches()
+        )
+        plan = self._sorted() if choice.packing else self
+        return replace(plan, choice=choice)
+
+    def _sorted(self) -> "ImitationPlan":
+        """The plan with the samples of each update sorted by their tokens."""
+        order: list[int] = []
+        for update in _slices(self.order, self.per_update):
+            order += sorted(update, key=lambda number: sort_key(self.samples[number]))
+        return replace(self, order=order)
+
+
+def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def plan_imitation(
+    samples: Sequence[Sample], updates: int, settings: SftSettings, seed: int
+) -> ImitationPlan:
+    """Shuffled pass after shuffled pass.
 
     An update may take the end of one pass and the beginning of the next.
     """
+    places = updates * settings.samples_per_update
     order: list[int] = []
     while len(order) < places:
-        passes = len(order) // samples
-        order += shuffled(samples, "sft samples", seed, passes)
-    return order[:places]
-
-
-def microbatches(
-    order: Sequence[int],
-    size: int,
-    processes: Processes,
-) -> list[list[int]]:
-    """The microbatches of this rank: every `processes.size`-th slice of `order`."""
-    starts = range(processes.rank * size, len(order), size * processes.size)
-    return [list(order[start : start + size]) for start in starts]
+        passes = len(order) // len(samples)
+        order += shuffled(len(samples), "sft samples", seed, passes)
+    return ImitationPlan(
+        samples,
+        order[:places],
+        settings.samples_per_update,
+        settings.samples_per_microbatch,
+        PackingChoice(None),
+    )
 
 
 def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
-    """Right-padded input_ids, labels and attention_mask, all (B, T).
+    """Right-padded input_ids, labels and attention_mask, all (B, T), as TRL takes them.
 
     Prompt and padding have the label IGNORED.
     """

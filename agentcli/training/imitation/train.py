@@ -1,9 +1,8 @@
 """`sft`: imitation of demonstrations with TRL's SFTTrainer.
 
 Each step is one sample, with the loss on its response only. Samples are tokenised
-before (`demonstrations.py`), and there is no packing. `model: tiny` makes a tokenizer
-from the demonstrations and a small model from settings; anything else is a model
-directory or hub id.
+before (`demonstrations.py`). `model: tiny` makes a tokenizer from the demonstrations and
+a small model from settings; anything else is a model directory or hub id.
 """
 
 import logging
@@ -21,7 +20,7 @@ from agentcli.policies.load import load_tokenizer
 from agentcli.policies.tiny import make_model, make_tokenizer
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
-from agentcli.training.imitation.batches import microbatches, sample_order
+from agentcli.training.imitation.batches import PACKING, plan_imitation
 from agentcli.training.imitation.demonstrations import (
     Sample,
     SampleCounts,
@@ -36,6 +35,8 @@ from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, keeping_cache, run, save, start
+from agentcli.training.loop.packing_choice import check_packed
+from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import (
     Facts,
     Trained,
@@ -83,17 +84,24 @@ def run_sft(
         log.warning("%s", warning)
     passes_in_updates = len(samples) / settings.samples_per_update
     updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
-    order = sample_order(len(samples), updates * settings.samples_per_update, job.seed)
+    plan = plan_imitation(samples, updates, settings, job.seed)
+    plan = plan.packed_as_set(settings.packing, model)
+    packing = plan.choice.packing
     facts: Facts = {
         "updates": updates,
         "settings": settings_fact(settings),
-        "samples": digest(samples, order),
+        "samples": digest(samples, plan.order),
         "starting model": model_fact(model),
     }
     arguments = _arguments(job, updates, processes)
+    place(model, settings, processes, arguments.device)
+    if packing is not None:
+        rows = next(plan.batches())
+        pad = tokenizer.pad_token_id
+        check_packed(PACKING, packing, model, rows, pad, arguments.device)
     with keeping_cache(model):
-        parts = microbatches(order, settings.samples_per_microbatch, processes)
-        trainer = ImitationTrainer(model, arguments, tokenizer, samples, parts)
+        parts = plan.parts(processes)
+        trainer = ImitationTrainer(model, arguments, tokenizer, parts, packing)
         trained = _trained(trainer, model, updates)
         lines = run(job, trainer, trained, SftMetrics, facts, updates, processes)
     save(job, tokenizer, trained, processes)
@@ -101,6 +109,7 @@ def run_sft(
         **msgspec.structs.asdict(counts),
         "updates": updates,
         "tokens": lines[-1].tokens,
+        **plan.choice.statistics(),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "vocabulary": len(tokenizer),
         "final_loss": lines[-1].loss,
@@ -158,8 +167,8 @@ def _samples(
     """
     counts = SampleCounts()
     samples = []
-    for place, step in read_steps(trees, counts):
-        sample = tokenise(tokenizer, step, place, settings.max_length)
+    for source, step in read_steps(trees, counts):
+        sample = tokenise(tokenizer, step, source, settings.max_length)
         words.add(sample.prompt, step.prompt)
         words.add(sample.response, step.response)
         samples.append(sample)

@@ -1,8 +1,10 @@
-"""TRL's SFTTrainer on planned samples, with metrics lines and a cheaper head.
+"""TRL's SFTTrainer on planned samples, with metrics lines, packing and a cheaper head.
 
 Where there is no Triton, TRL's fused language-model head scores every position of a
 row. That takes a quarter of a tiny policy's time. On the CPU the same loss is therefore
-computed on the response's columns only; a test holds the two equal.
+computed on the response's columns only; a test holds the two equal. So it is where
+samples share sequences, which TRL's labels cannot express: one place may predict
+several tokens.
 """
 
 from collections.abc import Sequence
@@ -15,12 +17,13 @@ from torch import Tensor
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
-from agentcli.training.imitation.batches import IGNORED, collate
-from agentcli.training.imitation.demonstrations import Sample
+from agentcli.training.imitation.batches import IGNORED, SamplePart, collate
 from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.loop.forward import target_logits, token_logprobs
+from agentcli.training.loop.forward import predicted_logits, token_logprobs
 from agentcli.training.loop.microbatches import Microbatches
+from agentcli.training.loop.packing import Packing, row_batch
 from agentcli.training.loop.recorder import Recorder
+from agentcli.training.loop.sharding import is_sharded
 from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 
 LINES = 100
@@ -28,39 +31,43 @@ LINES = 100
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):
-    """Runs `parts`: this rank's microbatches of the training, as indices of samples."""
+    """Runs `parts`: this rank's microbatches of the training."""
 
     recorder: Recorder[SftMetrics]
     remedy = "lower sft.learning_rate"
     shown = ("loss", "token_accuracy")
-    normalised = False
 
     def __init__(
         self,
         model: Any,
         args: SFTConfig,
         tokenizer: Any,
-        samples: Sequence[Sample],
-        parts: Sequence[Sequence[int]],
+        parts: Sequence[SamplePart],
+        packing: Packing | None = None,
     ) -> None:
-        self._samples = samples
         self._parts = parts
+        self._packing = packing
         self._pad: int = tokenizer.pad_token_id
         self._tokens = 0
+        on_cpu = args.device.type == "cpu"
+        self._by_trl = not (on_cpu or packing or is_sharded(model))
         super().__init__(
             model=model,
             args=args,
-            train_dataset=Dataset.from_dict({"sample": list(range(len(samples)))}),
+            train_dataset=Dataset.from_dict({"part": list(range(len(parts)))}),
             processing_class=tokenizer,
         )
 
-    def microbatches(self, done: int) -> Microbatches[Sequence[int]]:
+    def microbatches(self, done: int) -> Microbatches[SamplePart]:
         """This rank's microbatches of all updates but the first `done`."""
         first = done * self.args.gradient_accumulation_steps
         return Microbatches(self._parts[first:], self._batch)
 
-    def _batch(self, part: Sequence[int]) -> dict[str, Tensor]:
-        return collate([self._samples[index] for index in part], self._pad)
+    def _batch(self, part: SamplePart) -> dict[str, Tensor]:
+        tokens = {"update_tokens": torch.tensor(part.update_tokens)}
+        if self._by_trl:
+            return collate(part.samples, self._pad) | tokens
+        return row_batch(part.samples, self._pad, self._packing) | tokens
 
     def compute_loss(
         self,
@@ -70,23 +77,21 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         num_items_in_batch: Any = None,
     ) -> Any:
         """Negative log-likelihood per response token over the whole update."""
-        labels_BT = inputs["labels"]
-        target_BT = labels_BT != IGNORED
-        self._tokens += int(target_BT.sum())
-        if return_outputs or self.args.device.type != "cpu":
+        update_tokens = inputs.pop("update_tokens")
+        if "labels" in inputs:
+            self._tokens += int((inputs["labels"] != IGNORED).sum())
             trl: Any = super()
-            return trl.compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        logits_NV = target_logits(model, inputs["input_ids"], target_BT)
-        targets_N = labels_BT[target_BT]
+            return trl.compute_loss(model, inputs, return_outputs, update_tokens)
+        logits_NV = predicted_logits(model, inputs)
+        targets_N = inputs["targets_N"]
+        self._tokens += len(targets_N)
         correct = (logits_NV.detach().argmax(-1) == targets_N).sum()
-        local = torch.stack([correct, torch.tensor(len(targets_N))])
+        local = torch.stack([correct, correct.new_tensor(len(targets_N))])
         all_correct, all_tokens = self.accelerator.reduce(local, reduction="sum")
         accuracies = self._metrics["train"]["mean_token_accuracy"]  # as TRL keeps them
         accuracies.append((all_correct / all_tokens).item())
         loss: Tensor = -token_logprobs(logits_NV, targets_N).sum()
-        if num_items_in_batch is None:
-            return loss / targets_N.numel()
-        return loss / num_items_in_batch * self.accelerator.num_processes
+        return loss / update_tokens * self.accelerator.num_processes
 
     def line(self, latest: TrainerUpdate) -> SftMetrics | None:
         """A line about a hundred times in a training.

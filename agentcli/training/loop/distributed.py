@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from agentcli.errors import UsageError
-from agentcli.records.processes import rank
+from agentcli.records.processes import process_count, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ def announced_processes() -> Processes:
 
     Raises UsageError for a launcher that announced more than it started.
     """
-    size = int(os.environ.get("WORLD_SIZE") or 1)
+    size = process_count()
     if "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ:
         raise UsageError(
             "MASTER_ADDR is set but WORLD_SIZE is not: the launcher started one "

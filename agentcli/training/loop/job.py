@@ -4,6 +4,7 @@ Imitation and every objective of `train` bring their data, the plan and a traine
 `start`, `adamw`, `run` and `save` here do the rest.
 """
 
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ import msgspec
 import torch
 from transformers import set_seed
 
+from agentcli.records.kernel import die_with_parent
 from agentcli.records.section import Section
 from agentcli.records.settings import TrackingSettings
 from agentcli.records.training_settings import TrainSettings
@@ -32,7 +34,7 @@ from agentcli.training.loop.optimizer_state import (
 )
 from agentcli.training.loop.optimizers import check_optimizer, make_optimizer
 from agentcli.training.loop.recorder import OnUpdate, Recorder
-from agentcli.training.loop.sharding import check_sharding, check_shared, whole_weights
+from agentcli.training.loop.sharding import check_shared, whole_weights
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
 from agentcli.training.loop.trackers import (
     Sampled,
@@ -41,6 +43,7 @@ from agentcli.training.loop.trackers import (
     open_trackers,
 )
 from agentcli.training.loop.trainer import PlannedTrainer
+from agentcli.training.sharding_check import check_sharding
 
 AnySettings = TypeVar("AnySettings", bound=Section)
 Line = TypeVar("Line", bound=MetricsLine)
@@ -64,7 +67,9 @@ class Job(Generic[AnySettings]):
     metrics: Path
     """metrics.jsonl."""
     stage: str = "train"
-    """train or sft: the first part of every tracked figure's name."""
+    """train or sft: the section of its settings, and the first part of every tracked
+    figure's name.
+    """
     reference: str | None = None
     """Model directory. Each objective says what None means."""
     critic: str | None = None
@@ -102,7 +107,10 @@ def start(job: Job[Any]) -> Processes:
     processes = announced_processes()
     if isinstance(job.settings, TrainSettings):
         check_optimizer(job.settings)
-        check_sharding(job.settings, processes)
+    check_sharding(job.stage, job.settings, processes.size)
+    if processes.size > 1:
+        # A launcher that is killed leaves its processes waiting for each other.
+        die_with_parent(signal.SIGKILL)
     set_seed(trainer_seed(job.seed))
     return processes
 

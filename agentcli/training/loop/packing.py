@@ -21,7 +21,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from agentcli.training.loop.forward import TokenRow
+from agentcli.training.loop.forward import TokenRow, pad_rows
 
 TokenIds = NDArray[np.int64]
 LONGEST = 4096
@@ -106,6 +106,26 @@ def shared_length(one: TokenIds, other: TokenIds) -> int:
     shorter = min(len(one), len(other))
     differing = np.flatnonzero(one[:shorter] != other[:shorter])
     return int(differing[0]) if len(differing) else shorter
+
+
+def row_batch(
+    rows: Sequence[TokenRow], pad: int, packing: Packing | None
+) -> dict[str, Tensor]:
+    """The input of one forward pass over rows.
+
+    ids_BT and response_BT, or with `packing` what `pack_rows` gives instead;
+    targets_N, the response tokens; and run_1, how many tokens are run.
+    """
+    if packing is not None:
+        return pack_rows(rows, packing, pad)
+    ids_BT, response_BT = pad_rows(rows, pad)
+    lengths = [len(prompt) + len(response) for prompt, response in rows]
+    return {
+        "ids_BT": ids_BT,
+        "response_BT": response_BT,
+        "targets_N": ids_BT[response_BT],
+        "run_1": torch.tensor([sum(lengths)]),
+    }
 
 
 def pack_rows(

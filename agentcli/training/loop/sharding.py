@@ -1,4 +1,4 @@
-"""A model of which every process keeps a share (FSDP2, train.sharding=fsdp).
+"""A model of which every process keeps a share (FSDP2, sharding=fsdp).
 
 The weights of a layer are gathered while it is run, and freed behind it. Gradients,
 moments and updates are of the shares. So every forward pass, and every gathering of a
@@ -19,29 +19,16 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from agentcli.errors import AgentCliError, UsageError
-from agentcli.records.training_settings import TrainSettings
+from agentcli.errors import AgentCliError
+from agentcli.records.training_settings import SftSettings, TrainSettings
 from agentcli.training.loop.distributed import Processes
 
 
-def check_sharding(settings: TrainSettings, processes: Processes) -> None:
-    """Raises UsageError where train.sharding cannot take effect."""
-    if settings.sharding == "none":
-        return
-    if processes.size == 1:
-        raise UsageError(
-            "train.sharding: fsdp, but there is one process; start several with "
-            "`torchrun --nproc-per-node N -m agentcli ...`"
-        )
-    if settings.lora.bits == 4:
-        raise UsageError(
-            "train.sharding: fsdp, but weights in 4 bits cannot be sharded; set "
-            "train.lora.bits=32 or train.sharding=none"
-        )
-
-
 def place(
-    model: Any, settings: TrainSettings, processes: Processes, device: torch.device
+    model: Any,
+    settings: TrainSettings | SftSettings,
+    processes: Processes,
+    device: torch.device,
 ) -> None:
     """Moves the model, or this process's share of it, to the device."""
     if settings.sharding == "none":
@@ -73,8 +60,8 @@ def check_shared(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not isinstance(parameter, DTensor):
             raise AgentCliError(
-                f"train.sharding: {name} is not shared among the processes, and would "
-                "not be trained; set train.sharding=none"
+                f"sharding: fsdp, but {name} is not shared among the processes, and would "
+                "not be trained; set train.sharding=none or sft.sharding=none"
             )
 
 

@@ -46,17 +46,13 @@ class PlannedTrainer(Trainer, ABC):
     """Fields of a line that must be finite, besides loss and grad_norm."""
     shown: ClassVar[tuple[str, ...]]
     """Fields of a line that the progress bar shows."""
-    normalised: ClassVar[bool] = True
-    """Whether compute_loss normalises over the whole update by itself. Then Trainer has
-    nothing to divide by.
-    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
-        if self.normalised:
-            # Else Trainer divides by the number of microbatches.
-            self.model_accepts_loss_kwargs = True
+        # compute_loss normalises over the whole update. Else Trainer would divide by the
+        # number of microbatches.
+        self.model_accepts_loss_kwargs = True
 
     @abstractmethod
     def microbatches(self, done: int) -> Dataset[dict[str, Tensor]]:
@@ -72,8 +68,8 @@ class PlannedTrainer(Trainer, ABC):
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
         """The microbatches of one update, and what the loss is to be divided by."""
-        batches, items = super().get_batch_samples(*args, **kwargs)
-        return batches, 1 if self.normalised else items
+        batches, _ = super().get_batch_samples(*args, **kwargs)
+        return batches, 1
 
     def _defer_fsdp_gradient_reduction(self) -> Any:
         """Defers nothing: a process would hold the gradients of a whole model."""

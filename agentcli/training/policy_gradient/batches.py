@@ -18,11 +18,14 @@ from torch import Tensor
 from agentcli.errors import UsageError
 from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.forward import TokenRow, pad_rows
+from agentcli.training.loop.forward import TokenRow
 from agentcli.training.loop.microbatches import Microbatches, shuffled
-from agentcli.training.loop.packing import Packing, pack_rows, sort_key
+from agentcli.training.loop.packing import Packing, row_batch, sort_key
+from agentcli.training.loop.packing_choice import PackingChoice
 from agentcli.training.policy_gradient.losses import token_weights
 from agentcli.training.policy_gradient.rows import Row
+
+UNPACKED = PackingChoice(None, "the objective runs every row by itself")
 
 
 @dataclass(slots=True)
@@ -58,21 +61,8 @@ class Tokens:
     def batch(
         self, rows: Sequence[int], pad: int, packing: Packing | None
     ) -> dict[str, Tensor]:
-        """The input of one forward pass over these rows.
-
-        ids_BT and response_BT, or with `packing` what `pack_rows` gives instead;
-        targets_N, the response tokens; and run_1, how many tokens are run.
-        """
-        chosen = [self.row(row) for row in rows]
-        if packing is not None:
-            return pack_rows(chosen, packing, pad)
-        ids_BT, response_BT = pad_rows(chosen, pad)
-        return {
-            "ids_BT": ids_BT,
-            "response_BT": response_BT,
-            "targets_N": ids_BT[response_BT],
-            "run_1": torch.tensor([sum(map(self.length, rows))]),
-        }
+        """The input of one forward pass over these rows (`row_batch`)."""
+        return row_batch([self.row(row) for row in rows], pad, packing)
 
     def gather(self, flat: Tensor, rows: Sequence[int]) -> Tensor:
         """The response tokens' values (N,) of these rows."""
@@ -132,8 +122,12 @@ class UpdatePlan:
     processes: Processes
     microbatches_per_update: int
     """Microbatches of each rank, the same number for every update."""
-    packing: Packing | None = None
-    """How rows share sequences; None: each has its own."""
+    choice: PackingChoice = UNPACKED
+
+    @property
+    def packing(self) -> Packing | None:
+        """How rows share sequences; None: each has its own."""
+        return self.choice.packing
 
     def dealt(self, rows: Iterable[int]) -> list[list[int]]:
         """The rows of an update as microbatches of all ranks."""
@@ -143,7 +137,7 @@ class UpdatePlan:
 
     def packed(self, packing: Packing) -> "UpdatePlan":
         """The same updates, with rows that begin alike in one microbatch."""
-        plan = replace(self, packing=packing)
+        plan = replace(self, choice=PackingChoice(packing))
         plan.updates = [
             replace(update, microbatches=plan.dealt(update.weights))
             for update in self.updates

@@ -154,7 +154,7 @@ def plan_statistics(
         "tokens": sum(line.tokens for line in lines),
         "tokens_read": sum(line.tokens_read for line in lines),
         "tokens_saved": sum(line.tokens_saved for line in lines),
-        "packed": plan.packing is not None,
+        **plan.choice.statistics(),
         "temperatures": sorted({row.temperature for row in plan.rows}),
         "means": means_of(lines, averaged),
         "ratio_max": max((line.ratio_max for line in lines), default=1.0),

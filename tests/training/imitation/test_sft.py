@@ -11,8 +11,8 @@ from agentcli.policies.chat import prompt_ids
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, SftSettings, TinySettings
 from agentcli.records.types import Validity
-from agentcli.training.imitation.batches import IGNORED, collate
-from agentcli.training.imitation.demonstrations import SampleCounts, read_steps, tokenise
+from agentcli.training.imitation.batches import IGNORED, SamplePart, collate, plan_imitation
+from agentcli.training.imitation.demonstrations import Sample, SampleCounts, read_steps, tokenise
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.imitation.trainer import ImitationTrainer
@@ -67,15 +67,13 @@ def test_the_loss_on_the_cpu_is_trls(rollout, samples):
     arguments = trainer_arguments(
         SFTConfig, 0, Processes(0, 1), max_length=None, dataset_kwargs={"skip_prepare_dataset": True}
     )
-    trainer = ImitationTrainer(model, arguments, rollout.tokenizer, samples, [])
-    batch = collate(samples[:7], pad=0)
-    for items in (None, torch.tensor(50)):
-        ours = trainer.compute_loss(model, dict(batch), num_items_in_batch=items)
-        theirs = SFTTrainer.compute_loss(trainer, model, dict(batch), num_items_in_batch=items)
-        assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
-        gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (ours, theirs)]
-        for one, other in zip(*gradients, strict=True):
-            torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
+    trainer = ImitationTrainer(model, arguments, rollout.tokenizer, [SamplePart(samples[:7], 50)])
+    ours = trainer.compute_loss(model, trainer.microbatches(0)[0])
+    theirs = SFTTrainer.compute_loss(trainer, model, collate(samples[:7], pad=0), num_items_in_batch=torch.tensor(50))
+    assert ours.item() == pytest.approx(theirs.item(), rel=1e-6)
+    gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (ours, theirs)]
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=1e-4)
 
 
 def test_only_steps_worth_imitating(rollout, tmp_path, sft):
@@ -136,6 +134,34 @@ def test_accumulation_changes_nothing(sft, tmp_path):
     whole, pieces = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "pieces"))
     for name, value in whole.items():
         torch.testing.assert_close(value, pieces[name], atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("lora", [0, 4])
+def test_samples_that_share_sequences_are_learned_as_they_are_alone(rollout, sft, tmp_path, lora):
+    """Over two passes, so that an update has a sample twice."""
+    given = {"model": str(rollout.model), "updates": 10, "samples_per_update": 8, "samples_per_microbatch": 4}
+    left = {}
+    for packing in ("on", "off"):
+        lines = sft(packing, packing=packing, lora=LoraSettings(rank=lora, alpha=8), **given)
+        left[packing] = *lines, load_file(next((tmp_path / packing).glob("*.safetensors")))
+    assert left["on"][0]["packed"] is True
+    assert left["off"][0]["packed"] is False
+    for one, other in zip(left["on"][1], left["off"][1], strict=True):
+        for name in ("loss", "grad_norm", "tokens"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-4), name
+    for name, value in left["on"][2].items():
+        torch.testing.assert_close(value, left["off"][2][name], atol=1e-4, rtol=0)
+
+
+def test_auto_packs_samples_that_begin_alike_or_differ_in_length(samples, rollout):
+    model = AutoModelForCausalLM.from_pretrained(rollout.model)
+    alike = [Sample([7] * 60, sample.response) for sample in samples]
+    unlike = [Sample([7] * (3 + 40 * (number % 4 == 0)), [number]) for number in range(16)]
+    apart = [Sample([number + 5] * 20, [9]) for number in range(16)]
+    for given, packed in ((alike, True), (unlike, True), (apart, False)):
+        plan = plan_imitation(given, 3, SftSettings(), 0).packed_as_set("auto", model)
+        assert (plan.choice.packing is not None) is packed
+        assert sorted(plan.order) == sorted(plan_imitation(given, 3, SftSettings(), 0).order)
 
 
 def test_a_kill_leaves_nothing_among_temporary_files(sft, temporary):

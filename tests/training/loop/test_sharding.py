@@ -9,24 +9,32 @@ import pytest
 import torch
 from agentcli.records.files import read_records
 from agentcli.records.settings import Settings
-from agentcli.records.training_settings import LoraSettings, TrainSettings
+from agentcli.records.training_settings import LoraSettings, SftSettings, TrainSettings
 from agentcli.stages.train import checked_objective
+from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.checkpoints import load_trainable
-from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.sharding import check_sharding, check_shared
+from agentcli.training.loop.sharding import check_shared
 from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.sharding_check import check_sharding
+from command_line import agentcli
 from refusal import refused
 from safetensors.torch import load_file
-from sharded_worker import KINDS, UPDATES, settings_of, start_of
-from stopping import left, train
+from sharded_worker import KINDS, TRAININGS, UPDATES, settings_of, start_of
+from stopping import left
 from transformers import AutoModelForCausalLM
 
 SHARDED = TrainSettings(sharding="fsdp")
+TOLERANCES = {
+    "train": (TrainMetrics, {"loss": 1e-6, "kl": 1e-6, "grad_norm": 1e-5, "gap_max": 1e-5, "rows": 0}),
+    "sft": (SftMetrics, {"loss": 1e-5, "grad_norm": 1e-4, "tokens": 0}),
+}
+"""By training: a line of its metrics, and how far its figures may lie apart. Those of sft are about ten times as large."""
+EACH = [(training, kind) for training in TRAININGS for kind in KINDS]
 
 
 @pytest.fixture(scope="module")
 def folder(rollout, tmp_path_factory):
-    """What the worker left, and what one process leaves in FOLDER/<kind>-alone."""
+    """What the worker left, and what one process leaves in FOLDER/<training>-<kind>-alone."""
     folder = tmp_path_factory.mktemp("sharded")
     for name in ("trees.jsonl", "credit.jsonl"):
         (folder / name).symlink_to(rollout.folder / name)
@@ -48,8 +56,9 @@ def folder(rollout, tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-6000:]
-    for kind in KINDS:
-        train(start_of(folder, kind), folder / f"{kind}-alone", **settings_of(kind))
+    for training, kind in EACH:
+        start = start_of(folder, kind)
+        TRAININGS[training](start, folder / f"{training}-{kind}-alone", **settings_of(training, kind, start.model))
     return folder
 
 
@@ -58,54 +67,63 @@ def weights_of(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_that_share_a_model_are_one(folder, kind):
+@pytest.mark.parametrize(("training", "kind"), EACH)
+def test_two_that_share_a_model_are_one(folder, training, kind):
+    line, tolerances = TOLERANCES[training]
     alone, together = (
-        list(read_records(folder / f"{kind}-{name}" / "metrics.jsonl", TrainMetrics)) for name in ("alone", "whole")
+        list(read_records(folder / f"{training}-{kind}-{name}" / "metrics.jsonl", line)) for name in ("alone", "whole")
     )
     assert len(together) == UPDATES
-    for name, tolerance in (("loss", 1e-6), ("kl", 1e-6), ("grad_norm", 1e-5), ("gap_max", 1e-5), ("rows", 0)):
-        assert [getattr(line, name) for line in together] == pytest.approx(
-            [getattr(line, name) for line in alone], abs=tolerance, rel=0
+    for name, tolerance in tolerances.items():
+        assert [getattr(one, name) for one in together] == pytest.approx(
+            [getattr(one, name) for one in alone], abs=tolerance, rel=0
         ), name
-    one, two = weights_of(folder / f"{kind}-alone"), weights_of(folder / f"{kind}-whole")
+    one, two = (weights_of(folder / f"{training}-{kind}-{name}") for name in ("alone", "whole"))
     assert one.keys() == two.keys()
     for name, value in one.items():
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_weight_is_trained(folder, kind):
-    start = start_of(folder, kind).model / "model.safetensors"
+@pytest.mark.parametrize(("training", "kind"), EACH)
+def test_every_weight_is_trained(folder, training, kind):
+    after = weights_of(folder / f"{training}-{kind}-whole")
     if kind == "lora":
-        assert all(value.abs().max() > 0 for value in weights_of(folder / "lora-whole").values())
+        assert all(value.abs().max() > 0 for value in after.values())
         return
-    before, after = load_file(start), weights_of(folder / f"{kind}-whole")
+    before = load_file(start_of(folder, kind).model / "model.safetensors")
     assert before.keys() == after.keys()
     assert not [name for name, value in before.items() if torch.equal(value, after[name])]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_stopped_one_ends_with_the_same_bits(folder, kind):
-    assert left(folder / f"{kind}-parts") == left(folder / f"{kind}-whole")
+@pytest.mark.parametrize(("training", "kind"), EACH)
+def test_a_stopped_one_ends_with_the_same_bits(folder, training, kind):
+    assert left(folder / f"{training}-{kind}-parts") == left(folder / f"{training}-{kind}-whole")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_checkpoint_is_a_plain_directory(folder, kind):
-    alone, together = folder / f"{kind}-alone" / "checkpoint", folder / f"{kind}-whole" / "checkpoint"
+@pytest.mark.parametrize(("training", "kind"), EACH)
+def test_the_checkpoint_is_a_plain_directory(folder, training, kind):
+    alone, together = (folder / f"{training}-{kind}-{name}" / "checkpoint" for name in ("alone", "whole"))
     assert sorted(path.name for path in together.iterdir()) == sorted(path.name for path in alone.iterdir())
     for config in alone.glob("*config.json"):
         assert (together / config.name).read_text() == config.read_text(), config.name
 
 
 def test_what_cannot_be_shared_is_refused(rollout):
-    refused(lambda: check_sharding(SHARDED, Processes(0, 1)), names="train.sharding", remedy="torchrun")
-    bits = TrainSettings(sharding="fsdp", lora=LoraSettings(rank=4, bits=4))
-    refused(lambda: check_sharding(bits, Processes(0, 2)), names="train.sharding", remedy="train.lora.bits=32")
+    refused(lambda: check_sharding("train", SHARDED, 1), names="train.sharding", remedy="torchrun")
+    bits = SftSettings(sharding="fsdp", lora=LoraSettings(rank=4, bits=4))
+    refused(lambda: check_sharding("sft", bits, 2), names="sft.sharding", remedy="sft.lora.bits=32")
     ppo = Settings(train=TrainSettings(sharding="fsdp", objective="ppo"))
     refused(lambda: checked_objective(ppo), names=("train.sharding", "ppo"), remedy="train.sharding=none")
     model = load_trainable(str(rollout.model), LoraSettings(), "cpu")
     refused(lambda: check_shared(model), 1, names="embed_tokens", remedy="train.sharding=none")
+
+
+def test_a_dry_run_refuses_one_process(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demos").mkdir()
+    (tmp_path / "demos" / "trees.jsonl").touch()
+    sft = agentcli("sft", "demos", "--model", "tiny", "--set", "sft.sharding=fsdp", "--dry-run")
+    refused(sft, names="sft.sharding", remedy="torchrun")

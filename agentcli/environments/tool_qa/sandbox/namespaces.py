@@ -6,7 +6,7 @@ It needs no privilege where the kernel lets users have namespaces of their own
 
 import os
 
-from agentcli.environments.tool_qa.sandbox import kernel
+from agentcli.records import kernel
 
 NEW_MOUNTS = 0x00020000
 NEW_HOST_NAME = 0x04000000

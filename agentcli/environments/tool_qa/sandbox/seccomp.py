@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 
-from agentcli.environments.tool_qa.sandbox import kernel
+from agentcli.records import kernel
 
 ALLOWED: dict[str, tuple[int, int]] = {
     "read": (0, 63),

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-from agentcli.environments.tool_qa.sandbox import kernel, namespaces, seccomp
+from agentcli.environments.tool_qa.sandbox import namespaces, seccomp
+from agentcli.records import kernel
 
 MODULES = (
     *("bisect", "calendar", "cmath", "collections", "copy", "datetime", "decimal"),

@@ -1,0 +1,141 @@
+"""Whether the rows of a training share sequences, and that the model lets them.
+
+`auto` compares what both ways cost: tokens with their padding, and pairs of query and
+key, where a mask costs all pairs of a sequence and a causal row half of them. The
+comparison counts and does not time anything, so that a resumed training chooses alike.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from agentcli.errors import AgentCliError, UsageError
+from agentcli.training.loop.forward import (
+    TokenRow,
+    predicted_logits,
+    scoring,
+    token_logprobs,
+)
+from agentcli.training.loop.packing import Packing, row_batch, row_tokens
+
+LEAST_GAIN = 1.2
+"""`auto` packs where the plain way costs this many times as much."""
+ROWS_COMPARED = 8
+TOLERANCE = 1e-3
+"""Nats between a log-probability in company and by itself; rounding is below 1e-5."""
+
+Batches = Iterable[Sequence[TokenRow]]
+"""The rows of each microbatch."""
+
+
+class PackingChoice(NamedTuple):
+    """How rows share sequences, or why each has its own."""
+
+    packing: Packing | None
+    reason: str = ""
+
+    def statistics(self) -> dict[str, Any]:
+        """What the manifest says of it."""
+        if self.packing is not None:
+            return {"packed": True}
+        return {"packed": False, "unpacked_because": self.reason}
+
+
+def choose_packing(
+    setting: str, wanted: str, model: Any, apart: Batches, together: Batches
+) -> PackingChoice:
+    """The choice of `wanted` (auto, on or off), which is the value of `setting`.
+
+    `apart` are the microbatches of rows by themselves, `together` those of the same
+    rows sorted by their tokens. Raises UsageError for `on` with a model that cannot be
+    packed.
+    """
+    if wanted == "off":
+        return PackingChoice(None, f"{setting} is off")
+    obstacle = obstacle_of(model)
+    if obstacle is not None and wanted == "on":
+        raise UsageError(f"{setting}: on, but {obstacle}; set {setting}=auto or off")
+    if obstacle is not None:
+        return PackingChoice(None, obstacle)
+    packing = Packing(pair_cost_of(model))
+    if wanted == "on":
+        return PackingChoice(packing)
+    gain = plain_cost(apart, packing) / packed_cost(together, packing)
+    if gain >= LEAST_GAIN:
+        return PackingChoice(packing)
+    return PackingChoice(
+        None,
+        f"plain rows cost {gain:.2f} times as much, and auto packs from {LEAST_GAIN}",
+    )
+
+
+def obstacle_of(model: Any) -> str | None:
+    """Why this model cannot take a mask that keeps rows apart; None: it can."""
+    config = model.config.get_text_config()
+    attention = config._attn_implementation
+    if attention != "sdpa":
+        return f"the model's attention is {attention}, and only sdpa takes such a mask"
+    layers = set(getattr(config, "layer_types", None) or ["full_attention"])
+    windows = layers - {"full_attention"}
+    if windows:
+        return f"the model has layers of {', '.join(sorted(windows))}"
+    if getattr(config, "sliding_window", None):
+        return "the model's attention has a sliding window"
+    return None
+
+
+def pair_cost_of(model: Any) -> float:
+    """What a pair of query and key costs, in tokens.
+
+    A layer of width d takes about 24 d^2 operations for a token and 4 d for a pair.
+    """
+    width: int = model.get_input_embeddings().embedding_dim
+    return 1 / (6 * width)
+
+
+def plain_cost(batches: Batches, packing: Packing) -> float:
+    """What the microbatches cost, in tokens, with every row by itself."""
+    cost = 0.0
+    for rows in filter(None, batches):
+        longest = max(len(prompt) + len(response) for prompt, response in rows)
+        pairs = packing.pair_cost * longest**2 / 2
+        cost += len(rows) * (longest + pairs)
+    return cost
+
+
+def packed_cost(batches: Batches, packing: Packing) -> float:
+    """What packed microbatches cost, in tokens."""
+    cost = 0.0
+    for rows in filter(None, batches):
+        sequences = packing.sequences([row_tokens(row) for row in rows])
+        cost += len(sequences) * packing.cost(sequences[0].length)
+    return cost
+
+
+def check_packed(
+    setting: str,
+    packing: Packing,
+    model: Any,
+    rows: Sequence[TokenRow],
+    pad: int,
+    device: torch.device,
+) -> None:
+    """Raises AgentCliError where rows in one sequence are not what they are alone.
+
+    A few of the rows, which are sorted by their tokens, are run both ways. A model may
+    have more than attention between its tokens, and ignore the mask there.
+    """
+    scores = []
+    with scoring(model):
+        for way in (packing, None):
+            batch = row_batch(rows[:ROWS_COMPARED], pad, way)
+            batch = {name: value.to(device) for name, value in batch.items()}
+            logits_NV = predicted_logits(model, batch)
+            scores.append(token_logprobs(logits_NV, batch["targets_N"]))
+    gap = (scores[0] - scores[1]).abs().max().item()
+    if not gap <= TOLERANCE:
+        raise AgentCliError(
+            f"{setting}: this model gives rows in one sequence other log-probabilities "
+            f"than alone, by up to {gap:.2g}; set {setting}=off"
+        )
