@@ -211,9 +211,12 @@ def readable(estimate: Mapping[str, Any]) -> dict[str, str]:
             continue
         key = "time" if name == "seconds" else name.removesuffix("_bytes")
         text = "not known" if value is None else str(value)
-        if isinstance(value, int):
-            is_time = key == "time"
-            text = str(timedelta(seconds=value)) if is_time else decimal(value)
+        if isinstance(value, int) and key == "time":
+            text = str(timedelta(seconds=value))
+        elif name == "devices":
+            text = "one" if value == 1 else f"{value}, each with as much memory in use"
+        elif isinstance(value, int):
+            text = decimal(value)
         if isinstance(value, dict):
             key = "of it"
             text = ", ".join(f"{part} {decimal(held)}" for part, held in value.items())

@@ -6,20 +6,25 @@ not known.
 """
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from safetensors import SafetensorError
 
 from agentcli.errors import AgentCliError
 from agentcli.policies.load import weight_shapes
-from agentcli.records.runs import RunDirectory, loop_folders
+from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
-from agentcli.records.training_settings import LoraSettings
-from agentcli.records.types import StageRecord, Step
+from agentcli.records.training_settings import (
+    LoraSettings,
+    SftSettings,
+    TrainSettings,
+)
+from agentcli.records.types import Step
 from agentcli.stages.memory import (
     MOMENTS,
     WEIGHT,
@@ -32,35 +37,19 @@ from agentcli.stages.memory import (
     longest_row,
     loop_memory,
     sampled_rows,
+    sampling_devices,
     sampling_memory,
     shape_of,
     training_memory,
 )
-from agentcli.stages.plan import plain
+from agentcli.stages.pace import SAMPLED_BY, Pace, pace_of
 from agentcli.stages.trees import checked_trees
 
 TRAIN_ROWS = "train.rows_per_microbatch"
 SFT_ROWS = "sft.samples_per_microbatch"
 SAMPLED_ROWS = "policy.batch_rows"
-OF_ONE_RUN = {
-    "environment": ("tasks", "shard", "where", "panel"),
-    "policy": ("model", "adapter"),
-    "rollout": ("iteration", "budget", "tasks_per_step"),
-    "train": ("credit", "reference", "learning_rate"),
-}
-"""Settings in which the stage that is looked back at may differ."""
-SAMPLED_BY = ("environment", "policy", "prompt", "rollout")
-"""Settings on which the time of a tree depends."""
-LOOK_BACK = 4
-"""Iterations of one loop that are averaged."""
-
-
-class Pace(NamedTuple):
-    """The cost of a tree in an earlier stage."""
-
-    seconds: float
-    bytes: float
-    run: str
+LAYER = re.compile(r"\.\d+\.")
+"""The number of a layer in the name of its weights."""
 
 
 def parameters_of(model: str | None, lora: LoraSettings) -> ModelSize | None:
@@ -76,15 +65,27 @@ def parameters_of(model: str | None, lora: LoraSettings) -> ModelSize | None:
         return None
     if shapes is None:
         return None
-    adapters = [name for name in shapes if "lora_" in name]
-    total = sum(math.prod(shape) for shape in shapes.values())
-    if adapters:
-        return ModelSize(total, sum(math.prod(shapes[name]) for name in adapters))
-    if lora.rank == 0:
-        return ModelSize(total, total)
-    linear = [shape for name, shape in shapes.items() if _is_adapted(name, shape)]
-    added = sum(lora.rank * sum(shape) for shape in linear)
-    return ModelSize(total + added, added)
+    sizes = {name: math.prod(shape) for name, shape in shapes.items()}
+    total = sum(sizes.values())
+    trained = sum(size for name, size in sizes.items() if "lora_" in name)
+    if lora.rank and not trained:
+        linear = [shape for name, shape in shapes.items() if _is_adapted(name, shape)]
+        trained = sum(lora.rank * sum(shape) for shape in linear)
+        total += trained
+    return ModelSize(total, trained or total, *_units(sizes))
+
+
+def _units(sizes: Mapping[str, int]) -> tuple[int, int]:
+    """The parameters of the largest layer, and those in no layer."""
+    layers = defaultdict[str, int](int)
+    outside = 0
+    for name, size in sizes.items():
+        number = LAYER.search(name)
+        if number is None:
+            outside += size
+        else:
+            layers[number[0]] += size
+    return max(layers.values(), default=0), outside
 
 
 def _is_adapted(name: str, shape: Sequence[int]) -> bool:
@@ -97,65 +98,6 @@ def checkpoint_bytes(parameters: ModelSize) -> int:
     return (WEIGHT + MOMENTS) * parameters.trained
 
 
-def pace_of(settings: Settings, out: Path, stage: str, *sections: str) -> Pace | None:
-    """The cost of a tree in the newest `stage` with the same settings beside `out`."""
-    wanted = _compared(plain(settings), sections)
-    for run in _newest_runs(out.parent):
-        same = []
-        for folder in (run, *loop_folders(run)):
-            record = _record(folder, stage)
-            if record and _compared(record.settings, sections) == wanted:
-                same.append((folder, record))
-        if same:
-            return _pace(run, same[-LOOK_BACK:])
-    return None
-
-
-def _newest_runs(folder: Path) -> Iterator[Path]:
-    manifests = [path for path in folder.glob("*/manifest.json") if path.is_file()]
-    loops = folder.glob("*/iteration_000/manifest.json")
-    runs = {path.parent for path in manifests}
-    runs |= {path.parent.parent for path in loops}
-    runs = {run for run in runs if not run.is_symlink()}
-    yield from sorted(runs, key=lambda run: run.stat().st_mtime, reverse=True)
-
-
-def _record(folder: Path, stage: str) -> StageRecord | None:
-    try:
-        return RunDirectory(folder).finished(stage)
-    except (AgentCliError, OSError):
-        return None
-
-
-def _compared(settings: dict[str, Any], sections: Sequence[str]) -> dict[str, Any]:
-    """The sections without what is OF_ONE_RUN."""
-    compared = {}
-    for section in sections:
-        values = settings.get(section)
-        if isinstance(values, dict):
-            left_out = OF_ONE_RUN.get(section, ())
-            values = {name: values[name] for name in values if name not in left_out}
-        compared[section] = values
-    return compared
-
-
-def _pace(run: Path, stages: Sequence[tuple[Path, StageRecord]]) -> Pace | None:
-    """The mean over some stages of one run."""
-    seconds = []
-    sizes = []
-    for folder, record in stages:
-        trees = record.counts.get("trees") or record.statistics.get("trees")
-        file = RunDirectory(folder).trees
-        if not isinstance(trees, int) or trees == 0 or "wall" not in record.seconds:
-            continue
-        seconds.append(record.seconds["wall"] / trees)
-        if file.exists():
-            sizes.append(file.stat().st_size / trees)
-    if not seconds:
-        return None
-    return Pace(fmean(seconds), fmean(sizes) if sizes else 0.0, str(run))
-
-
 class Expected(msgspec.Struct, kw_only=True):
     """The estimate of a stage. None: not known."""
 
@@ -165,8 +107,10 @@ class Expected(msgspec.Struct, kw_only=True):
     """The sum of `memory`."""
     memory: Bytes = {}
     """By what it holds."""
+    devices: int = 1
+    """Those that compute, each with this memory."""
     device_bytes: int | None = None
-    """The memory of the device that computes."""
+    """The memory of one of them."""
     change: str = ""
     """The setting to change where the device has less; "" where it has enough."""
     seconds: int | None = None
@@ -175,7 +119,11 @@ class Expected(msgspec.Struct, kw_only=True):
 
 
 def _in_memory(
-    parts: Bytes | None, device: Device, remedies: Mapping[str, tuple[str, int]]
+    parts: Bytes | None,
+    device: Device,
+    remedies: Mapping[str, tuple[str, int]],
+    devices: int = 1,
+    sharing: str = "",
 ) -> dict[str, Any]:
     """The fields of an Expected that speak of memory."""
     if parts is None:
@@ -183,9 +131,17 @@ def _in_memory(
     return {
         "memory_bytes": sum(parts.values()),
         "memory": parts,
+        "devices": devices,
         "device_bytes": device.bytes,
-        "change": advice(parts, device, remedies),
+        "change": advice(parts, device, remedies, sharing),
     }
+
+
+def _sharing(section: str, settings: TrainSettings | SftSettings) -> str:
+    """The part of an advice that says how processes share a model."""
+    if settings.sharding == "fsdp":
+        return "share the model among more processes, "
+    return f"share the model under torchrun with {section}.sharding=fsdp, "
 
 
 def expected_of_rollout(
@@ -205,7 +161,12 @@ def expected_of_rollout(
     )
     return Expected(
         disk_bytes=pace and round(pace.bytes * tasks),
-        **_in_memory(memory, device, {"cache": rows, "activations": rows}),
+        **_in_memory(
+            memory,
+            device,
+            {"cache": rows, "activations": rows},
+            sampling_devices(settings),
+        ),
         seconds=pace and round(pace.seconds * tasks),
         basis=_basis(parameters, pace, note),
     )
@@ -233,16 +194,27 @@ def expected_of_training(
         size = RowSize(rows, *longest_row(steps, model))
         models = 1 if critic is None else 2
         memory = training_memory(
-            parameters, shape_of(model), size, settings.train, device, models
+            parameters,
+            shape_of(model),
+            size,
+            settings.train,
+            device,
+            models,
+            process_count(),
         )
     note = (
-        "16 bytes of memory for a trained parameter, 4 for another, and activations of "
-        f"{rows} rows as long as the longest; 12 bytes of disk, and as many again for "
-        "the snapshot while it trains"
+        f"{_held(settings.train)}, and activations of {rows} rows as long as the "
+        "longest; 12 bytes of disk, and as many again for the snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and checkpoint_bytes(parameters),
-        **_in_memory(memory, device, {"activations": (TRAIN_ROWS, rows)}),
+        **_in_memory(
+            memory,
+            device,
+            {"activations": (TRAIN_ROWS, rows)},
+            process_count(),
+            _sharing("train", settings.train),
+        ),
         seconds=pace and round(pace.seconds * count),
         basis=_basis(parameters, pace, note),
     )
@@ -261,17 +233,37 @@ def expected_of_imitation(
         tokens, response = longest_row(steps, model)
         size = RowSize(rows, min(tokens, settings.sft.max_length), response)
         memory = training_memory(
-            parameters, shape_of(model), size, settings.sft, device
+            parameters,
+            shape_of(model),
+            size,
+            settings.sft,
+            device,
+            processes=process_count(),
         )
     note = (
-        "16 bytes of memory for a trained parameter, 4 for another, and activations of "
-        f"{rows} samples as long as the longest; 4 bytes of disk, and 12 for the "
-        "snapshot while it trains"
+        f"{_held(settings.sft)}, and activations of {rows} samples as long as the "
+        "longest; 4 bytes of disk, and 12 for the snapshot while it trains"
     )
     return Expected(
         disk_bytes=parameters and WEIGHT * parameters.trained,
-        **_in_memory(memory, device, {"activations": (SFT_ROWS, rows)}),
+        **_in_memory(
+            memory,
+            device,
+            {"activations": (SFT_ROWS, rows)},
+            process_count(),
+            _sharing("sft", settings.sft),
+        ),
         basis=_basis(parameters, None, note),
+    )
+
+
+def _held(settings: TrainSettings | SftSettings) -> str:
+    """The bytes of a parameter, in words."""
+    held = "16 bytes of memory for a trained parameter, 4 for another"
+    if settings.sharding == "none":
+        return held
+    return (
+        f"{held}, divided by the processes, each of which gathers two layers at a time"
     )
 
 
@@ -280,8 +272,10 @@ def _steps(trees: Path) -> Iterator[Step]:
         yield from tree.steps
 
 
-def expected_of_loop(settings: Settings, out: Path, model: str, tasks: int) -> Expected:
-    """The estimate of a loop with `tasks` trees an iteration."""
+def expected_of_loop(
+    settings: Settings, out: Path, model: str, tasks: int, critic: str | None
+) -> Expected:
+    """The estimate of a loop with `tasks` trees an iteration, of a critic too where one is."""
     iterations = settings.run.iterations
     parameters = parameters_of(model, settings.train.lora)
     rollout = pace_of(settings, out, "rollout", *SAMPLED_BY)
@@ -291,7 +285,8 @@ def expected_of_loop(settings: Settings, out: Path, model: str, tasks: int) -> E
     sampled = sampled_rows(settings)
     rows = settings.train.rows_per_microbatch
     if parameters:
-        memory = loop_memory(parameters, shape_of(model), settings, device)
+        models = 1 if critic is None else 2
+        memory = loop_memory(parameters, shape_of(model), settings, device, models)
         disk = _kept(settings) * checkpoint_bytes(parameters)
     if disk is not None and rollout:
         disk += round(rollout.bytes * tasks * iterations)
@@ -312,7 +307,7 @@ def expected_of_loop(settings: Settings, out: Path, model: str, tasks: int) -> E
     }
     return Expected(
         disk_bytes=disk,
-        **_in_memory(memory, device, remedies),
+        **_in_memory(memory, device, remedies, sampling_devices(settings)),
         seconds=seconds,
         basis=_basis(parameters, rollout, note),
     )

@@ -7,6 +7,7 @@ from agentcli.environments.protocol import World
 from agentcli.errors import UsageError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
+from agentcli.stages.carried import first_critic, with_critic
 from agentcli.stages.credit import credit_of
 from agentcli.stages.estimate import Expected, expected_of_loop
 from agentcli.stages.evaluate import EvaluationPlan, plan_evaluation
@@ -53,7 +54,9 @@ class LoopPlan(SamplingPlan):
 
     def expected(self) -> Expected:
         """What all iterations take."""
-        return expected_of_loop(self.settings, self.run.path, self.model, self.tasks)
+        critic = first_critic(self.settings, self.model)
+        settings = with_critic(self.settings, critic, 0)
+        return expected_of_loop(settings, self.run.path, self.model, self.tasks, critic)
 
 
 def plan(settings: Settings, out: Path, *, model: str | None) -> LoopPlan:

@@ -87,6 +87,10 @@ class ModelSize(NamedTuple):
 
     all: int
     trained: int
+    layer: int = 0
+    """In its largest layer."""
+    outside: int = 0
+    """In no layer: embeddings, the last normalisation and the head."""
 
 
 class RowSize(NamedTuple):
@@ -200,7 +204,13 @@ def sampling_memory(
     policy = settings.policy
     is_half = policy.dtype in ("bfloat16", "float16")
     width = HALF if is_half or (policy.dtype == "auto" and device.is_gpu) else FLOAT
-    parts = {"weights": width * parameters.all}
+    weights = width * parameters.all
+    parts = {"weights": weights // sampling_devices(settings)}
+    appraisers = [settings.rollout.critic, settings.rollout.prm]
+    if any(appraisers):
+        # They are taken to be as large as the policy.
+        count = len(list(filter(None, appraisers)))
+        parts["critic and reward model"] = count * weights
     if policy.kind == "vllm" and device.is_gpu:
         share = int(policy.vllm.gpu_memory_utilization * device.bytes)
         return {**parts, "cache": max(0, share - parts["weights"])}
@@ -212,6 +222,12 @@ def sampling_memory(
         parts["processes"] = settings.environment.processes * ENGINE_BYTES
         parts["processes"] += PROCESS_BYTES
     return parts
+
+
+def sampling_devices(settings: Settings) -> int:
+    """The devices that the policy is spread over."""
+    policy = settings.policy
+    return policy.vllm.tensor_parallel if policy.kind == "vllm" else 1
 
 
 def sampled_rows(settings: Settings) -> RowSize:
@@ -249,17 +265,18 @@ def training_memory(
     settings: TrainSettings | SftSettings,
     device: Device,
     models: int = 1,
+    processes: int = 1,
 ) -> Bytes:
-    """Bytes while `models` of one size are trained, by what they hold.
-
-    Every process holds as much, unless they share the model (train.sharding).
-    """
+    """Bytes of one process while `models` of one size are trained, by what they hold."""
     upkeep = upkeep_of(settings, device)
+    shares = 1 if settings.sharding == "none" else processes
     parts = {
-        "weights": models * WEIGHT * parameters.all,
-        "gradients": models * GRADIENT * parameters.trained,
-        "optimiser": models * upkeep.moments * parameters.trained,
+        "weights": models * WEIGHT * parameters.all // shares,
+        "gradients": models * GRADIENT * parameters.trained // shares,
+        "optimiser": models * upkeep.moments * parameters.trained // shares,
     }
+    if shares > 1:
+        parts["gathered"] = gathered_bytes(parameters)
     if shape is not None:
         frozen = parameters.trained < parameters.all
         parts["activations"] = training_activations(
@@ -270,17 +287,32 @@ def training_memory(
     return parts
 
 
+def gathered_bytes(parameters: ModelSize) -> int:
+    """Bytes that a process holds whole of a shared model, at the peak of a backward pass.
+
+    What is in no layer is whole from the beginning to the end, with its gradient. Of the
+    layers it is two: one is gathered while another is computed.
+    """
+    whole = parameters.outside + 2 * parameters.layer
+    trained = parameters.trained / parameters.all
+    return round((WEIGHT + GRADIENT * trained) * whole)
+
+
 def loop_memory(
-    parameters: ModelSize, shape: ModelShape | None, settings: Settings, device: Device
+    parameters: ModelSize,
+    shape: ModelShape | None,
+    settings: Settings,
+    device: Device,
+    models: int = 1,
 ) -> Bytes:
     """Bytes of a loop, by what they hold: the sampler's weights stay while it trains.
 
-    What is there for one of the two alone counts where it is more.
+    `models` are trained. What is there for one of the two alone counts where it is more.
     """
     rows = settings.train.rows_per_microbatch
     size = sampled_rows(settings)._replace(rows=rows)
     sampling = sampling_memory(parameters, shape, settings, device)
-    training = training_memory(parameters, shape, size, settings.train, device)
+    training = training_memory(parameters, shape, size, settings.train, device, models)
     # An engine that sleeps leaves the GPU to the trainer.
     if settings.policy.kind == "vllm" and settings.policy.vllm.sleep:
         return max(sampling, training, key=lambda parts: sum(parts.values()))
@@ -291,11 +323,15 @@ def loop_memory(
 
 
 def advice(
-    parts: Bytes, device: Device, remedies: Mapping[str, tuple[str, int]]
+    parts: Bytes,
+    device: Device,
+    remedies: Mapping[str, tuple[str, int]],
+    sharing: str = "",
 ) -> str:
     """The setting to change where a device has less memory; "" where it has enough.
 
-    `remedies` are a setting and its value, by the part that grows with it.
+    `remedies` are a setting and its value, by the part that grows with it. `sharing`
+    says how the model is shared among more devices.
     """
     total = sum(parts.values())
     if total <= device.bytes:
@@ -309,7 +345,7 @@ def advice(
         fitting = math.floor(value * (1 + room / max(1, parts.get(part, 0))))
         if fitting >= 1:
             return f"{need}; lower {setting} from {value} to {fitting}"
-    return f"{need}; train an adapter with --lora 16, or take a smaller model"
+    return f"{need}; train an adapter with --lora 16, {sharing}or take a smaller model"
 
 
 def _gigabytes(count: int) -> str:

@@ -62,8 +62,8 @@ def test_every_command_of_a_page_is_one(page: Path) -> None:
     """What is not typed below is at least read by the command line."""
     for block in blocks(page):
         for words in commands(block):
-            if words[0] == "agentcli":
-                parse(words[1:])
+            if words[0] in ("agentcli", "torchrun"):
+                parse(words[words.index("agentcli") + 1 :])
 
 
 @pytest.fixture(scope="module")

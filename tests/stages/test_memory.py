@@ -2,13 +2,16 @@
 
 import json
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from agentcli.stages.memory import FLOAT, Device, RowSize, advice, cache_bytes, sampling_activations, shape_of
 from command_line import agentcli
+from measured_memory import peak_of
+from processes import as_here
 from toy_policy import made
 
 SHAPES = {
@@ -48,32 +51,6 @@ def model_of(shape: dict[str, int], tokenizer: Path, folder: Path) -> None:
     for file in tokenizer.iterdir():
         if "token" in file.name or file.suffix == ".jinja":
             shutil.copy(file, folder)
-
-
-def peak_of(work: Callable[[], object]) -> int:
-    """The most bytes that torch has allocated and not freed while `work` runs.
-
-    Weights are not among them: they are mapped from their file.
-    """
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as account:
-        work()
-    account.export_chrome_trace("trace.json")
-    held: dict[int, int] = {}
-    total = most = 0
-    for event in json.loads(Path("trace.json").read_bytes())["traceEvents"]:
-        if event.get("name") != "[memory]":
-            continue
-        address, size = event["args"]["Addr"], event["args"]["Bytes"]
-        if size > 0:
-            held[address] = size
-            total += size
-        # What was allocated before is none of this account.
-        elif address in held:
-            total -= held.pop(address)
-        most = max(most, total)
-    return most
 
 
 def done(*words: str) -> None:
@@ -120,6 +97,33 @@ def test_a_training_takes_what_was_estimated(lora: str, recomputed: str) -> None
     expected = parts["gradients"] + parts["optimiser"] + parts["activations"]
     measured = peak_of(lambda: done(*train, *rows, "-q"))
     assert expected == pytest.approx(measured, rel=0.15)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("lora", ["0", "4"])
+def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    train = ("train", "runs/x", "-o", "new", "--lora", lora, "--set", "train.sharding=fsdp")
+    rows = ("--set", "train.rows_per_microbatch=24", "--set", "train.rows_per_update=48")
+    with monkeypatch.context() as launched:
+        launched.setenv("WORLD_SIZE", "2")
+        parts = estimate(*train, *rows)
+    # A share is no longer a part of the file that weights are mapped from.
+    expected = sum(size for name, size in parts.items() if name != "processes")
+    worker = Path(__file__).parents[1] / "support" / "memory_worker.py"
+    launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    ended = subprocess.run(
+        [sys.executable, *launch, worker, *train, *rows, "-q"],
+        env={**as_here(), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr[-6000:]
+    peaks = [int(line.removeprefix("peak ")) for line in ended.stdout.splitlines() if line.startswith("peak ")]
+    assert len(peaks) == 2
+    assert expected == pytest.approx(max(peaks), rel=0.15)
 
 
 @pytest.mark.slow

@@ -13,7 +13,9 @@ import typer
 from agentcli.cli.app import command_tree, main
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
+from agentcli.cli.typed import typed_settings
 from agentcli.records.settings import Settings
+from agentcli.stages.layers import resolve
 from typer.testing import CliRunner
 
 
@@ -64,12 +66,20 @@ def all_commands() -> dict[tuple[str, ...], Command]:
 
 
 def parse(words: Sequence[str]) -> None:
-    """Reads the words of one command line and does nothing; fails where they are no command with its options."""
+    """Reads the words of one command line and does nothing; fails where they are no command with its options and settings."""
     (name,) = [name for name in all_commands() if tuple(words[: len(name)]) == name]
     app = typer.Typer(pretty_exceptions_enable=False)
-    dataclasses.replace(all_commands()[name], body=lambda call: None).register(app)
+    dataclasses.replace(all_commands()[name], body=read_changes).register(app)
     result = CliRunner().invoke(app, list(words[len(name) :]))
     assert result.exit_code == 0, f"agentcli {' '.join(words)}: {result.output}"
+
+
+def read_changes(call: Call) -> None:
+    """Reads the settings that options and --set change, unless a file that is not here has others."""
+    preset = call.values.get("preset")
+    if call.values.get("set") and not str(preset).endswith(".yaml"):
+        typed = typed_settings(call.command.every_option, call.values)
+        resolve(preset, [], {}, call.values["set"], typed)
 
 
 def settings_of(command: Command, arguments: list[str]) -> Settings:

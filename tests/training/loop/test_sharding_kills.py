@@ -15,12 +15,14 @@ from pathlib import Path
 import pytest
 from agentcli.training.loop.snapshots import FILE
 from bad_input_runs import built
-from processes import SECONDS, as_here, below
+from processes import as_here, below
 from stopping import left
 
 pytestmark = pytest.mark.slow
 
-CHANGES = ("train.sharding=fsdp", "train.epochs=60", "train.save_every_updates=7")
+SECONDS = 900.0
+
+CHANGES = ("train.sharding=fsdp", "train.epochs=20", "train.save_every_updates=7")
 TRAIN = ("train", "runs/x", *(f"--set={change}" for change in CHANGES))
 SHARED_BY_TWO = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "agentcli")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TERM": "xterm", "COLUMNS": "200"}
