@@ -103,7 +103,18 @@ def test_a_training_takes_what_was_estimated(lora: str, recomputed: str) -> None
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("lora", ["0", "4"])
 def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    train = ("train", "runs/x", "-o", "new", "--lora", lora, "--set", "train.sharding=fsdp")
+    train = (
+        "train",
+        "runs/x",
+        "-o",
+        "new",
+        "--lora",
+        lora,
+        "--set",
+        "train.sharding=fsdp",
+        "--set",
+        "train.packing=off",
+    )
     rows = ("--set", "train.rows_per_microbatch=24", "--set", "train.rows_per_update=48")
     with monkeypatch.context() as launched:
         launched.setenv("WORLD_SIZE", "2")
