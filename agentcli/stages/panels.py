@@ -139,17 +139,20 @@ def _select(
 ) -> list[Task]:
     """Keeps the tasks whose attributes are among those asked for, in their order.
 
-    Raises UsageError when `where` names one that a task does not have.
+    A task without the attribute is left out. Raises UsageError when `where` names one
+    that no task has.
     """
+    known: dict[str, str] = {}
     kept = []
     for task in tasks:
         attributes = _attributes_of(task)
-        for name in where:
-            if name not in attributes:
-                raise UsageError(
-                    f"--where {name}: {world.card.name} has no such attribute; it "
-                    f"has {', '.join(attributes)}"
-                )
-        if all(attributes[name] in values for name, values in where.items()):
+        known |= attributes
+        if all(attributes.get(name) in values for name, values in where.items()):
             kept.append(task)
+    for name in where:
+        if name not in known:
+            raise UsageError(
+                f"--where {name}: {world.card.name} has no such attribute; it has "
+                f"{', '.join(known)}"
+            )
     return kept

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusal import refused
 
+ROOM = {"room": "hall"}
+
 
 class Rooms:
     """A world that lists tasks and nothing else."""
@@ -20,7 +22,10 @@ class Rooms:
 
     def tasks(self, split: str) -> list[Task]:
         kinds = ["walk", "run", "sit"]
-        return [Task(id=f"{split}/{n}", world="rooms", split=split, kind=kinds[n % 3]) for n in range(9)]
+        return [
+            Task(id=f"{split}/{n}", world="rooms", split=split, kind=kinds[n % 3], attributes=ROOM if n % 2 else {})
+            for n in range(9)
+        ]
 
 
 def test_a_panel_is_a_split_narrowed_and_cut() -> None:
@@ -33,6 +38,11 @@ def test_the_hash_is_that_of_the_ids_in_order() -> None:
     tasks = Rooms().tasks("L0")
     assert make_panel("a", "rooms", tasks).sha256 == make_panel("b", "rooms", tasks).sha256
     assert make_panel("a", "rooms", tasks).sha256 != make_panel("a", "rooms", tasks[::-1]).sha256
+
+
+def test_tasks_without_an_attribute_are_left_out_where_others_have_it() -> None:
+    panel = panel_for(Rooms(), EnvironmentSettings(split="L0", where={"room": ["hall"]}))
+    assert [task.id for task in panel.tasks] == ["L0/1", "L0/3", "L0/5", "L0/7"]
 
 
 def test_nothing_left_and_unknown_attributes_are_refused() -> None:

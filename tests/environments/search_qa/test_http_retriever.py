@@ -67,6 +67,18 @@ def test_the_requests_are_those_of_the_protocols() -> None:
     ]
 
 
+def test_a_token_is_sent_and_shown_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEARCH_TOKEN", "secret-42")
+    with ChatServer([GOOD, Answer(b"no", status=403)], routes=ROUTES) as server:
+        asked = Asked(server.root, token_variable="SEARCH_TOKEN")
+        asked.search(["a"], 1)
+        line = refused(lambda: asked.search(["a"], 1), EngineError.exit_code, "403")
+    assert {headers["Authorization"] for headers in server.headers} == {"Bearer secret-42"}
+    assert "secret" not in line
+    monkeypatch.setenv("SEARCH_TOKEN", "two\nlines")
+    refused(lambda: Asked("http://a", token_variable="SEARCH_TOKEN"), 4, "retriever.token_variable", "SEARCH_TOKEN")
+
+
 @pytest.mark.parametrize(
     "passing", [Answer(b"busy", status=503), Answer(status=500), Answer(status=429), Answer({"result": []}, cut=3)]
 )

@@ -14,6 +14,7 @@ fork replays an episode, the pool compares each observation with the recorded on
 retriever that changes its answers is an errored leaf.
 """
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -99,6 +100,8 @@ class HttpRetriever:
         self._sleep = sleep
         # A compressed answer could be a thousand times what its bytes are.
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        if options.token_variable is not None:
+            headers["Authorization"] = f"Bearer {_token(options.token_variable)}"
         self._client = httpx.Client(
             headers=headers, timeout=options.request_seconds, follow_redirects=False
         )
@@ -224,6 +227,16 @@ class HttpRetriever:
                 raise TimeoutError
             parts.append(part)
         return b"".join(parts)
+
+
+def _token(variable: str) -> str:
+    """The token of a variable. Raises MissingError where it holds none."""
+    token = os.environ.get(variable, "")
+    if not (token and token.isascii() and token.isprintable()):
+        raise MissingError(
+            f"{SETTING}.token_variable: {variable} holds no token; export it first"
+        )
+    return token
 
 
 def _document(served: ServedDocument, id: str | None = None) -> Document:

@@ -23,6 +23,10 @@ class HttpRetrieverOptions(msgspec.Struct, kw_only=True, frozen=True):
     """How it is asked: as Search-R1 does, so with one query a request, or as ASearcher
     does (with pages).
     """
+    token_variable: str | None = None
+    """The environment variable that holds a bearer token; the token itself is never a
+    setting. None: the server wants none.
+    """
     request_seconds: Positive = 10.0
     """Deadline of one attempt."""
     retries: CountFromZero = 3
