@@ -18,10 +18,11 @@ from agentcli.records.faults import is_torn
 _CHUNK = 1 << 16
 
 
-def lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
+def lines(path: Path, file: BinaryIO, whole: bool = False) -> Iterator[bytes]:
     """The lines in the compressed `file`, which is that of `path`.
 
-    Raises DataError naming the last line before the damage.
+    Raises DataError naming the last line before the damage, and where the file is to be
+    `whole`, for a last frame that is cut short.
     """
     import zstandard
 
@@ -35,6 +36,12 @@ def lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
             f"{path}: damaged compressed data after line {number} ({error}); write it "
             "again"
         ) from error
+    if whole:
+        file.seek(0)
+        if _read_end(file).torn is not None:
+            raise DataError(
+                f"{path}: ends too early, after line {number}; download it again"
+            )
 
 
 def gzip_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:

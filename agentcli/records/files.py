@@ -147,7 +147,7 @@ def read_numbered(
     `$.field`" for any other line that is not such a record.
     """
     decoder = msgspec.json.Decoder(kind)
-    for number, line in enumerate(_lines(path), 1):
+    for number, line in enumerate(_lines(path, whole), 1):
         if not whole and not line.endswith(b"\n") and is_torn(line, decoder):
             return
         if not line.isspace():
@@ -198,11 +198,11 @@ def _schema_version(data: bytes) -> Any:
         return None
 
 
-def _lines(path: Path) -> Iterator[bytes]:
+def _lines(path: Path, whole: bool = False) -> Iterator[bytes]:
     with open_regular(path) as file:
         try:
             if path.suffix == ".zst":
-                yield from compressed.lines(path, file)
+                yield from compressed.lines(path, file, whole)
             elif path.suffix == ".gz":
                 yield from compressed.gzip_lines(path, file)
             else:

@@ -57,12 +57,13 @@ def panel_for(world: World, settings: EnvironmentSettings) -> Panel:
 def _narrowing(where: dict[str, list[str]], tasks: Sequence[Task]) -> str:
     """The option that left none of the tasks, and what else it may be."""
     if not where:
-        return "environment.options; widen them"
+        return "environment.options and --data; choose another --split, or widen them"
     conditions = []
     hint = "ask for fewer of these at once"
     for name, values in where.items():
         conditions.append(f"{name}={'|'.join(values)}")
-        known = sorted({_attributes_of(task)[name] for task in tasks})
+        attributes = map(_attributes_of, tasks)
+        known = sorted({one[name] for one in attributes if name in one})
         unknown = [value for value in values if value not in known]
         if len(unknown) == len(values):
             hint = f"{name}: {nearest(unknown[0], known)}"

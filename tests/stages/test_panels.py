@@ -47,6 +47,7 @@ def test_tasks_without_an_attribute_are_left_out_where_others_have_it() -> None:
 
 def test_nothing_left_and_unknown_attributes_are_refused() -> None:
     refused(lambda: panel_for(Rooms(), EnvironmentSettings(split="L0", where={"kind": ["fly"]})), names="L0")
+    refused(lambda: panel_for(Rooms(), EnvironmentSettings(split="L0", where={"room": ["hell"]})), remedy="hall")
     refused(lambda: panel_for(Rooms(), EnvironmentSettings(split="L0", where={"colour": ["red"]})), names="--where")
 
 

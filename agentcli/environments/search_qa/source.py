@@ -86,6 +86,9 @@ class QaSource:
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:
             return read_questions(self._data, split)
+        # Such a corpus can be served, but nothing generated is asked about it.
+        if self._options.corpus is not None:
+            return ()
         return generated_questions(self._options, split)
 
 
@@ -102,11 +105,6 @@ def _check(options: SearchQaOptions, settings: EnvironmentSettings) -> None:
             f"--data {settings.data}: its questions are not about a generated corpus; "
             f"name theirs with --set {PLACE}.corpus=FILE, or a retriever with --set "
             f"{PLACE}.retriever.base_url=URL"
-        )
-    if options.corpus is not None and not settings.data:
-        raise UsageError(
-            f"{PLACE}.corpus: generated questions are not about this corpus; name "
-            "files of questions with --data DIR"
         )
     if served is not None:
         _check_served(options, served, settings.deadline_seconds)

@@ -79,10 +79,18 @@ class SearchQaWorld:
         )
 
     def routes(self) -> "Sequence[BaseRoute]":
-        """The corpus as a retriever, for any client of either protocol."""
+        """The corpus as a retriever, for any client of either protocol.
+
+        The index is made here: a client would not wait for it.
+        """
+        # Another server is asked by its own address.
+        if self.options.retriever is not None:
+            return ()
         from agentcli.environments.search_qa.retrievers.server import retriever_routes
 
-        return retriever_routes(self._source.retriever)
+        retriever = self._source.retriever
+        retriever.search([""], 1)
+        return retriever_routes(retriever)
 
     def engine(self) -> SearchQaEngine:
         """A new engine; all engines of a process share one corpus and its index."""

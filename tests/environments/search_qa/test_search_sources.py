@@ -10,6 +10,8 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.exam import Exam
 from agentcli.environments.registry import make_world
+from agentcli.environments.search_qa.retrievers.http import HttpRetriever
+from agentcli.environments.search_qa.retrievers.served import HttpRetrieverOptions
 from agentcli.environments.search_qa.world import SearchQaWorld
 from agentcli.errors import ReplayMismatchError
 from agentcli.records.files import read_records
@@ -20,6 +22,7 @@ from command_line import agentcli
 from pools import play, with_pool
 from refusal import refused
 from served_app import served
+from served_worlds import served as process
 from small_retriever import DOCUMENTS, SmallRetriever
 
 ROUTES = ("/retrieve", "/access")
@@ -96,6 +99,16 @@ def answer_of(*texts: str) -> Answer:
     return Answer({"result": [rows]})
 
 
+def test_a_corpus_alone_has_no_questions_and_can_be_served(data: Path) -> None:
+    options = ("--set", "environment.options.corpus=corpus.jsonl")
+    lacking = agentcli("rollout", "--env", "search_qa", "--policy", "expert", *options, "-o", "x")
+    refused(lacking, 2, "search_qa train", "--data")
+    with process("search_qa", *options) as url:
+        asked = HttpRetriever(HttpRetrieverOptions(base_url=url, protocol="asearcher"))
+        ((hit,),) = asked.search(["lakes"], 3)
+        assert hit.document == asked.access("9") == DOCUMENTS[2]
+
+
 def replayed(script: Script) -> tuple[list[str], list[str]]:
     """What two searches observe, where the first has to be replayed before the second, and what was asked."""
 
@@ -157,7 +170,6 @@ def test_served_and_generated_questions_are_not_mixed_up(data: Path) -> None:
     refused(
         lambda: world(data="questions"), 2, "--data questions", [f"{place}.corpus=", f"{place}.retriever.base_url="]
     )
-    refused(lambda: world(options={"corpus": "corpus.jsonl"}), 2, f"{place}.corpus", "--data")
     both = {"corpus": "corpus.jsonl", "retriever": {"base_url": "http://a"}}
     refused(lambda: world(data="questions", options=both), 2, f"{place}.corpus", f"{place}.retriever")
     slow = {"retriever": {"base_url": "http://a", "request_seconds": 30}}

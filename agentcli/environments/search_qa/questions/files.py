@@ -70,7 +70,10 @@ class QuestionRow(msgspec.Struct, kw_only=True, frozen=True):
 
 @lru_cache(maxsize=4)
 def read_questions(data: Path, split: str) -> tuple[Question, ...]:
-    """The questions of a split, in the order of their files. Raises DataError."""
+    """The questions of a split, in the order of their files.
+
+    None where no file is of this split. Raises DataError.
+    """
     questions: dict[str, Question] = {}
     for path in row_files(data):
         if split_of(path) != split:
@@ -82,11 +85,6 @@ def read_questions(data: Path, split: str) -> tuple[Question, ...]:
                     "one of them"
                 )
             questions[question.id] = question
-    if not questions:
-        raise DataError(
-            f"--data {data}: no file of it holds questions of the split {split}; the "
-            "name of such a file says its split, for instance hotpot_train.json"
-        )
     return tuple(questions.values())
 
 
