@@ -160,7 +160,8 @@ class OpenEnvEngine:
             return _plain(answer.observation[shown])
         lines = []
         for name, value in answer.observation.items():
-            lines.append(f"{name}: {_plain(value)}")
+            if name not in BOOKKEEPING:
+                lines.append(f"{name}: {_plain(value)}")
         return "\n".join(lines)
 
 
