@@ -43,6 +43,7 @@ class GymWorld:
 
     def engine(self) -> Engine:
         """A new environment. Raises UsageError for arguments that it does not take."""
+        environment = self._environment()
         from agentcli.environments.gym.engine import CopyingGymEngine, GymEngine
 
         kind = CopyingGymEngine if self.options.snapshots else GymEngine
@@ -51,7 +52,7 @@ class GymWorld:
             key = "environment.options.text"
             place = Registry("none", {}, key=key, kind="function", in_full=True)
             describe = place.load(self.options.text)
-        return kind(self._environment(), self._name, self.options, describe)
+        return kind(environment, self._name, self.options, describe)
 
     def _environment(self) -> Any:
         gymnasium = self._check_id()
