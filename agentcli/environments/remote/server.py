@@ -141,8 +141,7 @@ class WorldServer:
             "observation": Observation,
             "state": wire.SessionState,
         }
-        schemas = {name: msgspec.json.schema(kind) for name, kind in kinds.items()}
-        return _json(schemas)
+        return _json({name: _schema_of(kind) for name, kind in kinds.items()})
 
     async def _describe(self, request: Request) -> Response:
         world = self._world
@@ -208,6 +207,12 @@ class Gate:
         if self._secret is None:
             return True
         return hmac.compare_digest(headers.get(b"authorization", b""), self._secret)
+
+
+def _schema_of(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """The JSON schema of an object, its properties at the top as in OpenEnv."""
+    definitions = msgspec.json.schema(kind)["$defs"]
+    return {**definitions.pop(kind.__name__), "$defs": definitions}
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

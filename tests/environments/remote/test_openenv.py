@@ -18,7 +18,7 @@ from processes import as_here
 from refusal import refused
 
 MOVES = ["left", "down", "right", "up"]
-OPTIONS = "actions: [left, down, right, up], seeds: {train: 40, test: 10}"
+OPTIONS = "actions: [left, down, right, up], seeds: {train: 40, test: 40}"
 SETTINGS = """
 environment: {{name: "{name}", max_steps: 8, options: {{{options}}}}}
 policy: {{temperature: 1.0, max_tokens: 16}}
@@ -28,7 +28,7 @@ sft: {{model: tiny, updates: {updates}, learning_rate: 3.0e-3}}
 rollout: {{leaves: 8, tasks_per_step: 4}}
 train: {{learning_rate: 3.0e-4, rows_per_update: 64, beta: 0.0}}
 run: {{iterations: {iterations}}}
-evaluation: {{tasks: 10}}
+evaluation: {{tasks: 40}}
 """
 SFT = (
     ("demos", "--preset", "./toy.yaml", "-o", "runs/demos", "-q"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from agentcli.environments.protocol import Context, Forkable, Guiding, Judging, Solvable, Toolbox, Tutor
 from agentcli.environments.registry import make_world
+from agentcli.environments.remote.client import Caller
 from agentcli.environments.remote.wire import TOKEN_VARIABLE
 from agentcli.records.settings import EnvironmentSettings
 from command_line import agentcli
@@ -184,3 +185,16 @@ def test_a_bad_server_is_refused(words: tuple[str, ...], remedy: str, monkeypatc
 def test_a_taken_port_is_refused(ezpoints: str) -> None:
     port = ezpoints.rpartition(":")[2]
     refused(agentcli("env", "serve", "ezpoints", "--port", port, "-q"), names=port, remedy="--port N")
+
+
+def test_what_openenv_asks_of_any_server_is_there(ezpoints: str) -> None:
+    caller = Caller(ezpoints)
+    schema = caller.get("/schema", dict[str, dict[str, object]])
+    assert schema is not None
+    assert schema["action"]["required"] == ["action"]
+    assert set(schema) == {"action", "observation", "state"}
+    assert caller.get("/health", dict[str, str]) == {"status": "healthy"}
+    about = caller.get("/metadata", dict[str, str])
+    assert about is not None
+    assert about["name"] == "ezpoints"
+    assert caller.get("/nothing", dict[str, str]) is None

@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from command_line import Answer, agentcli
 from processes import SECONDS, as_here, kill
 from refusal import refused
 from served_worlds import process_of
+from websockets.sync.client import connect
 
 WORLD = "gated_world:GatedWorld"
 WORDS = ("--policy", "expert", "--tasks", "4", "--leaves", "2", "--concurrency", "1", "-q")
@@ -38,3 +40,9 @@ def test_a_rollout_goes_on_where_its_server_was_killed(tmp_path: Path, monkeypat
         resumed = agentcli(*rollout, "--resume")
     assert resumed.code == 0, resumed
     assert Path("runs/x/trees.jsonl").read_bytes() == Path("runs/local/trees.jsonl").read_bytes()
+
+
+def test_ctrl_c_ends_a_server_that_has_clients() -> None:
+    with process_of("toy_world:ToyWorld", "--port", "0") as (url, server), connect(f"{url.replace('http', 'ws')}/ws"):
+        server.send_signal(signal.SIGINT)
+        assert server.wait(SECONDS) == 0
