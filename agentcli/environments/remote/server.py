@@ -136,7 +136,7 @@ class WorldServer:
         return _json(about)
 
     async def _schema(self, request: Request) -> Response:
-        kinds = {
+        kinds: dict[str, type[msgspec.Struct]] = {
             "action": wire.StepData,
             "observation": Observation,
             "state": wire.SessionState,
