@@ -26,7 +26,7 @@ prompt: {{history: 0}}
 demos: {{count: {demos}, policy: random}}
 sft: {{model: tiny, updates: {updates}, learning_rate: 3.0e-3}}
 rollout: {{leaves: 8, tasks_per_step: 4}}
-train: {{learning_rate: 3.0e-4, rows_per_update: 64, beta: 0.0}}
+train: {{learning_rate: 2.0e-3, rows_per_update: 32, beta: 0.0}}
 run: {{iterations: {iterations}}}
 evaluation: {{tasks: 40}}
 """
@@ -133,7 +133,7 @@ def successes(folder: Path, run: str) -> int:
 def test_a_policy_learns_a_world_of_gymnasium(tmp_path: Path) -> None:
     """It imitates random walks that reached the goal, then practises; afterwards it fails no more often than now and then."""
     options = f"{OPTIONS}, kwargs: {{desc: [SFF, FHF, FFG], is_slippery: false}}"
-    text = SETTINGS.format(name="gym:FrozenLake-v1", options=options, demos=40, updates=60, iterations=6)
+    text = SETTINGS.format(name="gym:FrozenLake-v1", options=options, demos=40, updates=60, iterations=8)
     evaluate = ("--set", "evaluation.temperature=1.0", "-q")
     further = (
         ("eval", "runs/sft", *evaluate),
