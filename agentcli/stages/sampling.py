@@ -20,6 +20,7 @@ from agentcli.policies.protocol import Policy, Reloadable
 from agentcli.policies.registry import REGISTRY as POLICIES
 from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.prompts.registry import make_dialect
+from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
 from agentcli.stages.further_models import (
@@ -80,8 +81,10 @@ def check_sampling(
     """The world of these settings, after refusing what would end the first tree.
 
     `world` is given where it is made already. Raises UsageError for an unknown world,
-    method, policy, budget or prompt style, and what `check_model` raises.
+    method, policy, budget or prompt style, for one of several processes, and what
+    `check_model` raises.
     """
+    _refuse_torchrun()
     check(settings)
     check_cluster(settings.cluster)
     world = world or make_world(settings.environment)
@@ -91,6 +94,17 @@ def check_sampling(
     check_model(model)
     check_further_models(settings)
     return world
+
+
+def _refuse_torchrun() -> None:
+    """Raises UsageError where torchrun started several processes: all would sample."""
+    count = process_count()
+    if count > 1:
+        raise UsageError(
+            f"torchrun started {count} processes, and trees grow in one; start this "
+            "without torchrun, and train with `torchrun --nproc-per-node N -m agentcli "
+            "...`"
+        )
 
 
 def check_capability(settings: Settings, world: World) -> None:

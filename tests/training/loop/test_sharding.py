@@ -121,6 +121,22 @@ def test_what_cannot_be_shared_is_refused(rollout):
     refused(lambda: check_shared(model), 1, names="embed_tokens", remedy="train.sharding=none")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("demos", "--preset", "quickstart"),
+        ("rollout", "--preset", "quickstart", "--model", "model"),
+        ("run", "quickstart", "--model", "model"),
+        ("eval", "--preset", "quickstart", "--model", "model", "-o", "new"),
+    ],
+)
+def test_trees_do_not_grow_in_several_processes(tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    answer = agentcli(*words, "--dry-run")
+    refused(answer, names="2 processes", remedy="without torchrun")
+
+
 def test_a_dry_run_refuses_one_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demos").mkdir()
