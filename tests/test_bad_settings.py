@@ -255,7 +255,13 @@ EFFECTLESS: list[Case] = [
     ),
     ("resume without -o", None, ("rollout", *MODEL, "--resume"), 2, ("--resume needs -o DIR",)),
     ("more roots than leaves", None, (*ROLLOUT, "--method", "spark", "--roots", "9"), 2, ("rollout.roots is 9",)),
-    ("pictures in a text", None, (*PICTURED, "prompt.style=compact"), 2, ("prompt.style: compact", "toy", "pictures")),
+    (
+        "pictures in a text",
+        None,
+        (*PICTURED, "prompt.style=compact", "--method", "dpepo"),
+        2,
+        ("prompt.style: compact", "toy", "pictures"),
+    ),
     ("pictures for a model", None, (*PICTURED, "prompt.style=full"), 2, ("policy.kind", "pictures", "--policy")),
     ("k above n", None, ("pass-at-k", "runs/x", "--split", "test", "-n", "2", "-k", "3"), 2, ("1 <= k <= n",)),
 ]

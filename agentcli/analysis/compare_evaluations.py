@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import join
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentcli.analysis.alike import WalkedTasks, mismatch, refuse_unlike
 from agentcli.errors import DataError, UsageError
@@ -67,28 +67,44 @@ def _files(places: Sequence[Path], label: str) -> list[Path]:
 def read_alike(paths: Mapping[str, Path]) -> dict[str, list[Episode]]:
     """The episodes by name.
 
-    Raises DataError for a file that is not what its summary says, UsageError when
-    panels are unlike.
+    Raises DataError as `read_whole` does, UsageError when panels are unlike.
     """
     episodes: dict[str, list[Episode]] = {}
     walked: dict[str, WalkedTasks] = {}
     for name, path in paths.items():
-        summary = read_json(path.with_suffix(".json"), EvaluationSummary)
-        rows = list(read_records(path, Episode))
-        tasks = list(dict.fromkeys(row.task for row in rows))
-        other_tasks = panel_hash(tasks) != summary.panel.sha256
-        if len(rows) != summary.episodes or other_tasks:
-            place = f"{path.stem}.json"
-            fault = mismatch(len(rows), summary.episodes, "episodes", place)
-            run = str(path.parent.parent)
-            options = ["--split", summary.split, "--label", path.stem, "--resume"]
-            again = join(["agentcli", summary.stage, run, *options])
-            raise DataError(f"{path}: {fault}; go on with: {again}")
-        episodes[name] = rows
-        cut = summary.budget is not None
-        walked[name] = WalkedTasks(tasks, cut)
+        evaluation = read_whole(path)
+        episodes[name] = evaluation.rows
+        cut = evaluation.summary.budget is not None
+        walked[name] = WalkedTasks(evaluation.tasks, cut)
     refuse_unlike(walked, "evaluation")
     return episodes
+
+
+class WholeEvaluation(NamedTuple):
+    """An evaluation whose two files belong together."""
+
+    summary: EvaluationSummary
+    rows: list[Episode]
+    tasks: list[str]
+    """Their ids, in the order of the panel."""
+
+
+def read_whole(path: Path) -> WholeEvaluation:
+    """The evaluation of which `path` is one of the two files.
+
+    Raises DataError where one is missing, or the episodes are not those of the summary.
+    """
+    path = _episodes(path)
+    summary = read_json(path.with_suffix(".json"), EvaluationSummary)
+    rows = list(read_records(path, Episode))
+    tasks = list(dict.fromkeys(row.task for row in rows))
+    if len(rows) == summary.episodes and panel_hash(tasks) == summary.panel.sha256:
+        return WholeEvaluation(summary, rows, tasks)
+    fault = mismatch(len(rows), summary.episodes, "episodes", f"{path.stem}.json")
+    run = str(path.parent.parent)
+    options = ["--split", summary.split, "--label", path.stem, "--resume"]
+    again = join(["agentcli", summary.stage, run, *options])
+    raise DataError(f"{path}: {fault}; go on with: {again}")
 
 
 def _common_labels(places: Sequence[Path], notes: list[str]) -> list[str]:

@@ -81,6 +81,12 @@ def credit_sources(
     return sources
 
 
+def computed(method: str) -> CreditSource:
+    """A method that is computed with its defaults."""
+    switches = make({"method": method})[2]
+    return CreditSource(method=method, file=None, stale=None, switches=switches)
+
+
 def note_stale(sources: Sequence[CreditSource], progress: Progress) -> None:
     """Notes every method whose file was not read."""
     for source in sources:

@@ -18,6 +18,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.chats import Preference, PromptCompletion
 from agentcli.records.docs import describe
 from agentcli.records.settings import Settings
+from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import (
     Credit,
     Episode,
@@ -31,7 +32,6 @@ from agentcli.records.types import (
     StepCredit,
     Task,
     Tree,
-    TreeSeconds,
 )
 from agentcli.registry import nearest
 from agentcli.training.imitation.metrics import SftMetrics

@@ -19,6 +19,7 @@ from agentcli.errors import DataError, UsageError
 from agentcli.exploration.settings import decode
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.pictures import folder_beside, pictures_of, read_picture
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.trees import read_with_credit, validate_tree
@@ -100,9 +101,15 @@ def _records(path: Path, kind: str) -> Iterator[Any]:
         expected = metrics_type(next(read_records(path, dict), {}))
     else:
         expected = type_of(kind)
+    folder = folder_beside(path)
+    sound: set[str] = set()
     for line, record in read_numbered(path, expected):
         if isinstance(record, Tree):
             validate_tree(record, f"{path}:{line}")
+            for name in pictures_of(record):
+                if name not in sound:
+                    read_picture(folder, name)
+                    sound.add(name)
         yield record
 
 

@@ -7,7 +7,7 @@ from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
-from agentcli.cli.options import OVERWRITE, QUIET
+from agentcli.cli.options import DRY_RUN, OVERWRITE, QUIET
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +66,29 @@ def view(call: Call) -> None:
     for method in methods:
         make({"method": method})
     options = PageOptions(methods=methods, accounts=not call.values["no_accounts"])
-    _write(call, runs, options, page)
+    if call.dry:
+        _preview(runs, options, page)
+    else:
+        _write(call, runs, options, page)
+
+
+def _preview(runs: list[Path], options: "PageOptions", page: Path) -> None:
+    """Prints what the page would be made of, after reading all of it."""
+    from msgspec import to_builtins
+
+    from agentcli.analysis.page.overview import page_run
+    from agentcli.analysis.page.sources import short_names, sources_of
+    from agentcli.reports.output import print_preview
+    from agentcli.stages.trees import count_trees
+
+    files: dict[str, Path | None] = {}
+    for run, name in short_names(runs).items():
+        page_run(run, name)
+        files |= {source.name: source.trees for source in sources_of(run, name)}
+    trees = sum(count_trees(file) for file in files.values() if file)
+    counts = {"runs": len(runs), "trees": trees}
+    settings = to_builtins(options)
+    print_preview("view", settings, files, [str(page)], counts, json=False)
 
 
 def _runs(call: Call) -> list[Path]:
@@ -110,6 +132,7 @@ COMMAND = Command(
         OPEN,
         PAGE,
         OVERWRITE,
+        DRY_RUN,
         QUIET,
     ),
     example="agentcli view runs/x runs/rl -o look.html",

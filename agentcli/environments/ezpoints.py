@@ -1,4 +1,4 @@
-"""EZPoints in text: with two cards, write a formula that makes exactly 12.
+"""EZPoints: with two cards, write a formula that makes exactly 12.
 
 The rules are those of EZPointEnv in Gym Cards (Zhai et al., 2024), a world of SPARK's
 Table 14. An action writes one sign: a number from 1 to 10, + or *. "=" ends the
@@ -15,11 +15,20 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from agentcli.environments.card_drawing import draw_cards, read_cards
 from agentcli.environments.chance import chance, split_number
 from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Advice, Card, Context, Observation, Start
+from agentcli.environments.protocol import (
+    Advice,
+    Card,
+    Context,
+    Observation,
+    Picture,
+    Start,
+)
 from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
+from agentcli.records.pictures import require_pillow
 from agentcli.records.section import Share
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -50,6 +59,8 @@ INSTRUCTION = (
     "complete, write =."
 )
 
+IN_THE_PICTURE = "Cards: in the picture"
+
 Number = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
@@ -66,6 +77,10 @@ class EzPointsOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     deals: Deals = Deals()
     seed: Number = 0
+    pictures: bool = False
+    """Whether the cards are shown as a picture, and not in words."""
+    pixels: Annotated[int, msgspec.Meta(ge=1, le=16)] = 2
+    """Pixels a dot, across and down; a card is 14 dots wide and 20 high."""
 
 
 class EzPointsHabits(msgspec.Struct, kw_only=True, frozen=True):
@@ -174,13 +189,15 @@ def solutions(deal: Deal) -> list[tuple[str, ...]]:
 class EzPointsEngine:
     """One deal at a time: an Engine that is Forkable and Solvable."""
 
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, options: EzPointsOptions) -> None:
+        self._options = options
+        if options.pictures:
+            require_pillow()
 
     def start(self, task: Task) -> Start:
         """Deals the cards of a task."""
         _, split, index = task.id.split("/")
-        self._deal = deal_of(self._seed, split, int(index))
+        self._deal = deal_of(self._options.seed, split, int(index))
         self._now = WrittenFormula()
         return Start(instruction=INSTRUCTION, observation=self._observe())
 
@@ -222,19 +239,29 @@ class EzPointsEngine:
 
     def _observe(self) -> Observation:
         now = self._now
-        text = f"Cards: {self._deal[0]}, {self._deal[1]}\n"
-        text += f"Formula: {' '.join(now.formula)}".rstrip()
+        cards = f"Cards: {self._deal[0]}, {self._deal[1]}"
+        formula = f"Formula: {' '.join(now.formula)}".rstrip()
+        state = f"{cards}\n{formula}"
+        pictures: tuple[Picture, ...] = ()
+        if self._options.pictures:
+            cards = IN_THE_PICTURE
+            pictures = (self._picture(),)
         end: Literal["success", "failure"] | None = None
         if now.ended:
             end = "success" if now.reward == REWARD else "failure"
         return Observation(
-            text=text,
+            text=f"{cards}\n{formula}",
             actions=() if now.ended else ACTIONS,
-            state=f"{text} =" if now.ended else text,
+            state=f"{state} =" if now.ended else state,
             accepted=now.accepted,
             reward=now.reward,
             end=end,
+            pictures=pictures,
         )
+
+    def _picture(self) -> Picture:
+        cards = tuple((card.rank, card.suit) for card in self._deal)
+        return Picture(draw_cards(cards, self._options.pixels))
 
 
 class EzPointsWorld:
@@ -269,13 +296,16 @@ class EzPointsWorld:
 
     def engine(self) -> EzPointsEngine:
         """A new engine."""
-        return EzPointsEngine(self.options.seed)
+        return EzPointsEngine(self.options)
 
     def compact(self, context: Context) -> str:
-        """The ranks and the formula, without a word about what to do."""
-        deal, formula = read(context)
+        """The ranks, unless a picture shows them, and the formula."""
+        deal, formula = read(context, self.options.pixels)
+        written = f"formula {' '.join(formula) or 'empty'}"
+        if self.options.pictures:
+            return written
         ranks = " ".join(card.rank for card in deal)
-        return f"cards {ranks}\nformula {' '.join(formula) or 'empty'}"
+        return f"cards {ranks}\n{written}"
 
     def vocabulary(self) -> list[str]:
         """Ranks and signs, as whole tokens."""
@@ -283,7 +313,7 @@ class EzPointsWorld:
 
     def next(self, context: Context, seed: int, habits: EzPointsHabits) -> Advice:
         """The next sign of a formula that makes 12, with the faults asked for."""
-        deal, formula = read(context)
+        deal, formula = read(context, self.options.pixels)
         rng = random.Random(derive_seed("ezpoints", seed, *formula))
         if rng.random() < habits.overlook:
             return Advice("explore", "try", rng.choice(ACTIONS))
@@ -295,7 +325,7 @@ class EzPointsWorld:
         return Advice("think", _intention(plan), plan[len(formula)] if fits else "=")
 
 
-def read(context: Context) -> tuple[Deal, tuple[str, ...]]:
+def read(context: Context, pixels: int) -> tuple[Deal, tuple[str, ...]]:
     """Cards and formula of the last observation that shows them.
 
     After a response that could not be read the agent sees words, and nothing changed.
@@ -304,10 +334,12 @@ def read(context: Context) -> tuple[Deal, tuple[str, ...]]:
         text for text in reversed(context.observations) if text.startswith("Cards: ")
     )
     cards, formula = shown.split("\n")
-    first, second = (
-        PlayingCard(*words.split(" of "))
-        for words in cards.removeprefix("Cards: ").split(", ")
-    )
+    if cards == IN_THE_PICTURE:
+        pairs = read_cards(context.pictures[0].png, pixels)
+        first, second = (PlayingCard(*pair) for pair in pairs)
+    else:
+        words = cards.removeprefix("Cards: ").split(", ")
+        first, second = (PlayingCard(*word.split(" of ")) for word in words)
     return (first, second), tuple(formula.removeprefix("Formula:").split())
 
 

@@ -36,6 +36,7 @@ from typing import (
 import msgspec
 
 from agentcli.errors import EngineError, UsageError
+from agentcli.records.pictures import Picture as Picture
 from agentcli.records.types import Task
 
 if TYPE_CHECKING:
@@ -55,12 +56,6 @@ class LostEngineError(Exception):
 
 class NoEngineLeftError(EngineError):
     """No further engine can be had now; one that is there may be taken over."""
-
-
-class Picture(msgspec.Struct, frozen=True):
-    """An image that belongs to an observation."""
-
-    png: bytes
 
 
 class Observation(msgspec.Struct, kw_only=True, frozen=True):

@@ -19,6 +19,7 @@ from agentcli.exploration.answer_judge import judge_answer
 from agentcli.exploration.distinct import Draws
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import (
+    UNSAID,
     Handle,
     Lineage,
     Node,
@@ -27,6 +28,7 @@ from agentcli.exploration.nodes import (
     as_step,
     outcome_of,
     reached,
+    shown_in,
     spelled,
 )
 from agentcli.exploration.parser import read_by_parser
@@ -34,6 +36,7 @@ from agentcli.policies.protocol import Policy, Reply, Request
 from agentcli.prompts.protocol import Dialect, Message, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
+from agentcli.records.pictures import pictures_of
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import joined
 from agentcli.records.types import Ledger, Outcome, StopReason, Task, Tree
@@ -86,6 +89,8 @@ class Actor:
         """How the policy is asked and read, from `start` on."""
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
+        self._pictures: dict[str, bytes] = {}
+        """What the policy saw and what came back, by name."""
         self._unanswered: dict[tuple[Lineage, str, int], str] = {}
         """Why leaves are errored later: a further model gave no reply. By what it was
         asked about, its name and the number of the question.
@@ -150,25 +155,28 @@ class Actor:
         in the response's `error`.
         """
         if not node.states:
-            return Response("", NO_REPLY, error=self._broken)
+            return Response(UNSAID, NO_REPLY, error=self._broken)
         request = self._request(node, index, attempt)
-        prompt = request.message.text
         overlong_fails = self.settings.rollout.overlong == "failure"
         try:
             with self._waiting("policy"):
                 reply = await self._policy.respond(request)
         except (EngineError, PolicyError) as error:
             if isinstance(error, PromptTooLongError) and overlong_fails:
-                return Response(prompt, UNASKED)
-            return Response(prompt, NO_REPLY, error=str(error))
+                return Response(request.message, UNASKED)
+            return Response(request.message, NO_REPLY, error=str(error))
         # A sibling, and a further draw, ask with a prompt that was paid for.
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
         answer = self.dialect.read(reply.text, node.moment)
         if not answer.problem or self.settings.rollout.parser is None:
-            return Response(prompt, reply, answer)
+            return Response(request.message, reply, answer)
         number = index * (self.settings.rollout.distinct + 1) + attempt
-        parsed = await read_by_parser(self, node, number, prompt, reply.text)
-        return Response(prompt, reply, parsed or answer, parsed=parsed is not None)
+        parsed = await read_by_parser(
+            self, node, number, request.message.text, reply.text
+        )
+        return Response(
+            request.message, reply, parsed or answer, parsed=parsed is not None
+        )
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
         """Acts on a sampled response and keeps the step.
@@ -191,6 +199,8 @@ class Actor:
             response, after, states, self.settings.environment.max_steps
         )
         step = as_step(node, response, after, states, outcome)
+        for picture in (*response.message.pictures, *shown_in(states)):
+            self._pictures[picture.name] = picture.png
         self._steps.keep(after.lineage, step)
         end = replace(after, step=step)
         if self.settings.rollout.answer_judge is not None:
@@ -283,6 +293,10 @@ class Actor:
             ledger=self.ledger,
         )
 
+    def pictures(self, tree: Tree) -> dict[str, bytes]:
+        """The pictures that the finished tree names."""
+        return {name: self._pictures[name] for name in pictures_of(tree)}
+
     def cut(self) -> Tree:
         """Ends the tree at its deadline.
 
@@ -300,7 +314,7 @@ class Actor:
             return self.tree(rollout.method)
         # Too few trajectories have begun, and none of them is unfinished.
         node = Node((), (), Moment(copies=(self._nowhere(),)))
-        response = Response("", NO_REPLY, error=why)
+        response = Response(UNSAID, NO_REPLY, error=why)
         after = reached(node, self._steps.next_root(), {}, {})
         step = as_step(node, response, after, {}, Outcome.ERRORED)
         self._steps.keep(after.lineage, step)

@@ -2,7 +2,7 @@
 
 from agentcli.environments.protocol import Context
 from agentcli.exploration.keeping import Steps
-from agentcli.exploration.nodes import Node, Response, as_step, reached
+from agentcli.exploration.nodes import UNSAID, Node, Response, as_step, reached
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Moment
 from agentcli.records.types import Ledger, Outcome, Task, Tree
@@ -13,7 +13,7 @@ def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
     nowhere = Context(task=task, instruction="", observations=("",))
     node = Node((), (), Moment(copies=(nowhere,)))
     after = reached(node, 0, {}, {})
-    response = Response("", Reply(text=""), error=why)
+    response = Response(UNSAID, Reply(text=""), error=why)
     steps = Steps()
     step = as_step(node, response, after, {}, Outcome.ERRORED)
     steps.keep(after.lineage, step)

@@ -5,18 +5,26 @@ environment is K = 1. Nodes are immutable: acting on the same node twice is a fo
 copy that has ended takes no more actions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from agentcli.environments.protocol import Context, Observation
+from agentcli.environments.protocol import Context, Observation, Picture
 from agentcli.policies.protocol import Reply
-from agentcli.prompts.protocol import UNREADABLE, Answer, Moment
+from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
 from agentcli.records.siblings import joined
-from agentcli.records.types import Move, Outcome, Step, StopReason, Task, Validity
+from agentcli.records.types import (
+    Move,
+    Outcome,
+    Pictures,
+    Step,
+    StopReason,
+    Task,
+    Validity,
+)
 
 Lineage = tuple[int, ...]
 """Child indices from the root: the name of a step."""
@@ -92,13 +100,16 @@ class Node:
 
 NOTHING = Answer()
 """The answer where no policy responded."""
+UNSAID = Message(())
+"""The message where no policy was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
     """A policy's response that was not yet acted on."""
 
-    prompt: str
+    message: Message
+    """What the policy was asked."""
     reply: Reply
     answer: Answer = NOTHING
     error: str | None = None
@@ -205,7 +216,8 @@ def as_step(
     return Step(
         id=0,
         parent=None,
-        prompt=response.prompt,
+        prompt=response.message.text,
+        pictures=_names(response.message.pictures),
         response=reply.text,
         token_ids=list(reply.token_ids),
         logprobs=list(reply.logprobs),
@@ -224,6 +236,7 @@ def as_step(
         canonical=node.canonical,
         next_canonical=after.canonical,
         next_observation="" if silent else after.moment.text,
+        next_pictures=_names([] if silent else shown_in(states)),
         looked=not numbered and any(move.looked for move in moves),
         # The best copy's: any copy's success is the trajectory's (004 eq. 2).
         reward=max((move.reward for move in moves), default=0.0),
@@ -233,6 +246,18 @@ def as_step(
         moves=moves if numbered else [],
         notes={"parsed": 1.0} if response.parsed else {},
     )
+
+
+def shown_in(states: Mapping[int, Handle]) -> list[Picture]:
+    """The pictures of the copies that acted, in their order."""
+    pictures: list[Picture] = []
+    for state in states.values():
+        pictures += state.observation.pictures
+    return pictures
+
+
+def _names(pictures: Sequence[Picture]) -> Pictures:
+    return tuple(picture.name for picture in pictures) or UNSET
 
 
 def _counted_tokens(reply: Reply) -> int | UnsetType:

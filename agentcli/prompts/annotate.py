@@ -38,14 +38,14 @@ class Annotation:
         self._problem = problem
 
     def ask(self, moment: Moment) -> Message:
-        """The agent's message, then the request."""
-        text = self._agent.ask(moment).text
-        text += "\n\n" + REQUEST.format(action=self._action)
+        """The agent's message, with the request after its text."""
+        message = self._agent.ask(moment)
+        text = message.text + "\n\n" + REQUEST.format(action=self._action)
         if self._problem is not None:
             text += (
                 f"\n\nYour answer before this one could not be used: {self._problem}."
             )
-        return Message((text,))
+        return Message((text, *message.pictures))
 
     def read(self, response: str, moment: Moment) -> Answer:
         """Tag, reasoning and action of an answer.

@@ -15,5 +15,6 @@ class Compact(Tagged):
         self._tutor = world_as(world, Tutor, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
-        """One text."""
-        return Message((self._tutor.compact(moment.copies[0]),))
+        """One text, and the pictures of the last observation."""
+        context = moment.copies[0]
+        return Message((self._tutor.compact(context), *context.pictures))

@@ -40,7 +40,7 @@ class ParallelFull(Parallel):
         self._world = world
 
     def ask(self, moment: Moment) -> Message:
-        """One text."""
+        """One text, and the pictures of the copies that may act, in their order."""
         first = moment.copies[0]
         past = {}
         for number, copy in enumerate(moment.copies, 1):
@@ -61,8 +61,10 @@ class ParallelFull(Parallel):
         fresh = [number for number in moment.open if number not in past]
         if past and fresh:
             parts.append(f"Not acted in yet: {listed(fresh)}.")
+        if moment.pictures:
+            parts.append(f"The pictures show, in this order: {listed(moment.open)}.")
         parts.append(RULES)
-        return Message(("\n\n".join(filter(None, parts)),))
+        return Message(("\n\n".join(filter(None, parts)), *moment.pictures))
 
     def _last(self, past: Mapping[int, Context], acted: Collection[int]) -> str:
         """The pairs of the last step and what can be done after it; "" without any."""

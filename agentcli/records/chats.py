@@ -6,14 +6,29 @@ leave out the columns that they do not know.
 
 from typing import Literal
 
+import msgspec
+
 from agentcli.records.types import Position, Record
+
+Images = list[str] | msgspec.UnsetType
+"""The files of the pictures of a prompt, as seen from the folder of the export; not
+written where there are none.
+"""
+
+
+class ChatPart(Record, kw_only=True):
+    """A text, or the place of the next picture."""
+
+    type: Literal["text", "image"]
+    text: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChatTurn(Record, kw_only=True):
     """One message of a chat."""
 
     role: Literal["user", "assistant"]
-    content: str
+    content: str | list[ChatPart]
+    """Parts where there are pictures."""
 
 
 class PromptCompletion(Record, kw_only=True):
@@ -21,6 +36,7 @@ class PromptCompletion(Record, kw_only=True):
 
     prompt: list[ChatTurn]
     completion: list[ChatTurn]
+    images: Images = msgspec.UNSET
     task: str
     """Task id of the tree."""
     tree: Position
@@ -37,6 +53,7 @@ class Preference(Record, kw_only=True):
     prompt: list[ChatTurn]
     chosen: list[ChatTurn]
     rejected: list[ChatTurn]
+    images: Images = msgspec.UNSET
     task: str
     """Task id of the tree."""
     tree: Position
@@ -45,9 +62,13 @@ class Preference(Record, kw_only=True):
     rejected_step: Position
 
 
-def asked(text: str) -> list[ChatTurn]:
-    """A prompt as a chat."""
-    return [ChatTurn(role="user", content=text)]
+def asked(text: str, pictures: int = 0) -> list[ChatTurn]:
+    """A prompt as a chat; its pictures follow the text."""
+    if not pictures:
+        return [ChatTurn(role="user", content=text)]
+    places = [ChatPart(type="image")] * pictures
+    content = [ChatPart(type="text", text=text), *places]
+    return [ChatTurn(role="user", content=content)]
 
 
 def answered(text: str) -> list[ChatTurn]:

@@ -44,6 +44,7 @@ class RunDirectory:
         self.manifest_path = path / "manifest.json"
         self.trees = path / "trees.jsonl"
         self.seconds = path / "seconds.jsonl"
+        self.pictures = path / "pictures"
         self.checkpoint = path / "checkpoint"
         self.best = path / "best"
         self.critic = path / "critic"
@@ -93,6 +94,13 @@ class RunDirectory:
         """The trees of one evaluation: evaluation/trees/<label>.jsonl."""
         file = self.evaluation(label)
         return file.parent / "trees" / file.name
+
+    @property
+    def tree_files(self) -> list[Path]:
+        """Every file of trees, those of evaluations too."""
+        files = [*self.path.glob("trees.jsonl*")]
+        files += (self.path / "evaluation/trees").glob("*.jsonl*")
+        return sorted(files)
 
     def existing_trees(self, maker: str = "rollout") -> Path:
         """trees.jsonl or trees.jsonl.zst.

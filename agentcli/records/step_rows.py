@@ -45,6 +45,8 @@ class StepRow(msgspec.Struct, kw_only=True):
     """Tokens of the response."""
     advantage: float | None = None
     """None where no credit is given, or none assigned."""
+    pictures: list[str] = []
+    """Names of the pictures that the policy saw: files of RUN/pictures."""
 
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
@@ -97,6 +99,7 @@ def step_row(
         reward=step.reward,
         outcome=None if step.outcome is None else step.outcome.value,
         tokens=len(step.token_ids),
+        pictures=list(step.pictures or ()),
     )
 
 

@@ -42,6 +42,10 @@ Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 LogProbability = Annotated[float, Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
 Temperature = Annotated[float, Meta(ge=0, le=1e9)]
 """T of softmax(logits / T); 0 is greedy."""
+PictureName = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
+"""The sha256 of a picture, in hex; its file is RUN/pictures/<name>.png."""
+Pictures = tuple[PictureName, ...] | msgspec.UnsetType
+"""Names of pictures, in order; not written where there are none."""
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
@@ -133,6 +137,8 @@ class Step(Record, kw_only=True):
     """Position in Tree.steps; a parent always comes before its children."""
     parent: Position | None
     prompt: str
+    pictures: Pictures = msgspec.UNSET
+    """The pictures that the policy saw, after the text of the prompt."""
     response: str
     token_ids: list[Position] = []
     logprobs: list[LogProbability] = []
@@ -171,6 +177,8 @@ class Step(Record, kw_only=True):
     """
     next_canonical: str | None = None
     next_observation: str
+    next_pictures: Pictures = msgspec.UNSET
+    """The pictures that came back, of all copies that acted."""
     looked: bool = False
     """The world says that the action only looked. RewardFlow's graph leaves such steps
     out (002 B.2).
@@ -196,6 +204,11 @@ class Step(Record, kw_only=True):
     """Numbers and words that the exploration method recorded here, by name, for its
     credit method to read.
     """
+
+    @property
+    def request(self) -> tuple[str, Pictures]:
+        """What the policy was asked: pictures may differ where texts do not."""
+        return self.prompt, self.pictures
 
     @property
     def tokens(self) -> int:
@@ -258,26 +271,6 @@ class Tree(Record, kw_only=True):
     """
     steps: list[Step]
     ledger: Ledger
-
-
-class TreeSeconds(Record, kw_only=True):
-    """The seconds that a tree took: a line of seconds.jsonl.
-
-    It lies beside the trees, so that one seed means the same trees.jsonl. A tree that
-    was redone has two lines.
-    """
-
-    schema_version: int = SCHEMA_VERSION
-    task: str
-    """Task id of the tree."""
-    policy: Seconds
-    """Seconds its requests waited for the policy, each counted: shared batches and the
-    queue before them are part of it.
-    """
-    environment: Seconds
-    """Seconds its steps waited for the engines, each counted."""
-    wall: Seconds
-    """From its first request to its end."""
 
 
 INHERITED = "inherited"

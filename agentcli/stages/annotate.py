@@ -28,6 +28,7 @@ from agentcli.environments.registry import make_world
 from agentcli.errors import AgentCliError, DataError, PolicyError, UsageError
 from agentcli.policies.registry import MODEL_FREE
 from agentcli.records.files import read_records
+from agentcli.records.pictures import folder_beside, read_pictures
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path
@@ -181,13 +182,14 @@ async def _ask(
     Returns the first problem and an unusable answer, where there are any, and where the
     time went.
     """
+    folder = folder_beside(plan.trees)
     settings = plan.settings
     # A teacher steps no environment: these engines are never started.
     pool = EnginePool(settings.environment)
     problems: list[str] = []
     async with open_policy(settings, plan.world, pool, plan.model) as policy:
         watch = Stopwatch(pool, policy)
-        teacher = Teacher(policy, plan.world, settings)
+        teacher = Teacher(policy, plan.world, settings, folder)
 
         async def annotate(tree: Tree) -> Annotated:
             try:
@@ -201,6 +203,7 @@ async def _ask(
                 if annotated.tree is None:
                     problems.append(annotated.problem)
                     return False
+                session.keep_pictures(read_pictures(folder, annotated.tree))
                 write(annotated.tree)
                 return True
 

@@ -18,7 +18,7 @@ from agentcli.errors import AgentCliError, DataError, MissingError, UsageError
 from agentcli.exploration.errored import errored_tree
 from agentcli.policies.registry import LOADING
 from agentcli.records.settings import Settings
-from agentcli.records.types import TreeSeconds
+from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.reports.standing import Progress
 from agentcli.stages.harvest import Grower, Seedling, TimedTree
 from agentcli.stages.ray_start import connected
@@ -240,7 +240,7 @@ class RemoteGrower:
                     self._cluster.lost(seat, self._stage)
                     continue
             self._latest[grown.worker] = grown
-            return TimedTree(grown.tree, grown.seconds)
+            return TimedTree(grown.tree, grown.seconds, grown.pictures)
         fault = f"{TRIES} workers ended while they played this task"
         tree = errored_tree(job.task, self._method, job.seed, fault)
         wall = round(time.perf_counter() - begun, 4)

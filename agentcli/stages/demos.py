@@ -119,7 +119,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
     async with open_grower(plan, session.progress) as grower:
         if written.errored:
             session.start()
-            await _play_again(plan, grower)
+            await _play_again(plan, grower, session)
             written = _written(plan)
         with (
             session.appending(run.trees) as write,
@@ -132,6 +132,7 @@ async def perform(plan: DemosPlan, session: Session) -> StageRecord:
                     return False
                 # A tree that is there has its seconds, whenever this is killed.
                 note(grown.seconds)
+                session.keep_pictures(grown.pictures)
                 write(grown.tree)
                 return True
 
@@ -169,7 +170,7 @@ def _too_few(plan: DemosPlan, done: int, tried: int) -> AgentCliError:
     )
 
 
-async def _play_again(plan: DemosPlan, grower: Grower) -> None:
+async def _play_again(plan: DemosPlan, grower: Grower, session: Session) -> None:
     """Plays the episodes that errored, and puts each that is kept in its place."""
     file = plan.run.trees
     jobs = []
@@ -178,6 +179,7 @@ async def _play_again(plan: DemosPlan, grower: Grower) -> None:
             jobs.append(Seedling(tree.task, tree.seed))
     played: dict[tuple[str, int], Tree] = {}
     async for grown in grow(grower, jobs, plan.settings.rollout.concurrency):
+        session.keep_pictures(grown.pictures)
         played[grown.tree.task.id, grown.tree.seed] = grown.tree
     with rewriting(file) as writer:
         for tree in read_records(file, Tree):

@@ -323,6 +323,7 @@ class EpisodeFile:
                 for episode in episodes(grown.tree):
                     write(episode)
                 if self._is_kept(grown.success):
+                    session.keep_pictures(grown.pictures)
                     write_tree(grown.tree)
 
             yield store

@@ -12,18 +12,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from os.path import relpath
 from pathlib import Path
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, get_args, get_origin
 
 import msgspec
 
 from agentcli.errors import DataError, UsageError
-from agentcli.records.chats import Preference, PromptCompletion, answered, asked
+from agentcli.records.chats import (
+    Images,
+    Preference,
+    PromptCompletion,
+    answered,
+    asked,
+)
 from agentcli.records.files import RecordWriter, derive_seed, write_atomic, writing
+from agentcli.records.pictures import folder_beside, picture_file
 from agentcli.records.runs import RunDirectory
 from agentcli.records.step_rows import StepRow, step_rows
 from agentcli.records.trees import read_with_credit
-from agentcli.records.types import Credit, Outcome, Tree
+from agentcli.records.types import Credit, Outcome, Step, Tree
 from agentcli.registry import nearest
 from agentcli.reports.show.trees import credit_names, trees_file
 from agentcli.reports.standing import Progress, Standing
@@ -202,11 +211,18 @@ def _columns() -> list[tuple[str, Any]]:
     """The columns of StepRow and their Arrow types."""
     import pyarrow
 
-    arrow = {int: pyarrow.int64(), float: pyarrow.float64(), str: pyarrow.string()}
+    arrow = {
+        int: pyarrow.int64(),
+        float: pyarrow.float64(),
+        str: pyarrow.string(),
+        list: pyarrow.list_(pyarrow.string()),
+    }
     columns = []
     for field in msgspec.structs.fields(StepRow):
-        kinds = get_args(field.type) or (field.type,)
-        columns.append((field.name, arrow[kinds[0]]))
+        kind = get_origin(field.type) or field.type
+        if kind is UnionType:
+            kind = get_args(field.type)[0]
+        columns.append((field.name, arrow[kind]))
     return columns
 
 
@@ -236,8 +252,9 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                     continue
                 counts["rows"] += 1
                 row = PromptCompletion(
-                    prompt=asked(step.prompt),
+                    prompt=asked(step.prompt, len(step.pictures or ())),
                     completion=answered(step.response),
+                    images=_images(plan, step),
                     task=tree.task.id,
                     tree=line,
                     step=step.id,
@@ -250,6 +267,14 @@ def _messages(plan: ExportPlan, progress: Progress) -> dict[str, int]:
                 "imitation; take the others too with --all"
             )
     return dict(counts)
+
+
+def _images(plan: ExportPlan, step: Step) -> Images:
+    """The files of what the policy saw, as seen from the folder of the export."""
+    if not step.pictures:
+        return msgspec.UNSET
+    folder = Path(relpath(folder_beside(plan.trees), plan.out.parent))
+    return [str(picture_file(folder, name)) for name in step.pictures]
 
 
 def _solving_steps(tree: Tree) -> set[int]:
@@ -272,19 +297,21 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
         pairs = read_pairs(plan.trees, plan.pairs, 0, pair_counts, sampled=False)
         for pair in pairs:
             chosen, rejected = pair.chosen[0], pair.rejected[0]
-            texts = (chosen.prompt, chosen.response, rejected.response)
+            names = chosen.pictures or ()
+            texts = (chosen.prompt, *names, chosen.response, rejected.response)
             progress.advance()
-            if chosen.prompt != rejected.prompt or left_out(chosen) is not None:
+            if chosen.request != rejected.request or left_out(chosen) is not None:
                 counts["unfit"] += 1
-            elif texts[1] == texts[2] or derive_seed(*texts) in written:
+            elif chosen.response == rejected.response or derive_seed(*texts) in written:
                 counts["alike"] += 1
             else:
                 counts["rows"] += 1
                 written.add(derive_seed(*texts))
                 row = Preference(
-                    prompt=asked(chosen.prompt),
+                    prompt=asked(chosen.prompt, len(chosen.pictures or ())),
                     chosen=answered(chosen.response),
                     rejected=answered(rejected.response),
+                    images=_images(plan, chosen),
                     task=pair.task,
                     tree=pair.line,
                     chosen_step=chosen.id,

@@ -29,7 +29,8 @@ from agentcli.exploration.budget import Allowance
 from agentcli.exploration.registry import Explore, make
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import Settings
-from agentcli.records.types import Task, Tree, TreeSeconds
+from agentcli.records.tree_seconds import TreeSeconds
+from agentcli.records.types import Task, Tree
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.sampling import GrowerPlan, Stopwatch, Workshop
 from agentcli.stages.tally import share_of_success
@@ -53,10 +54,12 @@ class Seedling(NamedTuple):
 
 
 class TimedTree(NamedTuple):
-    """A tree and how long it took."""
+    """A tree, how long it took and its pictures."""
 
     tree: Tree
     seconds: TreeSeconds
+    pictures: Mapping[str, bytes] = {}
+    """The pictures that it names."""
 
     @property
     def success(self) -> float:
@@ -138,7 +141,7 @@ class LocalGrower:
             wall=round(time.perf_counter() - begun, 4),
         )
         await self._pool.release(job.task.id)
-        return TimedTree(tree, seconds)
+        return TimedTree(tree, seconds, actor.pictures(tree))
 
     def seconds(self) -> dict[str, float]:
         """Where the time went since the grower was made."""

@@ -21,12 +21,14 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.policies.load import is_adapter
 from agentcli.records.faults import shown
 from agentcli.records.files import read_json, read_numbered, read_records
+from agentcli.records.pictures import copy_pictures
 from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.shards import Shard, ShardExtent, WholePanel
+from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.trees import read_trees
-from agentcli.records.types import Episode, StageRecord, Task, TreeSeconds
+from agentcli.records.types import Episode, StageRecord, Task
 from agentcli.stages import evaluate, rollout
 from agentcli.stages.layers import resolve
 from agentcli.stages.ordered import write_in_order
@@ -186,6 +188,13 @@ class MergePlan(StagePlan):
             return [shard.run.seconds for shard in self.shards]
         return [shard.run.evaluation_trees(shard.label) for shard in self.shards]
 
+    @property
+    def trees(self) -> list[Path]:
+        """The trees of the shards, where they were kept."""
+        if self.summary is None:
+            return [shard.records for shard in self.shards]
+        return [file for file in self.beside if is_there(file)]
+
     def counts(self) -> dict[str, int]:
         """The shards, and the tasks of the panel."""
         return {"shards": len(self.shards), "tasks": len(self.tasks)}
@@ -342,6 +351,8 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     for note in plan.notes:
         session.progress.note(note)
     records, *_, beside = plan.outputs
+    for trees in plan.trees:
+        copy_pictures(trees, plan.run.pictures)
     # The smaller file first: where it is damaged, no records are left.
     _write_existing(plan.beside, plan.tasks, beside)
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)

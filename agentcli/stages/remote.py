@@ -19,7 +19,8 @@ from agentcli.exploration.settings import decode
 from agentcli.policies.load import CONFIG
 from agentcli.records.files import sha256_file
 from agentcli.records.runs import versions
-from agentcli.records.types import Tree, TreeSeconds
+from agentcli.records.tree_seconds import TreeSeconds
+from agentcli.records.types import Tree
 from agentcli.stages.plan import plain
 from agentcli.stages.sampling import GrowerPlan, SamplingPlan
 
@@ -61,6 +62,7 @@ class RemoteTree(msgspec.Struct, tag=True):
 
     tree: Tree
     seconds: TreeSeconds
+    pictures: dict[str, bytes]
     worker: str
     """Another one after every start."""
     spent: dict[str, float]

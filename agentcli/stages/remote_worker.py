@@ -64,7 +64,9 @@ class RemoteWorker:
             return _encoded(_fault(error))
         return _encoded(
             RemoteTree(
-                *grown,
+                tree=grown.tree,
+                seconds=grown.seconds,
+                pictures=dict(grown.pictures),
                 worker=self._name,
                 spent=grower.seconds(),
                 retries=grower.retries,

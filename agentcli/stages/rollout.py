@@ -254,6 +254,7 @@ class TreeFile:
 
             def store(grown: TimedTree) -> None:
                 note(grown.seconds)
+                session.keep_pictures(grown.pictures)
                 write(grown.tree)
 
             yield store

@@ -27,6 +27,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.records.files import RecordWriter, part_of, read_json, write_json
 from agentcli.records.lock import RunLock, refuse_held
 from agentcli.records.older import renamed
+from agentcli.records.pictures import drop_unnamed, keep_pictures
 from agentcli.records.processes import rank
 from agentcli.records.regular import is_there
 from agentcli.records.runs import git_commit, link_latest, now, versions
@@ -197,6 +198,7 @@ class Session:
         if self.invocation.overwrite:
             for path in self._existing:
                 _delete(path)
+            drop_unnamed(self.run)
         settings = plain(self.settings)
         write_json(
             self._begun, Begun(self.plan.determining, self.plan.hashes, settings)
@@ -217,6 +219,12 @@ class Session:
                 writer.write(record)
 
             yield write
+
+    def keep_pictures(self, pictures: Mapping[str, bytes]) -> None:
+        """Writes pictures, by name; the tree that names them is written next."""
+        if pictures:
+            self.start()
+            keep_pictures(self.run.pictures, pictures)
 
     def finish(self, *, latest: bool = False, **fields: Any) -> StageRecord:
         """Writes the manifest entry, with which the stage counts as done.

@@ -5,16 +5,18 @@ which no usable answer comes is masked.
 """
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 
-from agentcli.environments.protocol import Context, World
+from agentcli.environments.protocol import Context, Picture, World
 from agentcli.policies.protocol import Policy, Request
 from agentcli.prompts.annotate import Annotation
 from agentcli.prompts.full import Full
 from agentcli.prompts.protocol import Answer, Dialect, Moment
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.files import derive_seed
+from agentcli.records.pictures import read_picture
 from agentcli.records.settings import Settings
 from agentcli.records.trees import path
 from agentcli.records.types import Ledger, Outcome, Step, StopReason, Tree, Validity
@@ -26,11 +28,21 @@ NOT_ANNOTATED = "not annotated"
 
 
 class Teacher:
-    """Annotates trees with the answers of a policy."""
+    """Annotates trees with the answers of a policy.
 
-    def __init__(self, policy: Policy, world: World, settings: Settings) -> None:
+    `pictures` is the folder of those that the trees name.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        world: World,
+        settings: Settings,
+        pictures: Path,
+    ) -> None:
         self._policy = policy
         self._settings = settings
+        self._pictures = pictures
         self._agent = make_dialect(settings.prompt, world)
         """The dialect that the annotated steps are written in."""
         self._full = Full(settings.prompt, world)
@@ -65,7 +77,7 @@ class Teacher:
     ) -> Step:
         if not imitable(step):
             return step
-        moment = Moment(copies=(_context(tree, step),))
+        moment = Moment(copies=(_context(tree, step, self._pictures),))
         action = step.action or ""
         prompt = step.prompt or self._agent.ask(moment).text
         problem = None
@@ -136,13 +148,15 @@ def imitable(step: Step) -> bool:
     )
 
 
-def _context(tree: Tree, step: Step) -> Context:
+def _context(tree: Tree, step: Step, folder: Path) -> Context:
     """The agent's knowledge before `step`."""
     way = path(tree, step)
+    pictures = [Picture(read_picture(folder, name)) for name in step.pictures or ()]
     return Context(
         task=tree.task,
         instruction=tree.instruction,
         observations=tuple(before.observation for before in way),
         actions=tuple(before.action or "" for before in way[:-1]),
         admissible=tuple(step.admissible),
+        pictures=tuple(pictures),
     )

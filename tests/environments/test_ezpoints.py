@@ -208,7 +208,7 @@ def test_cards_and_formula_are_read_from_what_is_shown() -> None:
     task = world().tasks("train")[0]
     unreadable = Observation(text="The response held no readable action.", state="")
     for shown in (context(task, observation), context(task, observation, unreadable)):
-        assert read(shown) == (engine._deal, ("10",))
+        assert read(shown, pixels=2) == (engine._deal, ("10",))
         assert world().compact(shown) == "cards 10 2\nformula 10"
 
 

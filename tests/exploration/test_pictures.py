@@ -4,11 +4,14 @@ import pytest
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.environments.protocol import Picture
 from agentcli.exploration.settings import as_method
-from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.protocol import Policy, Reply, Request
+from agentcli.prompts.parallel import write_parallel
 from agentcli.prompts.tagged import write_tagged
 from agentcli.records.settings import PromptSettings, RolloutSettings, Settings
 from agentcli.records.types import Outcome, Tree
+from drawn import square
 from growing import grow_all
+from msgspec import UNSET
 from pools import tasks_of, toy, with_pool
 from refusal import refused
 from scripted import Answering
@@ -30,7 +33,7 @@ class Looker(Answering):
         return Reply(text=action if action == "unreadable" else write_tagged("think", "on", action))
 
 
-def walk(policy: Looker, style: str, method: str = "chain") -> Tree:
+def walk(policy: Policy, style: str, method: str = "chain") -> Tree:
     """One task in a world with pictures."""
     settings = Settings(environment=toy(pictures=True), prompt=PromptSettings(style=style))
     settings.environment.max_steps = len(MOVES)
@@ -44,17 +47,43 @@ def walk(policy: Looker, style: str, method: str = "chain") -> Tree:
     return tree
 
 
-@pytest.mark.parametrize("style", ["full", "react", "rlvmr"])
+@pytest.mark.parametrize("style", ["full", "react", "rlvmr", "shared", "compact"])
 def test_every_message_has_the_pictures_of_the_present(style: str) -> None:
     policy = Looker()
     tree = walk(policy, style)
     assert [step.outcome for step in tree.steps] == [None, None, None, Outcome.TRUNCATED]
-    rooms = [b"room 0", b"room 1", b"room 1", b"room 0"]
-    assert policy.pictures == [(Picture(room),) for room in rooms]
+    rooms = [Picture(square(room)) for room in (0, 1, 1, 0, 1)]
+    assert policy.pictures == [(room,) for room in rooms[:4]]
+    assert [step.pictures for step in tree.steps] == [(room.name,) for room in rooms[:4]]
+    assert [step.next_pictures for step in tree.steps] == [(rooms[1].name,), UNSET, (rooms[3].name,), (rooms[4].name,)]
 
 
-@pytest.mark.parametrize(("style", "method"), [("compact", "chain"), ("full", "dpepo"), ("compact", "dpepo")])
+@pytest.mark.parametrize(("style", "method"), [("compact", "dpepo")])
 def test_a_dialect_that_leaves_them_out_is_refused(style: str, method: str) -> None:
     policy = Looker()
     refused(lambda: walk(policy, style, method), names=("prompt.style", style, "toy"))
     assert policy.pictures == []
+
+
+class InBoth(Answering):
+    """Walks in one copy and looks in the other, and keeps what it was shown."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    async def respond(self, request: Request) -> Reply:
+        self.requests.append(request)
+        first = "go west" if len(self.requests) % 2 == 0 else "go east"
+        return Reply(text=write_parallel("on", {1: first, 2: "look"}))
+
+
+def test_copies_show_their_pictures_in_their_order() -> None:
+    policy = InBoth()
+    tree = walk(policy, "full", "dpepo")
+    names = [Picture(square(room)).name for room in (0, 1)]
+    # Two of four copies move: the first to and fro, the second nowhere.
+    firsts = [0, 1, 0, 1, 0]
+    for step, here, there in zip(tree.steps, firsts, firsts[1:], strict=False):
+        assert step.pictures == (names[here], names[0], names[0], names[0])
+        assert step.next_pictures == (names[there], names[0])
+    assert "env_1, env_2, env_3, env_4" in policy.requests[0].message.text

@@ -1,7 +1,7 @@
 """Ties of test-time branching: log-probabilities decide where all responses have them, else the order of the samples."""
 
 import pytest
-from agentcli.exploration.nodes import Response
+from agentcli.exploration.nodes import UNSAID, Response
 from agentcli.exploration.test_time_branch import vote
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.tagged import read_tagged, write_tagged
@@ -9,7 +9,9 @@ from agentcli.prompts.tagged import read_tagged, write_tagged
 
 def sampled(action: str, *logprobs: float) -> Response:
     text = write_tagged("think", "so", action)
-    return Response("", Reply(text=text, token_ids=tuple(range(len(logprobs))), logprobs=logprobs), read_tagged(text))
+    return Response(
+        UNSAID, Reply(text=text, token_ids=tuple(range(len(logprobs))), logprobs=logprobs), read_tagged(text)
+    )
 
 
 @pytest.mark.parametrize(

@@ -166,3 +166,17 @@ def test_no_cluster_is_joined_without_a_token(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.skipif(find_spec("ray") is not None, reason="Ray is installed")
 def test_without_ray_a_line_says_how_to_install_it() -> None:
     refused(agentcli(*ROLLOUT, "--on", "ray"), 4, names="ray", remedy="pip install 'agentcli[ray]'")
+
+
+def test_a_worker_hands_on_the_pictures(tmp_path: Path) -> None:
+    settings = toy(tasks=2, options={"pictures": True})
+    rollout = plan(settings, tmp_path / "there", model=None)
+    roll(settings, tmp_path / "here")
+    _, *grown = answers(remote_stage(rollout), *(Seedling(task, rollout.seed) for task in rollout.panel.tasks))
+    pictures: dict[str, bytes] = {}
+    for answer in grown:
+        assert isinstance(answer, RemoteTree)
+        pictures |= answer.pictures
+    assert {f"{name}.png": png for name, png in pictures.items()} == {
+        file.name: file.read_bytes() for file in (tmp_path / "here/pictures").iterdir()
+    }

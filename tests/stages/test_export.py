@@ -18,7 +18,8 @@ from agentcli.stages.export import perform, plan
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from command_line import agentcli
 from datasets import load_dataset
-from grown_runs import toy
+from drawn import square
+from grown_runs import roll, toy
 from refusal import refused
 from staged import assign_credit
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
@@ -225,3 +226,41 @@ def test_the_command_names_the_file_and_counts(run: Path) -> None:
     assert written["out"] == str(run / "export/steps.parquet")
     assert written["counts"] == {"trees": 8, "rows": len(to_frame(read_trees(run)))}
     assert Path(written["out"]).is_file()
+
+
+@pytest.mark.parametrize("place", ["export/messages.jsonl", "elsewhere.jsonl"])
+def test_chats_name_the_files_of_their_pictures(tmp_path: Path, place: str) -> None:
+    settings = toy(tasks=3, options={"pictures": True}, kind="expert")
+    roll(settings, tmp_path)
+    out = tmp_path / place
+    export_plan = plan(tmp_path, "messages", out)
+    perform(export_plan, Progress())
+    (tree, *_) = read_trees(tmp_path)
+    row = lines(out)[0]
+    (text, picture) = row["prompt"][0]["content"]
+    assert (text, picture) == ({"type": "text", "text": tree.steps[0].prompt}, {"type": "image"})
+    (image,) = row["images"]
+    assert (out.parent / image).read_bytes() == square(0)
+    assert len(row["images"]) == 1
+
+
+def test_prompts_that_differ_in_pictures_alone_are_no_pair(tmp_path: Path) -> None:
+    roll(toy(tasks=1, options={"pictures": True}), tmp_path)
+    (tree,) = read_trees(tmp_path)
+    step = msgspec.structs.replace(tree.steps[0], outcome=Outcome.SUCCESS, response="one")
+    seen = {"prompt": step.prompt, "response": "other", "outcome": Outcome.FAILURE, "id": 1}
+    for pictures, pairs in ((step.pictures, 1), (("0" * 64,), 0)):
+        other = msgspec.structs.replace(step, pictures=pictures, **seen)
+        rewrite(tmp_path, [msgspec.structs.replace(tree, steps=[step, other])])
+        export_plan = plan(tmp_path, "preferences", None)
+        if pairs:
+            assert perform(export_plan, Progress())["rows"] == pairs
+        else:
+            refused(lambda made=export_plan: perform(made, Progress()), code=3, names="trees.jsonl")
+
+
+def test_a_table_names_pictures(tmp_path: Path) -> None:
+    roll(toy(tasks=1, options={"pictures": True}), tmp_path)
+    (tree,) = read_trees(tmp_path)
+    column = pyarrow.parquet.read_table(export(tmp_path, "parquet"))["pictures"].to_pylist()
+    assert column == [list(step.pictures) for step in tree.steps]

@@ -11,6 +11,7 @@ from agentcli.evaluation.record import EvaluationSummary
 from agentcli.evaluation.summary import summarise
 from agentcli.records.chats import Preference, PromptCompletion, answered, asked
 from agentcli.records.settings import Settings
+from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import (
     Credit,
     Episode,
@@ -26,7 +27,6 @@ from agentcli.records.types import (
     StopReason,
     Task,
     Tree,
-    TreeSeconds,
     Validity,
 )
 from agentcli.stages.panels import make_panel

@@ -96,8 +96,8 @@ class SeededPolicy(Answering):
             text="unreadable" if rng.random() < 0.1 else self._text(request, rng),
             token_ids=tuple(rng.randrange(50) for _ in range(length)),
             logprobs=tuple(-rng.choice((0.25, 0.5, 1.0, 2.0)) for _ in range(length)),
-            prompt_tokens=len(request.prompt.split()),
-            shared_prompt_tokens=shared_words(request.prompt, request.parent_prompt),
+            prompt_tokens=len(request.message.text.split()),
+            shared_prompt_tokens=shared_words(request.message.text, request.parent_prompt),
             stop=StopReason.STOP,
         )
         if rng.random() < self._breaks:

@@ -16,6 +16,7 @@ from agentcli.environments.protocol import Advice, Card, Context, Observation, P
 from agentcli.errors import EngineError, UsageError, WriteError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
+from drawn import bad, square
 
 Fault = Literal[
     "raise",
@@ -53,7 +54,9 @@ class ToyOptions(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     once: str | None = None
     """A file that the first fault makes. Where it is there nothing goes wrong any more, whichever process is asked."""
     pictures: bool = False
-    """Every observation has a picture: the number of its room."""
+    """Every observation has a picture: a square as light as the number of its room."""
+    picture_fault: str | None = None
+    """What is wrong with the pictures of room 1 (drawn.bad)."""
     setup_fault: Literal["missing", "exit"] | None = None
     """What goes wrong when an engine is made."""
 
@@ -188,8 +191,14 @@ class ToyEngine:
             looked=looked,
             reward=float(won),
             end=("success" if won else "failure") if self.ended else None,
-            pictures=(Picture(b"room %d" % self.room),) if self.world.options.pictures else (),
+            pictures=self._pictures(),
         )
+
+    def _pictures(self) -> tuple[Picture, ...]:
+        options = self.world.options
+        if options.picture_fault and self.room == 1:
+            return tuple(map(Picture, bad(options.picture_fault)))
+        return (Picture(square(self.room)),) if options.pictures else ()
 
     def _faulty(self, action: str) -> bool:
         options = self.world.options

@@ -46,6 +46,8 @@ class PageIndex(msgspec.Struct, kw_only=True):
     trees: list[TreeLine]
     blocks: list[str]
     """Names of the blocks that hold the trees."""
+    album: list[tuple[int, str]]
+    """Those of the blocks that hold pictures, after the number of their first one."""
     comparisons: dict[str, dict[str, ComparedEvaluation]]
     """By label and run; the first run is what the others are compared with."""
     notes: list[str]

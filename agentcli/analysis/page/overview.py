@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from agentcli.analysis.compare_evaluations import read_whole
 from agentcli.analysis.page.texts import visible
 from agentcli.evaluation.record import EvaluationSummary, Rate, ResultsByKind, rated
 from agentcli.evaluation.statistics import wilson
@@ -80,8 +81,13 @@ class PageRun(msgspec.Struct, kw_only=True):
 
 
 def page_run(place: Path, name: str) -> PageRun:
-    """The facts of a run, without its trees. Raises DataError for a damaged file."""
+    """The facts of a run, without its trees.
+
+    Raises DataError for a damaged file, and for an evaluation that lacks episodes.
+    """
     held = holdings(place)
+    for evaluation in held.evaluations:
+        read_whole(RunDirectory(place).evaluation(evaluation.label))
     for stage in held.stages:
         stage.name = visible(stage.name)
         stage.method = None if stage.method is None else visible(stage.method)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from agentcli.analysis.compare_credit import answer_of
 from agentcli.analysis.credit_sources import (
     CreditSource,
+    computed,
     credit_sources,
     held_methods,
     note_stale,
@@ -16,6 +18,7 @@ from agentcli.analysis.credit_sources import (
     taker,
 )
 from agentcli.analysis.page.accounts import MethodColumn, method_column
+from agentcli.analysis.page.album import Album
 from agentcli.analysis.page.graphs import PlacedGraph, placed_graph
 from agentcli.analysis.page.index import PageIndex, PageSource, comparisons_of
 from agentcli.analysis.page.overview import page_run, shown_path
@@ -27,14 +30,12 @@ from agentcli.credit.compare import Comparison, CreditComparison
 from agentcli.credit.registry import Explainer, explainer
 from agentcli.credit.rewardflow import graph_of
 from agentcli.errors import DataError
+from agentcli.records.pictures import folder_beside
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
-from agentcli.reports.page.blocks import BlockStore
+from agentcli.reports.page.blocks import BlockStore, Filling
 from agentcli.reports.standing import Progress, Standing
-
-BLOCK_BYTES = 1_000_000
-"""Bytes of JSON in a block, before it is compressed: what opening a tree unpacks."""
 
 
 class PageOptions(msgspec.Struct, kw_only=True):
@@ -55,17 +56,22 @@ class PackedSource(msgspec.Struct, kw_only=True):
     blocks: list[str]
 
 
+KeptSources = dict[tuple[str, int, int], PackedSource]
+"""By name, size and time of the file."""
+
+
 def packed_index(
     places: Sequence[Path],
     options: PageOptions,
     store: BlockStore,
     progress: Progress,
-    kept: dict[tuple[str, int, int], PackedSource],
+    kept: KeptSources,
+    album: Album,
 ) -> PageIndex:
     """The index of a page of these runs; their trees are packed into the `store`.
 
-    `kept` holds what was packed before, by file, size and time: a page that is written
-    again packs only files that have changed.
+    `kept` and `album` hold what was packed before: a page that is written again packs
+    only files that have changed.
     """
     names = short_names(places)
     notes: list[str] = []
@@ -76,6 +82,7 @@ def packed_index(
         sources=[],
         trees=[],
         blocks=[],
+        album=[],
         comparisons=comparisons_of(names, notes),
         notes=notes,
     )
@@ -85,8 +92,9 @@ def packed_index(
             stamp = source.trees.stat()
             key = (source.name, stamp.st_size, stamp.st_mtime_ns)
             if key not in kept:
-                kept[key] = _packed(source, name, options, store, progress)
+                kept[key] = _packed(source, name, options, store, album, progress)
             _append(index, kept[key])
+    index.album = album.blocks()
     progress.stop()
     return index
 
@@ -109,26 +117,26 @@ def _packed(
     run: str,
     options: PageOptions,
     store: BlockStore,
+    album: Album,
     progress: Progress,
 ) -> PackedSource:
     credit = _Credit(source, options, progress)
     token_ends = token_ends_of(source.model, source.run)
     endings: Counter[str] = Counter()
-    block = _Block(store)
+    filling = Filling(store)
+    numbers = partial(album.numbers, folder_beside(source.trees))
     lines: list[TreeLine] = []
     for line, tree in read_trees(source.trees):
         texts = TextTable()
         columns = credit.columns(line, tree, texts)
         graph = _graph(tree, credit.sources, texts)
         row = tree_line(0, line, tree, columns)
-        row.block, row.place = len(block.names), block.held
-        block.add(
-            msgspec.json.encode(page_tree(tree, texts, columns, graph, token_ends))
-        )
+        page = page_tree(tree, texts, columns, graph, token_ends, numbers)
+        row.block, row.place = filling.add(msgspec.json.encode(page))
         endings.update(row.endings)
         lines.append(row)
         progress.advance()
-    block.close()
+    filling.close()
     return PackedSource(
         source=PageSource(
             name=source.name,
@@ -140,35 +148,8 @@ def _packed(
             agreement=credit.agreement(),
         ),
         lines=lines,
-        blocks=block.names,
+        blocks=filling.names,
     )
-
-
-class _Block:
-    """The trees of a block, while it is filled."""
-
-    def __init__(self, store: BlockStore) -> None:
-        self.names: list[str] = []
-        self._store = store
-        self._trees: list[bytes] = []
-        self._bytes = 0
-
-    @property
-    def held(self) -> int:
-        return len(self._trees)
-
-    def add(self, tree: bytes) -> None:
-        self._trees.append(tree)
-        self._bytes += len(tree)
-        if self._bytes >= BLOCK_BYTES:
-            self.close()
-
-    def close(self) -> None:
-        if self._trees:
-            data = b"[%b]" % b",".join(self._trees)
-            self.names.append(self._store.add(data))
-        self._trees = []
-        self._bytes = 0
 
 
 class _Credit:
@@ -179,12 +160,14 @@ class _Credit:
     ) -> None:
         self._trees = source.trees
         directory = RunDirectory(source.run)
-        names: list[str] = []
-        # Credit lies beside the trees of a rollout only.
+        names = options.methods
         if source.evaluation is None:
-            names = options.methods or held_methods(source.run)
-        self.sources = credit_sources(directory, source.trees, names)
-        note_stale(self.sources, progress)
+            names = names or held_methods(source.run)
+            self.sources = credit_sources(directory, source.trees, names)
+            note_stale(self.sources, progress)
+        else:
+            # Credit lies beside the trees of a rollout only.
+            self.sources = [computed(name) for name in names]
         self._takers = [taker(one) for one in self.sources]
         self._explainers: list[Explainer | None] = [None for _ in self.sources]
         if options.accounts:

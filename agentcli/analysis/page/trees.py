@@ -3,7 +3,7 @@
 Texts are places in the tree's table. -1 stands for no text and no step.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -21,6 +21,8 @@ NO_STEP = -1
 START = -2
 """Stands for the initial state where a step is named."""
 LOGPROB_DIGITS = 4
+PictureNumbers = Callable[[Sequence[str]], list[int]]
+"""The numbers of pictures, by name, in the page."""
 LETTERS = {
     Outcome.SUCCESS: "s",
     Outcome.FAILURE: "f",
@@ -47,7 +49,10 @@ class StepCells(msgspec.Struct, kw_only=True, omit_defaults=True):
     prompt: PromptPart
     response: int
     observation: int
+    pictures: list[int] = []
+    """Of the observation; numbers in the page's album, as are the next ones."""
     next_observation: int
+    next_pictures: list[int] = []
     action: int
     tag: int = NO_TEXT
     validity: str = Validity.VALID
@@ -121,6 +126,7 @@ def page_tree(
     credit: list[MethodColumn],
     graph: PlacedGraph | None,
     token_ends: TokenEnds,
+    numbers: PictureNumbers,
 ) -> PageTree:
     """The tree as the page holds it. `texts` holds those of its credit already."""
     cells: list[StepCells] = []
@@ -129,7 +135,7 @@ def page_tree(
         prompts.append(visible(step.prompt))
         earlier = "" if step.parent is None else prompts[step.parent]
         part = texts.prompt(prompts[-1], earlier)
-        cells.append(_cells(step, texts, part, token_ends))
+        cells.append(_cells(step, texts, part, token_ends, numbers))
     for trajectory in paths(tree):
         cells[trajectory[-1].id].ending = ending(trajectory)
     _count_leaves(cells)
@@ -148,14 +154,20 @@ def page_tree(
 
 
 def _cells(
-    step: Step, texts: TextTable, prompt: PromptPart, token_ends: TokenEnds
+    step: Step,
+    texts: TextTable,
+    prompt: PromptPart,
+    token_ends: TokenEnds,
+    numbers: PictureNumbers,
 ) -> StepCells:
     return StepCells(
         parent=NO_STEP if step.parent is None else step.parent,
         prompt=prompt,
         response=texts.place(step.response),
         observation=texts.place(step.observation),
+        pictures=numbers(step.pictures or ()),
         next_observation=texts.place(step.next_observation),
+        next_pictures=numbers(step.next_pictures or ()),
         action=texts.place(named_action(step)),
         tag=texts.place(step.tag),
         validity=step.validity,

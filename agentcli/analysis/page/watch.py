@@ -2,12 +2,14 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import msgspec
 
-from agentcli.analysis.page.pack import PackedSource, PageOptions, packed_index
+from agentcli.analysis.page.album import Album
+from agentcli.analysis.page.pack import KeptSources, PageOptions, packed_index
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.page.blocks import BlockStore
 from agentcli.reports.page.document import write_page
@@ -17,7 +19,6 @@ PAUSE_SECONDS = 5.0
 """Between two looks at the runs."""
 WATCHED = ("manifest.json", "*.jsonl*", "evaluation/*.json", "evaluation/trees/*")
 """The files whose change makes a page out of date."""
-Kept = dict[tuple[str, int, int], PackedSource]
 Stamps = dict[Path, tuple[int, int]]
 
 
@@ -26,7 +27,8 @@ def write_once(
 ) -> Iterator[Path]:
     """Writes the page and yields its path. Raises DataError and WriteError."""
     with TemporaryDirectory() as folder:
-        yield _write(runs, options, page, progress, BlockStore(Path(folder)), {})
+        store = BlockStore(Path(folder))
+        yield _write(runs, options, page, progress, store, {}, Album(store))
 
 
 def write_whenever_changed(
@@ -36,13 +38,14 @@ def write_whenever_changed(
 
     Trees that are packed already are not read again.
     """
-    kept: Kept = {}
+    kept: KeptSources = {}
     with TemporaryDirectory() as folder:
         store = BlockStore(Path(folder))
+        album = Album(store)
         while True:
             stamps = _stamps(runs)
             over = not any(map(_goes_on, runs))
-            yield _write(runs, options, page, progress, store, kept)
+            yield _write(runs, options, page, progress, store, kept, album)
             if over:
                 return
             while _stamps(runs) == stamps:
@@ -55,11 +58,13 @@ def _write(
     page: Path,
     progress: Progress,
     store: BlockStore,
-    kept: Kept,
+    kept: KeptSources,
+    album: Album,
 ) -> Path:
-    index = packed_index(runs, options, store, progress, kept)
+    index = packed_index(runs, options, store, progress, kept, album)
     name = store.add(msgspec.json.encode(index))
-    write_page(page, index.title, name, store, index.blocks)
+    blocks = index.blocks + [block for _, block in index.album]
+    write_page(page, index.title, name, store, blocks)
     return page
 
 
@@ -75,6 +80,8 @@ def _stamps(runs: Sequence[Path]) -> Stamps:
         for folder in (run, *loop_folders(run)):
             for pattern in WATCHED:
                 for file in folder.glob(pattern):
-                    status = file.stat()
-                    stamps[file] = (status.st_size, status.st_mtime_ns)
+                    # Parts of files come and go.
+                    with suppress(FileNotFoundError):
+                        status = file.stat()
+                        stamps[file] = (status.st_size, status.st_mtime_ns)
     return stamps

@@ -25,13 +25,14 @@ SETUP_SECONDS = 120.0
 """How long a process may take to import its world and make a first engine."""
 STARTING = "starting an engine process"
 AS_THEY_ARE = {
+    "MissingError": errors.MissingError,
     "ReplayMismatchError": errors.ReplayMismatchError,
     "WriteError": errors.WriteError,
     "UsageError": errors.UsageError,
 }
 """Reports of a process that are not one call's EngineError: a disk that is full for
-one task is full for all, and a world that cannot do what was asked cannot do it for
-any.
+one task is full for all, and so is a library that is missing. A world that cannot do
+what was asked cannot do it for any.
 """
 
 

@@ -41,6 +41,7 @@ from agentcli.environments.protocol import (
     World,
 )
 from agentcli.environments.registry import make_engine, make_world
+from agentcli.records.pictures import refuse_faulty
 
 
 @dataclass(eq=False, slots=True)
@@ -215,7 +216,11 @@ class Host:
         state: int,
         observation: Observation,
     ) -> bool:
-        """Notes that the engine is in `state`; whether it gave a snapshot of it."""
+        """Notes that the engine is in `state`; whether it gave a snapshot of it.
+
+        Raises EngineError for pictures that nobody could use.
+        """
+        refuse_faulty(observation.pictures)
         snapshot = None if slot.forkable is None else slot.forkable.snapshot()
         slot.at = state
         slot.snapshots[state] = snapshot, observation

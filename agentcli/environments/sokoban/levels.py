@@ -49,6 +49,10 @@ class SokobanOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Fewest and most actions that the best solution takes."""
     levels: Levels = Levels()
     seed: Number = 0
+    pictures: bool = False
+    """Whether the room is shown as a picture, and not in signs."""
+    pixels: Annotated[int, msgspec.Meta(ge=6, le=64)] = 8
+    """Pixels a cell, across and down; gym-sokoban has 16."""
 
     def digest(self) -> str:
         """The part of a task's id that names the options its level was drawn under."""

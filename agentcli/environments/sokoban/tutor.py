@@ -34,13 +34,20 @@ class SokobanHabits(msgspec.Struct, kw_only=True, frozen=True):
 
 
 def last_grid(context: Context) -> str:
-    """The last grid that was seen.
+    """The last grid that was shown in signs.
 
     After a response that could not be read the agent sees words, and nothing has moved.
     """
     return next(
         text for text in reversed(context.observations) if text.startswith(WALL)
     )
+
+
+def past(context: Context) -> str:
+    """What was done last."""
+    if context.actions:
+        return f"last {context.actions[-1] or 'nothing'}"
+    return "start"
 
 
 def compact(context: Context) -> str:
@@ -54,10 +61,7 @@ def compact(context: Context) -> str:
         lines.append(f"box {_offset(player, box)} goal {_offset(box, target)}")
         lines.append(f"around {_around(position, box)}")
     lines.append(f"you {_around(position, player)}")
-    if context.actions:
-        lines.append(f"last {context.actions[-1] or 'nothing'}")
-    else:
-        lines.append("start")
+    lines.append(past(context))
     return "\n".join(lines)
 
 
@@ -67,17 +71,16 @@ def vocabulary(size: int) -> list[str]:
     return sorted(f"{name} {length}" for name in MOVES for length in lengths)
 
 
-def advise(context: Context, seed: int, habits: SokobanHabits) -> Advice:
+def advise(grid: str, seed: int, habits: SokobanHabits) -> Advice:
     """The plan's next action, read off the grid that the agent sees."""
-    text = last_grid(context)
-    position = read(text)
+    position = read(grid)
     actions = position.possible()
     solution = solve(position)
     if not solution:
         # A box is stuck: nothing is left to do although the episode has not ended.
         return Advice("think", FINISHED, actions[0] if actions else "up")
-    if strikes(habits.overlook, "overlook", seed, text):
-        rng = random.Random(derive_seed("stray", seed, text))
+    if strikes(habits.overlook, "overlook", seed, grid):
+        rng = random.Random(derive_seed("stray", seed, grid))
         return Advice("explore", "try", rng.choice(actions))
     return Advice("think", _intention(position, solution), solution[0])
 

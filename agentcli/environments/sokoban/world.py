@@ -1,4 +1,4 @@
-"""Sokoban in text: push every box onto a target.
+"""Sokoban: push every box onto a target.
 
 Rewards are those of gym-sokoban: -0.1 a step, +1 for a box that comes onto a target and
 -1 for one that leaves it, +10 for the last one.
@@ -10,9 +10,11 @@ from agentcli.environments.protocol import (
     Card,
     Context,
     Observation,
+    Picture,
     Start,
 )
 from agentcli.environments.sokoban import tutor
+from agentcli.environments.sokoban.drawing import draw_room, read_room
 from agentcli.environments.sokoban.levels import (
     SPLITS,
     SokobanOptions,
@@ -20,6 +22,7 @@ from agentcli.environments.sokoban.levels import (
 )
 from agentcli.environments.sokoban.rules import MOVES, Position, solve
 from agentcli.errors import DataError, EngineError
+from agentcli.records.pictures import require_pillow
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
@@ -28,6 +31,13 @@ INSTRUCTION = (
     "pulled. # is a wall, _ floor, O a target, X a box, √ a box on a target, P you, "
     "S you on a target."
 )
+PICTURED = (
+    "Push every box onto a target. Boxes can be pushed, one at a time, and never "
+    "pulled. The picture shows the room: grey bricks are walls, red squares targets, "
+    "brown squares boxes, a brown square with a red centre is a box on a target, and "
+    "the green disc is you, on a red square where you stand on a target."
+)
+IN_THE_PICTURE = "The room is in the picture."
 
 Moment = tuple[Position, bool, float]
 """A position, whether the action before was accepted, and its reward."""
@@ -38,6 +48,8 @@ class SokobanEngine:
 
     def __init__(self, options: SokobanOptions) -> None:
         self._options = options
+        if options.pictures:
+            require_pillow()
 
     def start(self, task: Task) -> Start:
         """Opens a task. Raises DataError for a task of other options."""
@@ -48,7 +60,8 @@ class SokobanEngine:
                 f"{self._options.digest()}; use those of its panel"
             )
         self._position = draw_level(self._options, split, int(index))
-        return Start(instruction=INSTRUCTION, observation=self._observe(True, 0.0))
+        instruction = PICTURED if self._options.pictures else INSTRUCTION
+        return Start(instruction=instruction, observation=self._observe(True, 0.0))
 
     def step(self, action: str) -> Observation:
         """Moves the player, and the box before it.
@@ -89,13 +102,19 @@ class SokobanEngine:
         self._reached = accepted, reward
         position = self._position
         grid = position.draw()
+        text = grid
+        pictures: tuple[Picture, ...] = ()
+        if self._options.pictures:
+            text = IN_THE_PICTURE
+            pictures = (Picture(draw_room(grid, self._options.pixels)),)
         return Observation(
-            text=grid,
+            text=text,
             actions=position.possible(),
             state=grid,
             accepted=accepted,
             reward=reward,
             end="success" if position.is_solved else None,
+            pictures=pictures,
         )
 
 
@@ -133,7 +152,9 @@ class SokobanWorld:
         return SokobanEngine(self.options)
 
     def compact(self, context: Context) -> str:
-        """Where boxes and targets lie (see tutor.py)."""
+        """Where boxes and targets lie (see tutor.py), unless a picture shows it."""
+        if self.options.pictures:
+            return tutor.past(context)
         return tutor.compact(context)
 
     def vocabulary(self) -> list[str]:
@@ -147,4 +168,8 @@ class SokobanWorld:
         habits: tutor.SokobanHabits,
     ) -> Advice:
         """The plan's next action (see tutor.py)."""
-        return tutor.advise(context, seed, habits)
+        if self.options.pictures:
+            grid = read_room(context.pictures[0].png, self.options.pixels)
+        else:
+            grid = tutor.last_grid(context)
+        return tutor.advise(grid, seed, habits)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 LEVEL = 6
 """Of compression; 9 takes twice the time for a hundredth of the size."""
+BLOCK_BYTES = 1_000_000
+"""Bytes of JSON in a block, before it is compressed: what a look at it unpacks."""
 
 
 class BlockStore:
@@ -33,3 +35,31 @@ class BlockStore:
     def size(self, name: str) -> int:
         """The bytes that a block takes in the page."""
         return self.path(name).stat().st_size
+
+
+class Filling:
+    """Values on their way into blocks of a store, each block a list."""
+
+    def __init__(self, store: BlockStore) -> None:
+        self.names: list[str] = []
+        """The blocks that are closed."""
+        self._store = store
+        self._values: list[bytes] = []
+        self._bytes = 0
+
+    def add(self, value: bytes) -> tuple[int, int]:
+        """Adds a value of JSON; returns the number of its block, and its place there."""
+        place = len(self.names), len(self._values)
+        self._values.append(value)
+        self._bytes += len(value)
+        if self._bytes >= BLOCK_BYTES:
+            self.close()
+        return place
+
+    def close(self) -> None:
+        """Ends the block that is being filled, if it holds anything."""
+        if self._values:
+            data = b"[%b]" % b",".join(self._values)
+            self.names.append(self._store.add(data))
+        self._values = []
+        self._bytes = 0

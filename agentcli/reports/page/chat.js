@@ -3,7 +3,7 @@
 /** The turns of a trajectory; the nodes carry their step as data-turn. */
 function chat(tree, leaf, methods, onchoose) {
   const path = tree.path(leaf);
-  const parts = [bubble(tree.text(path[0].observation))];
+  const parts = [bubble(tree.text(path[0].observation)), pictures(path[0].pictures, "at the start")];
   for (const step of path) parts.push(turn(tree, step, methods, onchoose));
   return h("div", { class: "chat" }, parts);
 }
@@ -15,6 +15,16 @@ function bubble(text) {
   return h("pre", { class: `bubble world${drawn ? " drawn" : ""}` }, text || "(nothing)");
 }
 
+/** What the world showed; small pictures are enlarged dot by dot. */
+function pictures(numbers, when) {
+  return numbers.length > 0 && h("p", { class: "pictures" }, numbers.map((number, place) => {
+    const picture = h("img", { alt: `picture ${place + 1} of ${numbers.length}, ${when}`,
+      onload: () => picture.classList.toggle("small", picture.naturalHeight < 160) });
+    pictureAddress(number).then((address) => { picture.src = address; }, (error) => picture.replaceWith(error.message));
+    return picture;
+  }));
+}
+
 function turn(tree, step, methods, onchoose) {
   return h("article", { class: "turn", "data-turn": step.id, onclick: (event) => { if (!event.target.closest("a, details, button")) onchoose(step); } },
     h("div", { class: "gutter" }, h("b", {}, step.id), methods.map((method) => advantageBar(tree, method, step))),
@@ -23,7 +33,7 @@ function turn(tree, step, methods, onchoose) {
       h("p", { class: "act" }, step.tag >= 0 && h("span", { class: "chip" }, tree.text(step.tag)), " ",
         h("b", { class: step.validity === "valid" ? null : "bad" }, tree.action(step)), " ", step.validity !== "valid" && h("span", { class: "chip bad" }, step.validity)),
       facts(tree, step), alternatives(tree, step), step.moves.length > 0 && moves(tree, step), folds(tree, step),
-      bubble(tree.text(step.next_observation)),
+      bubble(tree.text(step.next_observation)), pictures(step.next_pictures, `after step ${step.id}`),
       step.outcome && h("p", { class: "act" }, mark(OUTCOMES[step.outcome]), ` ${OUTCOME_WORDS[OUTCOMES[step.outcome]]}`, step.ending && ` · ${step.ending}`)));
 }
 

@@ -6,6 +6,8 @@ const ROW_FIELDS = ["source", "line", "task", "kind", "instruction", "outcomes",
 const START = -2;
 
 const unpacked = new Map();
+/** [number of its first picture, name] of each block of pictures. */
+let album = [];
 const arrivals = new Map();
 
 /** Called by the scripts of a page that keeps its blocks in files beside it. */
@@ -40,8 +42,9 @@ async function unpack(text) {
   return new Response(stream).json();
 }
 
-async function block(name) {
-  const held = unpacked.get(name) ?? unpack(await blockText(name));
+function block(name) {
+  const held = unpacked.get(name) ?? blockText(name).then(unpack);
+  held.catch(() => unpacked.delete(name));
   unpacked.delete(name);
   unpacked.set(name, held);
   if (unpacked.size > KEPT_BLOCKS) unpacked.delete(unpacked.keys().next().value);
@@ -51,6 +54,7 @@ async function block(name) {
 /** The index, its rows as objects that know their source. */
 async function readIndex() {
   const index = await unpack(document.getElementById("index").textContent);
+  album = index.album;
   index.rows = index.trees.map((cells) => {
     const row = Object.fromEntries(ROW_FIELDS.map((field, place) => [field, cells[place]]));
     row.source = index.sources[row.source];
@@ -59,6 +63,12 @@ async function readIndex() {
   index.byPlace = new Map(index.rows.map((row) => [`${row.source.name}:${row.line}`, row]));
   index.byTask = Map.groupBy(index.rows, (row) => row.task);
   return index;
+}
+
+/** The address of a picture, which holds all of it. */
+async function pictureAddress(number) {
+  const [first, name] = album.findLast(([first]) => first <= number);
+  return `data:image/png;base64,${(await block(name))[number - first]}`;
 }
 
 /** A tree with its steps joined to one another. */
@@ -73,7 +83,7 @@ class LoadedTree {
     this.data = data;
     this.texts = data.texts;
     this.steps = data.steps.map((cells, id) => ({ parent: -1, validity: "valid", outcome: null, tag: -1, error: -1,
-      mask: -1, back: -1, admissible: [], moves: [], notes: [], surprises: [], token_ends: [], reward: 0, tokens: 0,
+      mask: -1, back: -1, pictures: [], next_pictures: [], admissible: [], moves: [], notes: [], surprises: [], token_ends: [], reward: 0, tokens: 0,
       leaves: 1, success: 0, redrawn: 0, value: null, score: null, stop: "", ...cells, id, children: [] }));
     this.roots = this.steps.filter((step) => step.parent < 0);
     for (const step of this.steps) if (step.parent >= 0) this.steps[step.parent].children.push(step);

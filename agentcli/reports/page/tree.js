@@ -198,7 +198,8 @@ class TreeView {
         ends.map(([step, value]) => [h("a", { href: changed({ step: step.id, leaf: null }) }, step.id), cut(this.tree.action(step), 60), advantageText(value)]), { label: `extremes of ${method}` })];
     });
     return h("div", {}, h("h3", {}, "Why this advantage"),
-      h("p", { class: "quiet" }, "Choose a step. Arrow keys walk along a trajectory (← →) and between trajectories (↑ ↓); n and p go to the next and the previous tree; Ctrl and the wheel zoom."), blocks);
+      h("p", { class: "quiet" }, "Choose a step. Arrow keys walk along a trajectory (← →) and between trajectories (↑ ↓); n and p go to the next and the previous tree; Ctrl and the wheel zoom."),
+      !this.tree.data.credit.length && h("p", { class: "note" }, "No credit is shown for this tree; `agentcli view --credit NAME` computes it."), blocks);
   }
 
   /** Walks by a key. Says whether the key means anything here. */

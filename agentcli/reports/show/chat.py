@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
-from agentcli.records.types import Step
+from agentcli.records.pictures import described, folder_beside
+from agentcli.records.types import Pictures, Step
 from agentcli.reports.show.style import (
     MARKS,
     QUIET,
@@ -33,11 +35,13 @@ def chat(shown: ShownTree, steps: list[Step], number: int) -> Iterator[Renderabl
     for step in steps:
         yield _heading(_turn(shown, step, children[step.parent]))
         yield _indented(step.observation, style=QUIET)
+        yield from _pictures(shown, step.pictures)
         yield _indented(step.response or "(no response)", style="")
         yield Padding(action(step), (0, 0, 0, INDENT))
     last = steps[-1]
     yield Rule(style=QUIET)
     yield _indented(last.next_observation, style=QUIET)
+    yield from _pictures(shown, last.next_pictures)
     assert last.outcome is not None
     mark, style = MARKS[last.outcome]
     yield Text(f"{mark} {last.outcome} after {len(steps)} steps", style=style)
@@ -49,15 +53,25 @@ def step_details(shown: ShownTree, step: Step) -> Iterator[RenderableType]:
     for title, text in (("prompt", step.prompt), ("response", step.response)):
         yield _heading(title)
         yield _indented(text or "(none)", style="")
+        if title == "prompt":
+            yield from _pictures(shown, step.pictures)
     yield _heading("what came of it")
     yield Padding(action(step), (0, 0, 0, INDENT))
     yield _indented(step.next_observation, style=QUIET)
+    yield from _pictures(shown, step.next_pictures)
     yield _heading("numbers")
     for name, value in _numbers(step):
         yield Text(f"  {one_line(name):<18}{one_line(value)}")
     if shown.credit is not None:
         yield _heading(Text(f"credit by {one_line(shown.credit)}"))
         yield from _credit_rows(shown, step)
+
+
+def _pictures(shown: ShownTree, names: Pictures) -> Iterator[RenderableType]:
+    """The files of pictures, which open in any viewer."""
+    folder = folder_beside(Path(shown.file))
+    for name in names or ():
+        yield _indented(described(folder, name), style=QUIET)
 
 
 def _heading(title: str | Text) -> Rule:

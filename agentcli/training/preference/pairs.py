@@ -134,7 +134,7 @@ def _shared(one: list[Step], other: list[Step]) -> int:
         same_response = first.token_ids == second.token_ids
         if not first.token_ids:
             same_response = same_response and first.response == second.response
-        if first.prompt != second.prompt or not same_response:
+        if first.request != second.request or not same_response:
             break
         shared += 1
     return shared

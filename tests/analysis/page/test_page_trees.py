@@ -128,7 +128,7 @@ def test_what_is_shown_is_visible(text: str) -> None:
 def of(*steps: Step) -> PageTree:
     """The cells of a tree by hand."""
     texts = TextTable()
-    return page_tree(tree(*steps), texts, [], None, no_ends)
+    return page_tree(tree(*steps), texts, [], None, no_ends, lambda names: [])
 
 
 def test_hostile_texts_are_harmless_and_whole() -> None:

@@ -1,6 +1,7 @@
 """The page in Chromium and Firefox, headless, from disk: it shows what the files hold, and nothing in it runs or is fetched."""
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode
@@ -71,6 +72,15 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             one.instruction = text
             writer.write(one)
     return view(folder, folder.parent / "hostile.html")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with pictures, in the folder x."""
+    folder = tmp_path_factory.mktemp("drawn") / "x"
+    sokoban = ("--env", "sokoban", "--set", "environment.options.pictures=true", "--policy", "expert")
+    assert agentcli("rollout", *sokoban, "--tasks", "2", "--leaves", "2", "-o", str(folder), "-q").code == 0
+    return folder
 
 
 def view(run: Path, page: Path, *words: str) -> Path:
@@ -262,3 +272,29 @@ def test_data_beside_the_page_is_read_when_it_is_asked_for(
     browser.open(large)
     browser.go(address(view="tree", run="x", line=1, step=0))
     assert "large-data" in browser.text("[role=alert]")
+
+
+PICTURES = "[...document.querySelectorAll('.pictures img')]"
+LOADED = f"Promise.all({PICTURES}.map((picture) => picture.decode())).then(() => 1)"
+
+
+@pytest.mark.parametrize("largest", [document.LARGEST_FILE, 10])
+def test_pictures_are_shown_where_the_world_showed_them(
+    browser: Browser, drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int
+) -> None:
+    monkeypatch.setattr(document, "LARGEST_FILE", largest)
+    page = view(drawn, tmp_path / "drawn.html")
+    held = next(iter(read_records(drawn / "trees.jsonl", Tree)))
+    trajectory = [one for one in held.steps if one.id < len(held.steps) // 2]
+    browser.open(page, address(view="tree", run="x", line=1, step=0))
+    browser.run("new Promise((done) => setTimeout(done, 300))")
+    browser.run(LOADED)
+    shown = browser.run(f"{PICTURES}.map((one) => [one.src, one.alt, one.naturalWidth])")
+    files = [trajectory[0].pictures, *(one.next_pictures for one in trajectory)]
+    pngs = [(drawn / "pictures" / f"{name}.png").read_bytes() for (name,) in files]
+    assert [src for src, _, _ in shown] == [f"data:image/png;base64,{b64encode(png).decode()}" for png in pngs]
+    assert [width for _, _, width in shown] == [48] * len(pngs)
+    assert all(alt for _, alt, _ in shown)
+    assert quiet(browser)
+    if browser.kind == "chrome":
+        assert [fault for fault in browser.ask("axe") if fault[0] in FAULTS] == []
