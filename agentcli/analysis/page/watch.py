@@ -10,6 +10,7 @@ import msgspec
 
 from agentcli.analysis.page.album import Album
 from agentcli.analysis.page.pack import KeptSources, PageOptions, packed_index
+from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.reports.page.blocks import BlockStore
 from agentcli.reports.page.document import write_page
@@ -48,6 +49,8 @@ def write_whenever_changed(
             yield _write(runs, options, page, progress, store, kept, album)
             if over:
                 return
+            # One line says that the page was written again.
+            progress = Progress()
             while _stamps(runs) == stamps:
                 time.sleep(PAUSE_SECONDS)
 
@@ -70,7 +73,8 @@ def _write(
 
 def _goes_on(run: Path) -> bool:
     """Whether a loop was begun there and has not ended."""
-    return bool(loop_folders(run)) and RunDirectory(run).finished("run") is None
+    begun = is_there(run / "settings/run.json") or bool(loop_folders(run))
+    return begun and RunDirectory(run).finished("run") is None
 
 
 def _stamps(runs: Sequence[Path]) -> Stamps:

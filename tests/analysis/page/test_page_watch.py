@@ -34,12 +34,17 @@ def test_a_watched_page_follows_its_loop_to_the_end(run: Path, tmp_path: Path, m
     monkeypatch.setattr(watch, "PAUSE_SECONDS", 0.01)
     lines = (run / "trees.jsonl").read_bytes().splitlines(keepends=True)
     loop, page = tmp_path / "loop", tmp_path / "page.html"
-    (loop / "iteration_000").mkdir(parents=True)
+    (loop / "settings").mkdir(parents=True)
+    (loop / "settings/run.json").write_bytes(b"{}")
     growing = loop / "iteration_000/trees.jsonl"
+    written = write_whenever_changed([loop], PageOptions(methods=[]), page, Progress())
+    # The loop has begun, and its first iteration has not.
+    assert next(written) == page
+    assert rows_of(unpacked(page)["index"]) == []
+    growing.parent.mkdir()
     # The second line is torn: its tree is still being written.
     growing.write_bytes(lines[0] + lines[1][:50])
-    written = write_whenever_changed([loop], PageOptions(methods=[]), page, Progress())
-    assert next(written) == page
+    next(written)
     assert [row["line"] for row in rows_of(unpacked(page)["index"])] == [1]
     growing.write_bytes(b"".join(lines[:3]))
     next(written)
