@@ -1,10 +1,16 @@
 // Why a step has its advantages: for every chosen method the numbers, the equations and the groups.
 
+/** What to type for credit, where none is shown. */
+function creditHint(tree) {
+  const { path, evaluation } = tree.row.source;
+  let words = `These trees have no credit. Give them some with: agentcli assign-credit ${path} --method grpo`;
+  if (evaluation !== null) words = `An evaluation has no credit. Compute some with: agentcli view ${path} --credit grpo`;
+  if (tree.data.credit.length) words = "No method is switched on.";
+  return h("p", { class: "quiet" }, words);
+}
+
 function account(tree, step, methods) {
-  const row = tree.row;
-  if (!methods.length) {
-    return h("p", { class: "quiet" }, `These trees have no credit. Give them some with: agentcli assign-credit ${row.source.path} --method grpo`);
-  }
+  if (!methods.length) return creditHint(tree);
   return h("div", {}, h("h3", {}, `Step ${step.id} `, h("small", {}, tree.action(step))), methods.map((method) => methodAccount(tree, step, method)));
 }
 

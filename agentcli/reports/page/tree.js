@@ -34,7 +34,7 @@ class TreeView {
       h("p", { class: "quiet" }, h("a", { href: address({ view: "trees", run: row.source.name }) }, row.source.name), ` tree ${row.line} `,
         before && h("a", { href: treeAddress(before), "aria-label": "previous tree" }, "←"), " ", after && h("a", { href: treeAddress(after), "aria-label": "next tree" }, "→"),
         alike.length > 0 && [" also in ", alike.slice(0, 8).map((other) => [h("a", { href: treeAddress(other) }, other.source.name), ` (${[...other.outcomes].filter((letter) => letter === "s").length}/${other.outcomes.length}) `])]),
-      h("h1", {}, data.instruction || data.task),
+      h("h1", { class: data.instruction.length > 120 ? "long" : null }, data.instruction || data.task),
       h("p", { class: "quiet" }, `${plain(data.kind)} · grown by ${data.method} · ${number(row.steps)} steps, ${row.outcomes.length} trajectories, `, h("b", {}, `${won} succeeded`),
         ` · ${number(data.ledger.generated_tokens)} tokens written, ${number(data.ledger.prompt_tokens)} read`));
   }
@@ -199,7 +199,7 @@ class TreeView {
     });
     return h("div", {}, h("h3", {}, "Why this advantage"),
       h("p", { class: "quiet" }, "Choose a step. Arrow keys walk along a trajectory (← →) and between trajectories (↑ ↓); n and p go to the next and the previous tree; Ctrl and the wheel zoom."),
-      !this.tree.data.credit.length && h("p", { class: "note" }, "No credit is shown for this tree; `agentcli view --credit NAME` computes it."), blocks);
+      this.methods.length ? blocks : creditHint(this.tree));
   }
 
   /** Walks by a key. Says whether the key means anything here. */
