@@ -53,6 +53,18 @@ def test_its_trees_are_the_local_ones(policy: str, ezpoints: str, tmp_path: Path
     assert trees(tmp_path / "remote", "--env", ezpoints, *words) == local
 
 
+def test_its_pictures_are_the_local_ones(tmp_path: Path) -> None:
+    """The searching expert gets them on the wire, and reads the cards off them."""
+    drawn = ("ezpoints", "--set", "environment.options.pictures=true")
+    words = ("--policy", "search", "--tasks", "2", "--set", "prompt.style=compact")
+    local = trees(tmp_path / "local", "--env", *drawn, *words)
+    with served(*drawn) as url:
+        assert trees(tmp_path / "remote", "--env", url, *words) == local
+    pictures = [sorted((tmp_path / place / "pictures").iterdir()) for place in ("local", "remote")]
+    assert [file.read_bytes() for file in pictures[0]] == [file.read_bytes() for file in pictures[1]]
+    assert pictures[0]
+
+
 def test_a_world_without_snapshots_and_few_sessions_gives_the_same_trees(replaying: str, tmp_path: Path) -> None:
     """Two sessions for eight leaves of two tasks: engines are taken over, and their actions replayed."""
     words = ("--policy", "random", "--method", "carl", "--criterion", "random", "--leaves", "8", "--tasks", "2")
