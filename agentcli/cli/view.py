@@ -1,5 +1,6 @@
 """The command `agentcli view`."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from agentcli.cli import completion
 from agentcli.cli.call import Call
 from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
-from agentcli.cli.options import DRY_RUN, OVERWRITE, QUIET
+from agentcli.cli.options import OVERWRITE, REPORTING
 from agentcli.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,12 +68,12 @@ def view(call: Call) -> None:
         make({"method": method})
     options = PageOptions(methods=methods, accounts=not call.values["no_accounts"])
     if call.dry:
-        _preview(runs, options, page)
+        _preview(call, runs, options, page)
     else:
         _write(call, runs, options, page)
 
 
-def _preview(runs: list[Path], options: "PageOptions", page: Path) -> None:
+def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
     """Prints what the page would be made of, after reading all of it."""
     from msgspec import to_builtins
 
@@ -88,7 +89,8 @@ def _preview(runs: list[Path], options: "PageOptions", page: Path) -> None:
     trees = sum(count_trees(file) for file in files.values() if file)
     counts = {"runs": len(runs), "trees": trees}
     settings = to_builtins(options)
-    print_preview("view", settings, files, [str(page)], counts, json=False)
+    json = call.values["json"]
+    print_preview("view", settings, files, [str(page)], counts, json=json)
 
 
 def _runs(call: Call) -> list[Path]:
@@ -114,11 +116,22 @@ def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> 
     write = write_whenever_changed if call.values["watch"] else write_once
     for number, written in enumerate(write(runs, options, page, call.progress)):
         if number == 0:
-            print(written, flush=True)
+            _print_page(written, json=call.values["json"])
             if call.values["open"]:
                 webbrowser.open(written.absolute().as_uri())
         else:
             call.progress.note(f"written again: {written}")
+
+
+def _print_page(page: Path, *, json: bool) -> None:
+    """Prints the page, at once: a watched one goes on."""
+    from agentcli.reports.output import print_json
+
+    if json:
+        print_json({"stage": "view", "out": str(page)})
+    else:
+        print(page)
+    sys.stdout.flush()
 
 
 COMMAND = Command(
@@ -132,8 +145,7 @@ COMMAND = Command(
         OPEN,
         PAGE,
         OVERWRITE,
-        DRY_RUN,
-        QUIET,
+        *REPORTING,
     ),
     example="agentcli view runs/x runs/rl -o look.html",
 )

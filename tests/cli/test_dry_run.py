@@ -43,7 +43,16 @@ def alike(words: tuple[str, ...], code: int, *mentions: str) -> None:
 def test_every_command_that_resumes_has_a_dry_run_and_is_tried_here() -> None:
     resumable = {path for path, one in all_commands().items() if {"resume", "dry_run"} & {o.name for o in one.options}}
     tried = {(words[0],) for words in EXISTING.values()}
-    others = {("env", "panel"), ("preset", "copy"), ("merge",), ("export",), ("push",), ("serve",), ("env", "serve")}
+    others = {
+        ("env", "panel"),
+        ("preset", "copy"),
+        ("merge",),
+        ("export",),
+        ("push",),
+        ("view",),
+        ("serve",),
+        ("env", "serve"),
+    }
     assert resumable == tried | others
     for path in tried:
         assert {"resume", "dry_run"} <= {option.name for option in all_commands()[path].options}

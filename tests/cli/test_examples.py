@@ -149,7 +149,7 @@ def test_dry_run_refuses_output_that_exists_as_the_command_does(path: tuple[str,
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in WRITING if path[0] not in ("env", "preset", "merge", "export")], ids=" ".join
+    "path", [path for path in WRITING if path[0] not in ("env", "preset", "merge", "export", "view")], ids=" ".join
 )
 def test_resume_of_a_finished_stage_owes_nothing_and_changes_no_result(path: tuple[str, ...]) -> None:
     before = results()
