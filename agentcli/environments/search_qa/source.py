@@ -36,6 +36,9 @@ class QaSource:
         _check(options, settings)
         self._options = options
         self._data = Path(settings.data).expanduser() if settings.data else None
+        self._corpus = None
+        if options.corpus is not None:
+            self._corpus = Path(options.corpus).expanduser().resolve()
         self._by_id: dict[str, dict[str, Question]] = {}
 
     @cached_property
@@ -51,8 +54,8 @@ class QaSource:
             asked = HttpRetriever(options.retriever)
             asked.require_listener()
             return asked
-        if options.corpus is not None:
-            return _over_file(Path(options.corpus).expanduser())
+        if self._corpus is not None:
+            return _over_file(self._corpus)
         return _over_generated(options.documents, options.seed)
 
     def tasks(self, split: str, world: str) -> list[Task]:
@@ -85,9 +88,9 @@ class QaSource:
 
     def _questions(self, split: str) -> tuple[Question, ...]:
         if self._data is not None:
-            return read_questions(self._data, split)
+            return read_questions(self._data, split, self._corpus)
         # Such a corpus can be served, but nothing generated is asked about it.
-        if self._options.corpus is not None:
+        if self._corpus is not None:
             return ()
         return generated_questions(self._options, split)
 

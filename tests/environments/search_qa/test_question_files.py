@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow
 import pytest
 import zstandard
-from agentcli.environments.search_qa.questions.files import read_questions, source_of, split_of
+from agentcli.environments.search_qa.questions.files import _aliases, read_questions, source_of, split_of
 from agentcli.environments.search_qa.questions.protocol import Question
 from pyarrow import parquet
 from refusal import refused
@@ -104,6 +104,17 @@ def test_answers_have_their_aliases(tmp_path: Path) -> None:
     }
     for name, (values, answers) in wanted.items():
         assert only(write(tmp_path / name, [values])).answers == answers
+
+
+def test_2wiki_names_further_answers_in_a_file_beside(tmp_path: Path) -> None:
+    write(tmp_path / "2wiki" / "dev.json", [{**TWO_WIKI, "answer": "Oslo", "answer_id": "Q585"}])
+    names = tmp_path / "2wiki" / "id_aliases.json"
+    names.write_text('{"Q_id": "Q1", "aliases": ["x"]}\n{"Q_id": "Q585", "aliases": ["Christiania"], "demonyms": []}\n')
+    assert only(tmp_path).answers == ("Oslo", "Christiania")
+    assert read_questions(tmp_path, "test") == ()
+    names.write_text('{"Q_id": 1}\n')
+    _aliases.cache_clear()
+    refused(lambda: read_questions(tmp_path / "2wiki", "valid"), 3, ["id_aliases.json:1", "Q_id"])
 
 
 def test_kinds_levels_and_hops_can_be_asked_for(tmp_path: Path) -> None:

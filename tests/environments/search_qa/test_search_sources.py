@@ -64,6 +64,8 @@ def test_questions_and_documents_of_files_are_played(data: Path) -> None:
     real = world(data="questions", options={"corpus": "corpus.jsonl", "actions": "browse"})
     tasks = real.tasks("test")
     assert [task.id for task in tasks] == ["questions/a", "questions/b"]
+    # The corpus lies in a folder of questions, and holds none.
+    assert world(data=".", options={"corpus": "./corpus.jsonl"}).tasks("test") == tasks
     engine = real.engine()
     assert engine.start(tasks[0]).instruction.startswith("Whom did Ruth Scurr marry?")
     assert "[7] Ruth Scurr" in engine.step("search[married]").text

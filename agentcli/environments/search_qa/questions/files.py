@@ -4,6 +4,7 @@ The layouts are those of Natural Questions (open), HotpotQA, 2WikiMultihopQA, Mu
 Bamboogle, TriviaQA and PopQA as their authors publish them, and the one layout that
 FlashRAG, Search-R1 and ASearcher bring all of them into (`golden_answers`). A name with
 train, dev or test in it says which split a file is of; any other file is a test set.
+Beside 2WikiMultihopQA's files id_aliases.json names further answers.
 Rows without answers that MuSiQue marks as not answerable are left out.
 """
 
@@ -18,6 +19,8 @@ from agentcli.environments.row_files import SUFFIXES, row_files, rows_of
 from agentcli.environments.search_qa.questions.protocol import Question
 from agentcli.errors import DataError
 from agentcli.records.faults import UNREADABLE, shown
+from agentcli.records.files import read_numbered
+from agentcli.records.regular import is_there
 
 SPLIT_WORDS = {
     "train": "train",
@@ -27,6 +30,8 @@ SPLIT_WORDS = {
     "test": "test",
 }
 """A word in the name of a file -> the split that its questions belong to."""
+ALIASES = "id_aliases.json"
+"""Other names of 2WikiMultihopQA's answers, one Wikidata id a line."""
 _WORD = re.compile(r"[a-z]+")
 _HOPS = re.compile(r"(\d)hop")
 
@@ -47,6 +52,14 @@ class Traits(msgspec.Struct, frozen=True):
     level: str | None = None
 
 
+class AliasRow(msgspec.Struct, frozen=True):
+    """The names of one Wikidata id."""
+
+    Q_id: str
+    aliases: Texts = ()
+    demonyms: Texts = ()
+
+
 class QuestionRow(msgspec.Struct, kw_only=True, frozen=True):
     """One row of any of the layouts."""
 
@@ -62,6 +75,8 @@ class QuestionRow(msgspec.Struct, kw_only=True, frozen=True):
     possible_answers: str | Texts | None = None
     """PopQA's: a list, or a list that is written as JSON."""
     answer_aliases: Texts | None = None
+    answer_id: str | None = None
+    """2WikiMultihopQA's: the Wikidata id of the answer."""
     answerable: bool = True
     type: str | None = None
     level: str | None = None
@@ -69,13 +84,18 @@ class QuestionRow(msgspec.Struct, kw_only=True, frozen=True):
 
 
 @lru_cache(maxsize=4)
-def read_questions(data: Path, split: str) -> tuple[Question, ...]:
+def read_questions(
+    data: Path, split: str, corpus: Path | None = None
+) -> tuple[Question, ...]:
     """The questions of a split, in the order of their files.
 
-    None where no file is of this split. Raises DataError.
+    None where no file is of this split. The corpus, which may lie beside them, is not
+    one of these files. Raises DataError.
     """
     questions: dict[str, Question] = {}
     for path in row_files(data):
+        if path.name == ALIASES or path.resolve() == corpus:
+            continue
         if split_of(path) != split:
             continue
         for place, question in _questions(path, split):
@@ -98,6 +118,7 @@ def split_of(path: Path) -> str:
 
 def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
     source = source_of(path)
+    aliases = _aliases(path.with_name(ALIASES))
     for number, (place, row) in enumerate(rows_of(path, QuestionRow)):
         if not row.answerable:
             continue
@@ -107,7 +128,7 @@ def _questions(path: Path, split: str) -> Iterator[tuple[str, Question]]:
         question = Question(
             id=f"{source}/{name}",
             question=_asked(row, place),
-            answers=_answers(row, place),
+            answers=_answers(row, aliases.get(row.answer_id or "", ()), place),
             split=split,
             kind=attributes.get("type", source),
             attributes=attributes,
@@ -147,7 +168,16 @@ def _asked(row: QuestionRow, place: str) -> str:
     return question.strip()
 
 
-def _answers(row: QuestionRow, place: str) -> Texts:
+@lru_cache(maxsize=1)
+def _aliases(path: Path) -> dict[str, Texts]:
+    """The other names of answers by their ids; none where there is no such file."""
+    if not is_there(path):
+        return {}
+    rows = read_numbered(path, AliasRow, whole=True)
+    return {row.Q_id: (*row.aliases, *row.demonyms) for _, row in rows}
+
+
+def _answers(row: QuestionRow, aliases: Texts, place: str) -> Texts:
     """All known answers, the data set's own first. Raises DataError where none is."""
     answers: list[str] = []
     for field in (
@@ -156,6 +186,7 @@ def _answers(row: QuestionRow, place: str) -> Texts:
         row.bamboogle_answer,
         _listed(row.possible_answers, place),
         row.answer_aliases,
+        aliases,
     ):
         answers += _texts(field)
     known = tuple(dict.fromkeys(text.strip() for text in answers if text.strip()))
