@@ -25,7 +25,8 @@ policy: {{temperature: 1.0, max_tokens: 16}}
 prompt: {{history: 0}}
 demos: {{count: {demos}, policy: random}}
 sft: {{model: tiny, updates: {updates}, learning_rate: 3.0e-3}}
-rollout: {{leaves: 8, tasks_per_step: 4}}
+rollout: {{leaves: 16, tasks_per_step: 2}}
+credit: {{method: rewardflow}}
 train: {{learning_rate: 2.0e-3, rows_per_update: 32, beta: 0.0}}
 run: {{iterations: {iterations}}}
 evaluation: {{tasks: 40}}
@@ -131,7 +132,7 @@ def successes(folder: Path, run: str) -> int:
 
 @pytest.mark.slow
 def test_a_policy_learns_a_world_of_gymnasium(tmp_path: Path) -> None:
-    """It imitates random walks that reached the goal, then practises; afterwards it fails no more often than now and then."""
+    """It imitates random walks that reached the goal, then practises with RewardFlow, where tiles are states of the graph."""
     options = f"{OPTIONS}, kwargs: {{desc: [SFF, FHF, FFG], is_slippery: false}}"
     text = SETTINGS.format(name="gym:FrozenLake-v1", options=options, demos=40, updates=60, iterations=8)
     evaluate = ("--set", "evaluation.temperature=1.0", "-q")
@@ -141,4 +142,5 @@ def test_a_policy_learns_a_world_of_gymnasium(tmp_path: Path) -> None:
         ("eval", "runs/rl", *evaluate),
     )
     chained(tmp_path, text, (*SFT, *further))
-    assert successes(tmp_path, "runs/rl") > successes(tmp_path, "runs/sft")
+    before, after = (successes(tmp_path, run) for run in ("runs/sft", "runs/rl"))
+    assert after >= before + 10, (before, after)
