@@ -36,8 +36,8 @@ class SearchQaHabits(msgspec.Struct, kw_only=True, frozen=True):
     whatever else was asked.
     """
     overlook: Share = 0.0
-    """Share of episodes in which it searches for half a name only, and takes what it
-    reads there for what was asked.
+    """Share of episodes in which it searches for the relation without the name, and
+    takes what it reads there for what was asked.
     """
     wander: Share = 1.0
     """Share of episodes in which it opens results in an order of its own; under
@@ -197,7 +197,7 @@ class _Seeker:
         if self.wanders and not self.browses:
             queries.reverse()
         if self.overlooks:
-            queries.insert(0, thing.split()[-1])
+            queries.insert(0, relation)
         return queries
 
     def _reads_on(self, thing: str, is_for_thing: bool) -> bool:
