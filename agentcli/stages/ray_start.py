@@ -88,17 +88,24 @@ def connected(cluster: ClusterSettings) -> Iterator[Any]:
 
 
 def _start(ray: Any, workers: int, folder: str) -> None:
-    """Starts a Ray on this machine."""
-    ray.init(
-        address="local",
-        num_cpus=workers,
-        object_store_memory=STORE_BYTES,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
-        _temp_dir=folder,
-    )
+    """Starts a Ray on this machine. Raises MissingError where it does not come up."""
+    try:
+        ray.init(
+            address="local",
+            num_cpus=workers,
+            object_store_memory=STORE_BYTES,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _node_ip_address="127.0.0.1",
+            _temp_dir=folder,
+        )
+    # Ray raises a bare Exception on a machine that is too busy.
+    except Exception as error:
+        raise MissingError(
+            f"cluster.on ray: Ray does not start here ({' '.join(str(error).split())}); "
+            "try again when less is running, or use --on local"
+        ) from error
 
 
 def _join(ray: Any, address: str) -> None:

@@ -17,6 +17,7 @@ from agentcli.records.trees import validate_tree
 from agentcli.records.types import Outcome
 from agentcli.stages.cluster import Seat
 from agentcli.stages.harvest import Seedling
+from agentcli.stages.ray_start import _start
 from agentcli.stages.remote import RemoteAnswer, RemoteFault, RemoteReport, RemoteStage, RemoteTree, remote_stage
 from agentcli.stages.remote_worker import RemoteWorker
 from agentcli.stages.rollout import RolloutPlan, plan
@@ -160,6 +161,16 @@ def test_no_cluster_is_joined_without_a_token(monkeypatch: pytest.MonkeyPatch) -
     refused(agentcli(*ROLLOUT, "--on", "ray://h:1"), 4, names="ray://h:1", remedy="RAY_AUTH_TOKEN_PATH=")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     refused(agentcli(*ROLLOUT, "--on", "ray"), names="RAY_AUTH_MODE", remedy="unset RAY_AUTH_MODE")
+
+
+def test_a_ray_that_does_not_come_up_is_refused() -> None:
+    class Busy:
+        """What Ray does where its node is too slow to start."""
+
+        def init(self, **options: object) -> None:
+            raise Exception("The current node timed out\nduring startup.")
+
+    refused(lambda: _start(Busy(), 2, "folder"), 4, names=("cluster.on ray", "timed out"), remedy="--on local")
 
 
 @pytest.mark.usefixtures("alone")
