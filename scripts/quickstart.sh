@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The whole chain on this machine: a virtual environment, demonstrations, sft, the loop, and evaluations before and after.
-# usage: scripts/quickstart.sh [DIR] [--preset quickstart|quickstart-six|quickstart-webshop|quickstart-scienceworld|quickstart-sokoban|quickstart-ezpoints|quickstart-search] [--seed N] [--overwrite]    DIR: ./quickstart
+# usage: scripts/quickstart.sh [DIR] [--preset quickstart|quickstart-six|quickstart-webshop|quickstart-scienceworld|quickstart-sokoban|quickstart-ezpoints|quickstart-search|quickstart-sokoban-pixels] [--seed N] [--overwrite]    DIR: ./quickstart
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 folder='' preset=quickstart seed=0 overwrite=()
@@ -22,7 +22,7 @@ if [[ -e $folder/runs/demos && ${#overwrite[@]} -eq 0 ]]; then
   exit 2
 fi
 
-"$root/scripts/install.sh" "$folder/.venv" alfworld,plots,scienceworld,search,tools,webshop
+"$root/scripts/install.sh" "$folder/.venv" alfworld,plots,scienceworld,search,tools,vision,webshop
 export PATH=$folder/.venv/bin:$PATH
 cd "$folder"
 

@@ -11,6 +11,8 @@ from agentcli.errors import PromptTooLongError, UsageError
 from agentcli.policies.chat import prompt_ids
 from agentcli.policies.load import adapter_base
 from agentcli.policies.protocol import Reply, Request
+from agentcli.policies.sight import Eyesight
+from agentcli.prompts.protocol import Message
 from agentcli.records.types import StopReason
 
 PROMPTS_REMEMBERED = 4096
@@ -24,18 +26,31 @@ class Prompted(msgspec.Struct, frozen=True):
     seed: int
     temperature: float
     max_tokens: int
+    message: Message | None = None
+    """What was asked, for a model that sees."""
+
+    @property
+    def pictures(self) -> int:
+        """The number of its pictures."""
+        return len(self.message.pictures) if self.message is not None else 0
 
 
 class ChatTokens:
     """Turns requests into token ids, and sampled ids into replies.
 
-    `configured_ends` is the eos_token_id of a generation config. Raises UsageError when
-    neither it nor the tokenizer names an end-of-turn token.
+    `configured_ends` is the eos_token_id of a generation config; without `sight`,
+    messages with pictures are refused. Raises UsageError when neither the config nor
+    the tokenizer names an end-of-turn token.
     """
 
     def __init__(
-        self, tokenizer: Any, configured_ends: Any, max_prompt_tokens: int
+        self,
+        tokenizer: Any,
+        configured_ends: Any,
+        max_prompt_tokens: int,
+        sight: Eyesight | None = None,
     ) -> None:
+        self.sight = sight
         self.ends = _end_tokens(tokenizer, configured_ends)
         self.prompt_ids = lru_cache(PROMPTS_REMEMBERED)(partial(prompt_ids, tokenizer))
         self._tokenizer = tokenizer
@@ -46,9 +61,16 @@ class ChatTokens:
 
         Raises PromptTooLongError for one longer than policy.max_prompt_tokens.
         """
-        prompt = self.prompt_ids(request.prompt)
+        message = None
+        if self.sight is None:
+            prompt = self.prompt_ids(request.prompt)
+        else:
+            message = request.message
+            prompt = self.sight.prompt_ids(message)
         refuse_long_prompt(len(prompt), self._max_prompt_tokens)
-        return Prompted(prompt, request.seed, request.temperature, request.max_tokens)
+        return Prompted(
+            prompt, request.seed, request.temperature, request.max_tokens, message
+        )
 
     def until_end(self, tokens: Sequence[int]) -> list[int]:
         """The response up to and including its end-of-turn token."""
@@ -80,8 +102,13 @@ class ChatTokens:
         """The reply, with what its prompt shares with the parent's where asked for."""
         if not request.parent_prompt:
             return reply
-        prompt = self.prompt_ids(request.prompt)
-        shared = common_prefix(prompt, self.prompt_ids(request.parent_prompt))
+        parent = request.parent_prompt
+        if self.sight is None:
+            before = self.prompt_ids(parent)
+        else:
+            # Texts come first, and a picture hardly ever comes twice.
+            before = self.sight.prompt_ids(Message((parent,)))
+        shared = common_prefix(self.prompted(request).prompt, before)
         return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
 
 

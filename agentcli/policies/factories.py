@@ -20,14 +20,16 @@ def transformers(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """A causal language model of transformers, loaded here."""
+    """A model of transformers that answers texts, or texts with pictures, loaded here."""
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer
+    from agentcli.policies.sight import load_sight
 
     policy = settings.policy
     model = _named(model_dir)
     network = load_model(model, policy.adapter, policy.device, policy.dtype)
-    return TransformersPolicy(network, load_tokenizer(model), policy)
+    tokenizer = load_tokenizer(model)
+    return TransformersPolicy(network, tokenizer, policy, load_sight(model))
 
 
 def vllm(

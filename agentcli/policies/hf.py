@@ -12,26 +12,36 @@ from transformers import GenerationConfig, LogitsProcessorList
 
 from agentcli.policies.batching import Batcher
 from agentcli.policies.chat_tokens import ChatTokens, Prompted
-from agentcli.policies.layouts import layout_of
+from agentcli.policies.layouts import Batch, layout_of
 from agentcli.policies.load import load_model, load_tokenizer, resolve_dtype
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.sampling import Sampler
+from agentcli.policies.sight import Eyesight, load_sight
 from agentcli.records.settings import PolicySettings
 
 
 class TransformersPolicy:
     """Samples responses from a causal language model with a chat template.
 
-    `settings` gives the limits and the batch shape. Raises UsageError when neither the
+    `settings` gives the limits and the batch shape, `sight` reads the messages of a
+    model that sees. Raises UsageError when neither the
     model nor the tokenizer names an end-of-turn token.
     """
 
-    def __init__(self, model: Any, tokenizer: Any, settings: PolicySettings) -> None:
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any,
+        settings: PolicySettings,
+        sight: Eyesight | None = None,
+    ) -> None:
         self.seconds = 0.0
         self._settings = settings
         self._model: Any = None
-        self._take(model, tokenizer)
-        self._layout = layout_of(settings.batching, model.device.type)
+        self._take(model, tokenizer, sight)
+        self._layout = layout_of(
+            settings.batching, model.device.type, shares=sight is None
+        )
         self._batcher: Batcher[Prompted, Reply] = Batcher(
             work=self._generate,
             key=self._layout.key,
@@ -49,10 +59,10 @@ class TransformersPolicy:
         dtype = resolve_dtype(self._settings.dtype, device.type)
         tokenizer = load_tokenizer(checkpoint)
         loaded = load_model(checkpoint, device="cpu", dtype=dtype)
-        self._take(loaded, tokenizer)
+        self._take(loaded, tokenizer, load_sight(checkpoint))
         self._model.to(device)
 
-    def _take(self, model: Any, tokenizer: Any) -> None:
+    def _take(self, model: Any, tokenizer: Any, sight: Eyesight | None) -> None:
         """Answers with this model from now on.
 
         Its weights are copied into the present one where both have the same shape.
@@ -61,6 +71,7 @@ class TransformersPolicy:
             tokenizer,
             model.generation_config.eos_token_id,
             self._settings.max_prompt_tokens,
+            sight,
         )
         self._pad: int = tokenizer.pad_token_id
         if self._pad is None:
@@ -112,6 +123,7 @@ class TransformersPolicy:
                 input_ids=batch.ids_BT,
                 attention_mask=batch.mask_BT,
                 past_key_values=batch.cache,
+                **self._pictures(items, batch),
                 generation_config=configuration,
                 logits_processor=LogitsProcessorList([sampler]),
             )
@@ -124,6 +136,18 @@ class TransformersPolicy:
             replies.append(self.tokens.reply(item, response, row[: len(response)]))
         self.seconds += time.perf_counter() - started
         return replies
+
+    def _pictures(self, items: list[Prompted], batch: Batch) -> dict[str, Any]:
+        """What a model that sees takes beside the tokens of a batch."""
+        if self.tokens.sight is None:
+            return {}
+        rows, width = batch.ids_BT.shape
+        # The first prompt fills a batch up.
+        filled = items + items[:1] * (rows - len(items))
+        messages = [item.message for item in filled if item.message is not None]
+        tensors = self.tokens.sight.tensors(messages, width, "left")
+        device = self._model.device
+        return {name: value.to(device) for name, value in tensors.items()}
 
 
 def _shape(model: Any) -> tuple[Any, ...]:

@@ -59,8 +59,9 @@ class ExactLayout:
     """Replies that do not depend on their company."""
 
     def key(self, item: Prompted) -> Hashable:
-        """Padded length, limit, greedy or not."""
-        return _bucket(item.prompt), item.max_tokens, item.temperature == 0
+        """Padded length, limit, greedy or not, and the number of pictures."""
+        greedy = item.temperature == 0
+        return _bucket(item.prompt), item.max_tokens, greedy, item.pictures
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
         """Rows are a multiple of ROWS; the first prompt fills them up."""
@@ -69,7 +70,13 @@ class ExactLayout:
 
 
 class FastLayout:
-    """Full batches of prompts of any length; no prompt is read twice."""
+    """Full batches of prompts of any length.
+
+    Where it `shares`, no prompt is read twice.
+    """
+
+    def __init__(self, shares: bool = True) -> None:
+        self._shares = shares
 
     def key(self, item: Prompted) -> Hashable:
         """The limit alone."""
@@ -80,7 +87,7 @@ class FastLayout:
         width = max(map(len, prompts))
         batch = _padded(prompts, width, pad, model.device)
         places = {tuple(prompt): place for place, prompt in enumerate(prompts)}
-        if len(places) == len(prompts) or width < 2:
+        if not self._shares or len(places) == len(prompts) or width < 2:
             return batch
         chosen = list(places.values())
         cache = _read(model, batch.ids_BT[chosen], batch.mask_BT[chosen], pad)
@@ -90,11 +97,14 @@ class FastLayout:
         return batch._replace(cache=cache)
 
 
-def layout_of(batching: str | None, device: str) -> Layout:
-    """The layout of policy.batching; None chooses by device."""
+def layout_of(batching: str | None, device: str, shares: bool = True) -> Layout:
+    """The layout of policy.batching; None chooses by device.
+
+    `shares`: equal tokens mean equal prompts, as they do without pictures.
+    """
     if batching is None:
         batching = "fast" if device.startswith("cuda") else "exact"
-    return FastLayout() if batching == "fast" else ExactLayout()
+    return FastLayout(shares) if batching == "fast" else ExactLayout()
 
 
 def _bucket(prompt: list[int]) -> int:

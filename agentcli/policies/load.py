@@ -52,7 +52,7 @@ def load_tokenizer(model: str) -> Any:
     source = existing(source)
     from transformers import AutoTokenizer
 
-    with _loading("policy.model", source, "tokenizer"):
+    with loading("policy.model", source, "tokenizer"):
         tokenizer = AutoTokenizer.from_pretrained(source, padding_side="left")
     if tokenizer.chat_template is None:
         raise UsageError(
@@ -60,7 +60,7 @@ def load_tokenizer(model: str) -> Any:
             "instruction-tuned model, or put a chat_template.jinja into its directory"
         )
     _refuse_other_vocabulary(source, len(tokenizer))
-    with _loading("policy.model", source, "chat template"):
+    with loading("policy.model", source, "chat template"):
         tokenizer.apply_chat_template(
             [{"role": "user", "content": "hello"}], add_generation_prompt=True
         )
@@ -98,12 +98,32 @@ def load_model(
             f"{base} as the model"
         )
     attached = model if base else adapter
-    from transformers import AutoModelForCausalLM
-
-    network = load_network(AutoModelForCausalLM, base or model, torch_dtype)
+    network = load_network(network_class(model), base or model, torch_dtype)
     if attached:
         network = attach_adapter(network, attached)
     return network.to(place).eval()
+
+
+def sees(model: str) -> bool:
+    """Whether a directory or hub id is of a model that reads pictures beside texts.
+
+    An adapter does as its base. Raises MissingError or DataError where there is none.
+    """
+    source = existing(adapter_base(model) or model)
+    from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
+
+    with loading("policy.model", source, "configuration"):
+        config = AutoConfig.from_pretrained(source)
+    return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+
+def network_class(model: str) -> Any:
+    """The class of transformers that loads a policy of a directory or hub id."""
+    import transformers
+
+    if sees(model):
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
 
 
 def resolve_device(device: str) -> str:
@@ -176,25 +196,6 @@ def check_weights(model: str) -> None:
             ) from error
 
 
-def weight_shapes(model: str) -> dict[str, list[int]] | None:
-    """The shape of every weight by name, read from the headers of a directory's files.
-
-    Those of an adapter are its base's and its own. None where the files are not here.
-    """
-    from safetensors import safe_open
-
-    base = adapter_base(model)
-    shapes = weight_shapes(base) if base else {}
-    files = sorted(Path(model).glob("*.safetensors"))
-    if shapes is None or not files:
-        return None
-    for file in files:
-        with safe_open(file, framework="np") as weights:
-            for name in weights.keys():  # noqa: SIM118 - no mapping
-                shapes[name] = list(weights.get_slice(name).get_shape())
-    return shapes
-
-
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
     """Raises DataError for a directory whose tokenizer has more tokens than its model."""
     config = Path(model) / CONFIG
@@ -220,7 +221,7 @@ def architecture(model: str, setting: str) -> str:
     from transformers import AutoConfig
 
     source = adapter_base(existing(model, setting)) or model
-    with _loading(setting, source, "configuration"):
+    with loading(setting, source, "configuration"):
         names = AutoConfig.from_pretrained(source).architectures
     return str(names[0]) if names else "model without a class"
 
@@ -240,7 +241,7 @@ def load_network(
     Raises DataError unless all its weights are there, but for those of a new `head`.
     """
     check_weights(existing(model, setting))
-    with _loading(setting, model, part), _only_errors_logged():
+    with loading(setting, model, part), _only_errors_logged():
         network, report = kind.from_pretrained(
             model,
             dtype=dtype,
@@ -259,6 +260,9 @@ def load_network(
             f"{setting} {model}: its weights are not those of its config.json: "
             f"{faults[0]} ({len(faults)} such); copy or make the model again"
         )
+    from agentcli.policies.placeholders import withhold_placeholders
+
+    withhold_placeholders(network)
     return network
 
 
@@ -267,13 +271,13 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
     from peft import PeftModel
 
     check_weights(existing(adapter, setting))
-    with _loading(setting, adapter, "adapter"), warnings.catch_warnings():
+    with loading(setting, adapter, "adapter"), warnings.catch_warnings():
         warnings.filterwarnings("error", message="Found missing adapter keys")
         return PeftModel.from_pretrained(network, adapter)
 
 
 @contextlib.contextmanager
-def _loading(setting: str, name: str, part: str) -> Iterator[None]:
+def loading(setting: str, name: str, part: str) -> Iterator[None]:
     """Turns what the libraries raise for unsound files into one line.
 
     It is a DataError for a directory, a MissingError for a hub id.

@@ -24,6 +24,7 @@ import logging
 import os
 import re
 import time
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -35,6 +36,7 @@ from agentcli.policies.endpoint import Endpoint, RequestFailed
 from agentcli.policies.openai_reply import ServedReply, read_models, read_reply
 from agentcli.policies.protocol import Reply, Request
 from agentcli.policies.waiting import Waiting
+from agentcli.prompts.protocol import Message
 from agentcli.records.settings import PolicySettings
 
 FAILURES_IN_A_ROW = 16
@@ -181,7 +183,7 @@ class OpenAIPolicy(Waiting):
             extras["seed"] = request.seed % 2**31
         return {
             "model": self._model,
-            "messages": [{"role": "user", "content": plain(request.prompt)}],
+            "messages": [{"role": "user", "content": content(request.message)}],
             "temperature": request.temperature,
             self._length: request.max_tokens,
             **extras,
@@ -306,6 +308,20 @@ class OpenAIPolicy(Waiting):
 def key_from_environment(variable: str) -> str | None:
     """The key in an environment variable; None where it is empty or not set."""
     return os.environ.get(variable, "").strip() or None
+
+
+def content(message: Message) -> str | list[dict[str, Any]]:
+    """A message as the protocol has it: a text, or parts with pictures as data URLs."""
+    if not message.pictures:
+        return plain(message.text)
+    parts: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, str):
+            parts.append({"type": "text", "text": plain(part)})
+        else:
+            url = f"data:image/png;base64,{b64encode(part.png).decode()}"
+            parts.append({"type": "image_url", "image_url": {"url": url}})
+    return parts
 
 
 def plain(text: str) -> str:

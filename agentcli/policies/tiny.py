@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 PAD, UNKNOWN, ASSISTANT, END = "<|pad|>", "<|unknown|>", "<|assistant|>", "<|end|>"
+PICTURE = "<|picture|>"
+"""A patch of a picture, in the tokenizer of a policy that sees."""
 TAGS = tuple(
     f"<{slash}{name}>"
     for name in ("think", "explore", "planning", "reflection", "action")
@@ -35,6 +37,18 @@ TEMPLATE = (
 so that it is learned.
 """
 
+SEEING_TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'assistant' %}"
+    "<|assistant|>{% generation %}{{ (message['content'] if message['content'] is "
+    "string else message['content'][0]['text']) | trim }}<|end|>{% endgeneration %}"
+    "{% elif message['content'] is string %}"
+    "{{ message['content'] }}\n{% else %}{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}<|picture|>{% else %}{{ part['text'] }}{% endif %}"
+    "\n{% endfor %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""The same for texts and pictures in parts, as processors give them."""
+
 NO_REMOTE_CLASS = {"AutoTokenizer": [None, None]}
 """AutoTokenizer reads any tokenizer beside a qwen2 model as Qwen's own BPE, whatever
 class its files name, unless they carry an auto_map; it then skips the map and believes
@@ -45,14 +59,15 @@ MAX_POSITIONS = 32768
 
 
 def make_tokenizer(
-    texts: Iterable[str], entities: list[str]
+    texts: Iterable[str], entities: list[str], sees: bool = False
 ) -> "PreTrainedTokenizerFast":
     """A word-level tokenizer of the words and `word number` pairs in texts and entities.
 
     Unknown words become one unknown token each; nothing is ever truncated. Decoding
     puts one space between words and none before closing or after opening punctuation,
     nor before a bracket: calls of tools are written NAME[argument].
-    The vocabulary is sorted: its order does not depend on the texts'.
+    The vocabulary is sorted: its order does not depend on the texts'. A policy that
+    `sees` has one more token, for pictures.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -65,7 +80,8 @@ def make_tokenizer(
         words.update(entity.split())
     for text in texts:
         words.update(word for word, _ in splitter.pre_tokenize_str(text))
-    tokens = (PAD, UNKNOWN, ASSISTANT, END, *sorted(words))
+    pictures = [PICTURE] if sees else []
+    tokens = (PAD, UNKNOWN, ASSISTANT, END, *pictures, *sorted(words))
     vocabulary = {word: index for index, word in enumerate(tokens)}
 
     core = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -86,8 +102,8 @@ def make_tokenizer(
         unk_token=UNKNOWN,
         pad_token=PAD,
         eos_token=END,
-        additional_special_tokens=[ASSISTANT],
-        chat_template=TEMPLATE,
+        additional_special_tokens=[ASSISTANT, *pictures],
+        chat_template=SEEING_TEMPLATE if sees else TEMPLATE,
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=MAX_POSITIONS,
@@ -130,15 +146,22 @@ def make_model(
     The global random state stays as it is. Raises UsageError for a shape that does not
     divide.
     """
-    import torch
-    from transformers import GenerationConfig, Qwen2Config, Qwen2ForCausalLM
+    from transformers import Qwen2ForCausalLM
+
+    config = text_config(settings, tokenizer)
+    model: Qwen2ForCausalLM = drawn(Qwen2ForCausalLM, config, tokenizer, seed)
+    return model
+
+
+def text_config(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast") -> Any:
+    """The configuration of a small Qwen2.
+
+    Raises UsageError for a shape that does not divide.
+    """
+    from transformers import Qwen2Config
 
     _check_shape(settings)
-    special = {
-        "eos_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-    }
-    config = Qwen2Config(
+    return Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden,
         intermediate_size=settings.intermediate,
@@ -149,14 +172,28 @@ def make_model(
         initializer_range=settings.initializer_range,
         tie_word_embeddings=True,
         bos_token_id=None,
-        **special,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
     )
+
+
+def drawn(
+    kind: Any, config: Any, tokenizer: "PreTrainedTokenizerFast", seed: int
+) -> Any:
+    """A float32 model of a class, with weights drawn from `seed`.
+
+    The global random state stays as it is.
+    """
+    import torch
+    from transformers import GenerationConfig
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed % 2**63)
-        drawn: Any = Qwen2ForCausalLM(config)
-    model: Qwen2ForCausalLM = drawn.float()
+        model = kind(config).float()
     defaults: Callable[..., GenerationConfig] = GenerationConfig
-    model.generation_config = defaults(**special)
+    model.generation_config = defaults(
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id
+    )
     return model
 
 

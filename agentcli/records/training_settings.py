@@ -31,6 +31,10 @@ class TinySettings(Section, kw_only=True):
     """Width inside the feed-forward layers."""
     initializer_range: Positive = 0.08
     """Standard deviation of the first weights."""
+    patch: Count = 8
+    """Pixels of a side of the squares that pictures are cut into: a token each."""
+    eye_layers: Count = 1
+    """Layers of the eye, in a world with pictures; it is as wide as the model."""
 
 
 class LoraSettings(Section, kw_only=True):

@@ -16,7 +16,7 @@ import msgspec
 from safetensors import SafetensorError
 
 from agentcli.errors import AgentCliError
-from agentcli.policies.load import weight_shapes
+from agentcli.policies.load import adapter_base
 from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import (
@@ -86,6 +86,25 @@ def _units(sizes: Mapping[str, int]) -> tuple[int, int]:
         else:
             layers[number[0]] += size
     return max(layers.values(), default=0), outside
+
+
+def weight_shapes(model: str) -> dict[str, list[int]] | None:
+    """The shape of every weight by name, read from the headers of a directory's files.
+
+    Those of an adapter are its base's and its own. None where the files are not here.
+    """
+    from safetensors import safe_open
+
+    base = adapter_base(model)
+    shapes = weight_shapes(base) if base else {}
+    files = sorted(Path(model).glob("*.safetensors"))
+    if shapes is None or not files:
+        return None
+    for file in files:
+        with safe_open(file, framework="np") as weights:
+            for name in weights.keys():  # noqa: SIM118 - no mapping
+                shapes[name] = list(weights.get_slice(name).get_shape())
+    return shapes
 
 
 def _is_adapted(name: str, shape: Sequence[int]) -> bool:

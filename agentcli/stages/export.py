@@ -328,6 +328,7 @@ def _preferences(plan: ExportPlan, progress: Progress) -> dict[str, int]:
 
 def _model(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     from agentcli.policies.load import load_model, load_tokenizer
+    from agentcli.policies.sight import beside_weights, load_sight
     from agentcli.training.loop.checkpoints import save_checkpoint
 
     source = str(plan.checkpoint)
@@ -336,7 +337,7 @@ def _model(plan: ExportPlan, progress: Progress) -> dict[str, int]:
     merges = hasattr(model, "merge_and_unload")
     if merges:
         model = model.merge_and_unload()
-    save_checkpoint(model, tokenizer, plan.out)
+    save_checkpoint(model, beside_weights(tokenizer, load_sight(source)), plan.out)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     return {"parameters": parameters, "merged_adapters": int(merges)}
 

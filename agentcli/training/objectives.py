@@ -66,6 +66,8 @@ class Objective:
     """Whether rows of an update may share a sequence (train.packing)."""
     shards: ClassVar[bool] = False
     """Whether processes may share its model (train.sharding)."""
+    sees: ClassVar[bool] = False
+    """Whether it trains a model that sees, on pictures."""
     unread: ClassVar[tuple[str, ...]] = ()
     """The settings of `train` that it does not read."""
 
@@ -74,8 +76,17 @@ class Objective:
     ) -> dict[str, Any]:
         """Trains as the job says. Returns the statistics of the manifest.
 
-        Raises UsageError without the credit that the objective reads.
+        Raises UsageError without the credit that the objective reads, and for a model
+        that sees where the objective reads texts only.
         """
+        from agentcli.policies.load import sees
+
+        if not self.sees and sees(job.model):
+            raise UsageError(
+                f"train.objective {self.name}: {job.model} sees, and only "
+                "policy-gradient trains such a model; set "
+                "train.objective=policy-gradient"
+            )
         inputs = [trees]
         if credit is not None:
             inputs.append(credit)

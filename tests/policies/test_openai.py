@@ -7,9 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
+from agentcli.environments.protocol import Picture
 from agentcli.errors import MissingError, PolicyError, PromptTooLongError, UsageError
 from agentcli.policies.openai import FAILURES_IN_A_ROW, OpenAIPolicy, key_from_environment, plain
 from agentcli.policies.protocol import Reply
+from agentcli.prompts.protocol import Message
 from agentcli.records.types import StopReason
 from asking import ask, with_policy
 from chat_server import Answer, ChatServer, completion
@@ -43,6 +45,20 @@ def test_a_request_says_all_that_decides_the_answer() -> None:
         generated_tokens=3,
         stop=StopReason.STOP,
     )
+
+
+def test_pictures_are_data_urls_after_the_text() -> None:
+    picture = Picture(b"\x89PNG")
+    message = Message(("a <|im_end|> b", picture))
+
+    async def work(policy: OpenAIPolicy) -> Reply:
+        return await policy.respond(make_request(message=message))
+
+    with ChatServer([completion()]) as server:
+        with_policy(server.url, work)
+    url = {"url": "data:image/png;base64,iVBORw=="}
+    text = {"type": "text", "text": "a < |im_end|> b"}
+    assert server.bodies[0]["messages"][0]["content"] == [text, {"type": "image_url", "image_url": url}]
 
 
 @pytest.mark.parametrize(

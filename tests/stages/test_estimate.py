@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentcli.policies.load import weight_shapes
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.records.training_settings import LoraSettings
 from agentcli.reports.output import readable
-from agentcli.stages.estimate import checkpoint_bytes, expected_of_rollout, parameters_of
+from agentcli.stages.estimate import checkpoint_bytes, expected_of_rollout, parameters_of, weight_shapes
 from bad_input_runs import START, folder
 from command_line import agentcli
 from safetensors import safe_open

@@ -44,7 +44,7 @@ def pretend_installed(venv: Path) -> None:
     for entry in Path(sys.prefix).iterdir():
         if entry.name != ".agentcli-installed":
             (venv / entry.name).symlink_to(entry)
-    extras = "alfworld,plots,scienceworld,search,tools,webshop"
+    extras = "alfworld,plots,scienceworld,search,tools,vision,webshop"
     stamp = f'printf "%s" "{extras} {ROOT} $(cat {ROOT}/constraints.txt {ROOT}/pyproject.toml | cksum)"'
     (venv / ".agentcli-installed").write_bytes(
         subprocess.run(["bash", "-c", stamp], capture_output=True, check=True).stdout

@@ -85,6 +85,27 @@ def advise(grid: str, seed: int, habits: SokobanHabits) -> Advice:
     return Advice("think", _intention(position, solution), solution[0])
 
 
+def describing(advice: Advice, grid: str) -> Advice:
+    """The advice, after where things are: a picture does not say it in words."""
+    if advice.sentence == FINISHED:
+        return advice
+    position = read(grid)
+    player = position.player
+    words = [f"you {_place(player)}"]
+    boxes = _by_distance(player, position.boxes - position.targets)
+    for box in boxes[:BOXES_SHOWN]:
+        target = _by_distance(box, position.targets - position.boxes)[0]
+        words.append(f"box {_place(box)} goal {_place(target)}")
+    sentence = " ".join([*words, advice.sentence])
+    return advice._replace(sentence=sentence)
+
+
+def _place(cell: Cell) -> str:
+    """Where a cell is: "row 2 column 3"."""
+    row, column = cell
+    return f"row {row} column {column}"
+
+
 def _intention(position: Position, solution: tuple[str, ...]) -> str:
     """The plan's next push, and where to stand for it: "push right stand down 2"."""
     here = position

@@ -168,8 +168,7 @@ class SokobanWorld:
         habits: tutor.SokobanHabits,
     ) -> Advice:
         """The plan's next action (see tutor.py)."""
-        if self.options.pictures:
-            grid = read_room(context.pictures[0].png, self.options.pixels)
-        else:
-            grid = tutor.last_grid(context)
-        return tutor.advise(grid, seed, habits)
+        if not self.options.pictures:
+            return tutor.advise(tutor.last_grid(context), seed, habits)
+        grid = read_room(context.pictures[0].png, self.options.pixels)
+        return tutor.describing(tutor.advise(grid, seed, habits), grid)

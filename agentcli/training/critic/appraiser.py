@@ -21,6 +21,7 @@ from agentcli.policies.layouts import PROMPT_BUCKET, ROWS
 from agentcli.records.settings import PolicySettings
 from agentcli.records.types import LARGEST_REWARD, Step, StopReason, Tree
 from agentcli.training.critic.step_readers import StepReader
+from agentcli.training.loop.pictures import refuse_pictures
 
 DECIMALS = 6
 """Numbers are rounded as log-probabilities are."""
@@ -54,6 +55,12 @@ class Appraiser:
             for step in tree.steps
             if step.prompt and step.stop is not StopReason.OVERLONG
         ]
+        for step in asked:
+            refuse_pictures(
+                step.pictures,
+                f"task {tree.task.id}: steps[{step.id}]",
+                self._reader.place,
+            )
         texts = list(dict.fromkeys(map(self._texts, asked)))
         waiting = [self._batcher.submit(self._ids(*each)) for each in texts]
         numbers = dict(zip(texts, await asyncio.gather(*waiting), strict=True))

@@ -13,11 +13,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError, UsageError
-from agentcli.policies.chat import messages, prompt_ids
+from agentcli.policies.chat import prompt_ids, step_ids
+from agentcli.policies.sight import Eyesight
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import read_numbered, read_records
 from agentcli.records.trees import leaves
 from agentcli.records.types import Outcome, Step, Tree, Validity
+from agentcli.training.loop.pictures import PictureShelf, refuse_pictures
+
+LOOKED_AT = 64
+"""Pictures that the look of a world is taken from, about."""
 
 
 class Sample(NamedTuple):
@@ -27,6 +34,13 @@ class Sample(NamedTuple):
     """With the generation prompt."""
     response: list[int]
     """With the end-of-turn token."""
+
+
+class ShownSample(Sample):
+    """A sample with pictures, for a model that sees."""
+
+    message: Message
+    """The prompt was made of it."""
 
 
 class SampleCounts(msgspec.Struct, kw_only=True):
@@ -82,13 +96,33 @@ def read_texts(trees: Iterable[Path]) -> Iterator[str]:
                 yield step.response
 
 
-def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
-    """One step as a sample.
+def first_pictures(trees: Iterable[Path]) -> list[Picture]:
+    """The first different pictures, about LOOKED_AT; none where nothing is shown."""
+    shelf = PictureShelf()
+    pictures: dict[str, Picture] = {}
+    for path in trees:
+        for tree in read_records(path, Tree):
+            for step in tree.steps:
+                for picture in shelf.of(step, path):
+                    pictures[picture.name] = picture
+            if len(pictures) >= LOOKED_AT:
+                return list(pictures.values())
+    return list(pictures.values())
 
-    Raises DataError for one that is too long and UsageError for a chat template that
-    cannot be learned from.
+
+def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
+    """One step as a sample for a model that reads texts only.
+
+    Raises DataError for one that is too long or has pictures, and UsageError for a chat
+    template that cannot be learned from.
     """
+    refuse_pictures(step.pictures, place, tokenizer.name_or_path or "this model")
     sample = sample_of(tokenizer, step.prompt, step.response)
+    return checked_length(sample, place, max_length)
+
+
+def checked_length(sample: Sample, place: str, max_length: int) -> Sample:
+    """The sample. Raises DataError for one that is too long."""
     length = len(sample.prompt) + len(sample.response)
     if length > max_length:
         raise DataError(
@@ -104,10 +138,31 @@ def sample_of(tokenizer: Any, text: str, answer: str) -> Sample:
     Raises UsageError for a chat template that cannot be learned from.
     """
     prompt = prompt_ids(tokenizer, text)
-    conversation = messages(tokenizer, text, answer)
-    whole = tokenizer.apply_chat_template(
-        conversation, tokenize=True, return_dict=False
-    )
+    return _parted(tokenizer, prompt, step_ids(tokenizer, text, answer))
+
+
+def shown_sample(sight: Eyesight, message: Message, answer: str) -> ShownSample:
+    """A message with pictures and the answer to it as a sample.
+
+    Raises UsageError as `sample_of` does, and for what the processor cannot read.
+    """
+    text = message.text
+    # The answer is the same without pictures, and made sooner.
+    bare = sight.prompt_ids(Message((text,)))
+    whole = sight.answered_ids(text, answer)
+    sample = _parted(sight.processor.tokenizer, bare, whole)
+    shown = ShownSample(sight.prompt_ids(message), sample.response)
+    shown.message = message
+    return shown
+
+
+def messages_of(samples: Iterable[Sample]) -> list[Message]:
+    """The messages of samples with pictures."""
+    return [sample.message for sample in samples if isinstance(sample, ShownSample)]
+
+
+def _parted(tokenizer: Any, prompt: list[int], whole: list[int]) -> Sample:
+    """A conversation of one answer, parted where the answer begins."""
     response = whole[len(prompt) :]
     if whole[: len(prompt)] != prompt:
         raise _unusable(tokenizer, "begin the assistant's turn as it prompts for one")

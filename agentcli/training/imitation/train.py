@@ -17,15 +17,27 @@ from trl.trainer.sft_config import SFTConfig
 
 from agentcli.errors import DataError, UsageError
 from agentcli.policies.load import load_tokenizer
+from agentcli.policies.sight import (
+    Eyesight,
+    beside_weights,
+    load_sight,
+    picture_names,
+)
 from agentcli.policies.tiny import make_model, make_tokenizer
+from agentcli.policies.tiny_sight import look_of, make_processor, make_seeing_model
+from agentcli.prompts.protocol import Message
 from agentcli.records.files import derive_seed
 from agentcli.records.training_settings import TINY, SftSettings
 from agentcli.training.imitation.batches import PACKING, plan_imitation
 from agentcli.training.imitation.demonstrations import (
     Sample,
     SampleCounts,
+    checked_length,
+    first_pictures,
+    messages_of,
     read_steps,
     read_texts,
+    shown_sample,
     tokenise,
 )
 from agentcli.training.imitation.metrics import SftMetrics
@@ -36,6 +48,7 @@ from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.job import Job, keeping_cache, run, save, start
 from agentcli.training.loop.packing_choice import check_packed
+from agentcli.training.loop.pictures import PictureShelf
 from agentcli.training.loop.sharding import place
 from agentcli.training.loop.snapshots import (
     Facts,
@@ -76,9 +89,9 @@ def run_sft(
     settings = job.settings
     processes = start(job)
     _check(settings, processes)
-    tokenizer, model = _model(job, trees, entities)
+    tokenizer, sight, model = _model(job, trees, entities)
     words = UnknownWords(tokenizer)
-    samples, counts = _samples(trees, tokenizer, settings, words)
+    samples, counts = _samples(trees, tokenizer, sight, settings, words)
     warning = words.warning("the demonstrations", job.model)
     if warning:
         log.warning("%s", warning)
@@ -92,8 +105,9 @@ def run_sft(
         "settings": settings_fact(settings),
         "samples": digest(samples, plan.order),
         "starting model": model_fact(model),
+        **_picture_fact(samples),
     }
-    arguments = _arguments(job, updates, processes)
+    arguments = _arguments(job, updates, processes, sees=sight is not None)
     place(model, settings, processes, arguments.device)
     if packing is not None:
         rows = next(plan.batches())
@@ -101,10 +115,10 @@ def run_sft(
         check_packed(PACKING, packing, model, rows, pad, arguments.device)
     with keeping_cache(model):
         parts = plan.parts(processes)
-        trainer = ImitationTrainer(model, arguments, tokenizer, parts, packing)
+        trainer = ImitationTrainer(model, arguments, tokenizer, parts, packing, sight)
         trained = _trained(trainer, model, updates)
         lines = run(job, trainer, trained, SftMetrics, facts, updates, processes)
-    save(job, tokenizer, trained, processes)
+    save(job, beside_weights(tokenizer, sight), trained, processes)
     return {
         **msgspec.structs.asdict(counts),
         "updates": updates,
@@ -117,6 +131,12 @@ def run_sft(
         "unknown_tokens": words.unknown,
         "unknown_words": words.frequent(),
     }
+
+
+def _picture_fact(samples: Sequence[Sample]) -> Facts:
+    """A hash of the pictures, where there are any."""
+    messages = messages_of(samples)
+    return {"pictures": digest(picture_names(messages))} if messages else {}
 
 
 def _check(settings: SftSettings, processes: Processes) -> None:
@@ -139,25 +159,33 @@ def _model(
     job: Job[SftSettings],
     trees: Sequence[Path],
     entities: list[str],
-) -> tuple[Any, Any]:
-    """The tokenizer and the model to train: loaded, or tiny ones made here."""
+) -> tuple[Any, Eyesight | None, Any]:
+    """The tokenizer, the sight and the model to train: loaded, or tiny ones made here."""
     settings = job.settings
     if job.model != TINY:
         tokenizer = load_tokenizer(job.model)
-        return tokenizer, load_trainable(job.model, settings.lora, "cpu")
+        sight = load_sight(job.model)
+        return tokenizer, sight, load_trainable(job.model, settings.lora, "cpu")
     if settings.lora.rank > 0:
         raise UsageError(
             "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "
             "sft.lora.rank=0"
         )
-    tokenizer = make_tokenizer(read_texts(trees), entities)
     seed = derive_seed("tiny model", job.seed)
-    return tokenizer, make_model(settings.tiny, tokenizer, seed)
+    pictures = first_pictures(trees)
+    tokenizer = make_tokenizer(read_texts(trees), entities, sees=bool(pictures))
+    if not pictures:
+        return tokenizer, None, make_model(settings.tiny, tokenizer, seed)
+    look = look_of(pictures)
+    processor = make_processor(tokenizer, settings.tiny, look)
+    model = make_seeing_model(settings.tiny, tokenizer, look, seed)
+    return tokenizer, Eyesight(processor), model
 
 
 def _samples(
     trees: Sequence[Path],
     tokenizer: Any,
+    sight: Eyesight | None,
     settings: SftSettings,
     words: UnknownWords,
 ) -> tuple[list[Sample], SampleCounts]:
@@ -166,9 +194,16 @@ def _samples(
     `words` counts what the tokenizer does not know. Raises DataError for no sample.
     """
     counts = SampleCounts()
-    samples = []
-    for source, step in read_steps(trees, counts):
-        sample = tokenise(tokenizer, step, source, settings.max_length)
+    samples: list[Sample] = []
+    shelf = PictureShelf()
+    places = ((path, *each) for path in trees for each in read_steps([path], counts))
+    for path, source, step in places:
+        if sight is None:
+            sample = tokenise(tokenizer, step, source, settings.max_length)
+        else:
+            message = Message((step.prompt, *shelf.of(step, path)))
+            sample = shown_sample(sight, message, step.response)
+            checked_length(sample, source, settings.max_length)
         words.add(sample.prompt, step.prompt)
         words.add(sample.response, step.response)
         samples.append(sample)
@@ -181,7 +216,9 @@ def _samples(
     return samples, counts
 
 
-def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFTConfig:
+def _arguments(
+    job: Job[SftSettings], updates: int, processes: Processes, sees: bool
+) -> SFTConfig:
     """The settings of the job as TRL takes them."""
     settings = job.settings
     samples_per_pass = settings.samples_per_microbatch * processes.size
@@ -190,6 +227,7 @@ def _arguments(job: Job[SftSettings], updates: int, processes: Processes) -> SFT
         job.seed,
         processes,
         checkpointing=settings.gradient_checkpointing,
+        sees=sees,
         per_device_train_batch_size=settings.samples_per_microbatch,
         gradient_accumulation_steps=settings.samples_per_update // samples_per_pass,
         learning_rate=settings.learning_rate_of(job.model),

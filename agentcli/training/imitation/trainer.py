@@ -17,9 +17,15 @@ from torch import Tensor
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer
 
+from agentcli.policies.sight import Eyesight
 from agentcli.training.imitation.batches import IGNORED, SamplePart, collate
+from agentcli.training.imitation.demonstrations import messages_of
 from agentcli.training.imitation.metrics import SftMetrics
-from agentcli.training.loop.forward import predicted_logits, token_logprobs
+from agentcli.training.loop.forward import (
+    named_pictures,
+    predicted_logits,
+    token_logprobs,
+)
 from agentcli.training.loop.microbatches import Microbatches
 from agentcli.training.loop.packing import Packing, row_batch
 from agentcli.training.loop.recorder import Recorder
@@ -31,7 +37,10 @@ LINES = 100
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):
-    """Runs `parts`: this rank's microbatches of the training."""
+    """Runs `parts`: this rank's microbatches of the training.
+
+    `sight` reads the messages of a model that sees.
+    """
 
     recorder: Recorder[SftMetrics]
     remedy = "lower sft.learning_rate"
@@ -44,7 +53,9 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         tokenizer: Any,
         parts: Sequence[SamplePart],
         packing: Packing | None = None,
+        sight: Eyesight | None = None,
     ) -> None:
+        self._sight = sight
         self._parts = parts
         self._packing = packing
         self._pad: int = tokenizer.pad_token_id
@@ -66,8 +77,17 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
     def _batch(self, part: SamplePart) -> dict[str, Tensor]:
         tokens = {"update_tokens": torch.tensor(part.update_tokens)}
         if self._by_trl:
-            return collate(part.samples, self._pad) | tokens
-        return row_batch(part.samples, self._pad, self._packing) | tokens
+            batch = collate(part.samples, self._pad)
+            return batch | self._pictures(part, batch["input_ids"]) | tokens
+        batch = row_batch(part.samples, self._pad, self._packing)
+        pictures = self._pictures(part, batch["ids_BT"])
+        return batch | named_pictures(pictures) | tokens
+
+    def _pictures(self, part: SamplePart, ids_BT: Tensor) -> dict[str, Tensor]:
+        """What a model that sees takes besides."""
+        if self._sight is None:
+            return {}
+        return self._sight.tensors(messages_of(part.samples), ids_BT.shape[1])
 
     def compute_loss(
         self,

@@ -23,9 +23,12 @@ def trainer_arguments(
     seed: int,
     processes: Processes,
     checkpointing: bool | None = None,
+    sees: bool = False,
     **more: Any,
 ) -> Arguments:
     """The arguments of one trainer; `more` holds what only this one needs.
+
+    A model that `sees` may have parameters that no row reaches.
 
     Starts the process group, where there is one. Raises UsageError when the launcher
     started other processes than it announced.
@@ -51,7 +54,7 @@ def trainer_arguments(
             logging_nan_inf_filter=False,
             remove_unused_columns=False,
             dataloader_pin_memory=cuda,
-            ddp_find_unused_parameters=False,
+            ddp_find_unused_parameters=sees,
             num_train_epochs=1,
             **more,
         )

@@ -20,6 +20,7 @@ from agentcli.policies.load import (
     attach_adapter,
     is_adapter,
     load_model,
+    network_class,
     no_progress_bars,
 )
 from agentcli.records.files import part_of
@@ -65,9 +66,8 @@ def _adapted(model: str, lora: LoraSettings, device: str) -> Any:
 def _quantised(model: str) -> Any:
     """The causal language model in 4 bits on this process's GPU."""
     import torch
-    from transformers import AutoModelForCausalLM
 
-    return load_quantised(own_gpu(), AutoModelForCausalLM, model, torch.float32)
+    return load_quantised(own_gpu(), network_class(model), model, torch.float32)
 
 
 def save_checkpoint(

@@ -19,6 +19,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 
+PICTURES = "pictures/"
+"""Begins the names of what a batch holds for the eyes of a model, and not for its rows."""
+
 TokenRow = tuple[Sequence[int], Sequence[int]]
 """Token ids of one prompt and of its response."""
 
@@ -35,14 +38,19 @@ def pad_rows(rows: Sequence[TokenRow], pad: int) -> tuple[Tensor, Tensor]:
     return ids_BT, response_BT
 
 
-def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
+def target_logits(
+    model: Any, ids_BT: Tensor, target_BT: Tensor, **pictures: Tensor
+) -> Tensor:
     """Logits (N, V) that predict the marked tokens of right-padded rows.
 
-    Column 0 cannot be marked: nothing comes before it.
+    Column 0 cannot be marked: nothing comes before it. `pictures` is what a model that
+    sees takes besides.
     """
     predicted_BS = target_BT[:, 1:]
     columns_K = predicted_BS.any(dim=0).nonzero().squeeze(1)
-    output = model(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False)
+    output = model(
+        input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False, **pictures
+    )
     logits_BKV: Tensor = output.logits
     return logits_BKV[predicted_BS[:, columns_K]]
 
@@ -50,7 +58,8 @@ def target_logits(model: Any, ids_BT: Tensor, target_BT: Tensor) -> Tensor:
 def predicted_logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
     """Logits (N, V) that predict the response tokens of a batch, padded or packed."""
     if "response_BT" in batch:
-        return target_logits(model, batch["ids_BT"], batch["response_BT"])
+        pictures = pictures_of(batch)
+        return target_logits(model, batch["ids_BT"], batch["response_BT"], **pictures)
     with head_on(model, batch["places_N"]):
         output = model(
             input_ids=batch["ids_BT"],
@@ -60,6 +69,20 @@ def predicted_logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
         )
     logits_NV: Tensor = output.logits[0]
     return logits_NV
+
+
+def pictures_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a batch holds for the eyes of a model, by the names of its arguments."""
+    pictures = {}
+    for name, value in batch.items():
+        if name.startswith(PICTURES):
+            pictures[name.removeprefix(PICTURES)] = value
+    return pictures
+
+
+def named_pictures(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What a model that sees takes besides, by the names that a batch has for it."""
+    return {f"{PICTURES}{name}": value for name, value in tensors.items()}
 
 
 def forest_mask(ends_BT: Tensor) -> Tensor:

@@ -32,7 +32,11 @@ from agentcli.training.loop.optimizer_state import (
     save_optimizer,
     trained_parameters,
 )
-from agentcli.training.loop.optimizers import check_optimizer, make_optimizer
+from agentcli.training.loop.optimizers import (
+    check_optimizer,
+    fill_gradients,
+    make_optimizer,
+)
 from agentcli.training.loop.recorder import OnUpdate, Recorder
 from agentcli.training.loop.sharding import check_shared, whole_weights
 from agentcli.training.loop.snapshots import Facts, Snapshots, Trained
@@ -121,9 +125,13 @@ def keeping_cache(model: Any) -> Iterator[None]:
 
     Trainer turns it off, and the checkpoint is there to generate.
     """
-    use_cache = model.config.use_cache
+    # A model that sees has it in the configuration of its text model.
+    use_cache = getattr(model.config, "use_cache", None)
     yield
-    model.config.use_cache = use_cache
+    if use_cache is None:
+        vars(model.config).pop("use_cache", None)
+    else:
+        model.config.use_cache = use_cache
 
 
 def adamw(
@@ -183,6 +191,7 @@ def run(
         job.snapshot, job.settings.save_every_updates, facts, trained, processes
     )
     trainer.add_callback(snapshots)
+    fill_gradients(trained.optimizer)
     recorder = Recorder(
         metrics=job.metrics,
         kind=kind,

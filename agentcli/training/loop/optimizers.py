@@ -45,3 +45,19 @@ def make_optimizer(
 
     optimizer: torch.optim.Optimizer = AdamW8bit(list(groups), **options)
     return optimizer
+
+
+def fill_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Gives a gradient of 0, before every step, to parameters that no row reached.
+
+    A model that sees may have layers behind the one that it looks through. So every
+    parameter has moments, and a snapshot holds them all.
+    """
+
+    def fill(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+
+    optimizer.register_step_pre_hook(fill)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from agentcli.errors import AgentCliError, UsageError
+from agentcli.policies.placeholders import placeholder_ids
 from agentcli.training.loop.forward import (
     TokenRow,
     predicted_logits,
@@ -72,6 +73,8 @@ def choose_packing(
 
 def obstacle_of(model: Any) -> str | None:
     """Why this model cannot take a mask that keeps rows apart; None: it can."""
+    if placeholder_ids(model.config):
+        return "the model sees, and pictures are not packed"
     config = model.config.get_text_config()
     attention = config._attn_implementation
     if attention != "sdpa":

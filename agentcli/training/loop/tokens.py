@@ -6,36 +6,55 @@ What was sampled is what is trained on: a response is never tokenised again.
 from functools import cache, partial
 from typing import Any
 
+from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.sight import Eyesight
+from agentcli.prompts.protocol import Message
+from agentcli.training.loop.pictures import refuse_pictures
 
 
 class StepTokeniser:
     """Token ids of the steps that a model learns from. Each prompt is tokenised once."""
 
-    def __init__(self, tokenizer: Any, vocabulary: int, model: str) -> None:
-        """`vocabulary` is the model's number of tokens, `model` its name."""
+    def __init__(
+        self, tokenizer: Any, vocabulary: int, model: str, sight: Eyesight | None = None
+    ) -> None:
+        """`vocabulary` is the model's number of tokens, `model` its name.
+
+        `sight` reads the prompts of a model that sees.
+        """
+        self.sight = sight
         self._prompt_ids = cache(partial(prompt_ids, tokenizer))
         self._vocabulary = vocabulary
         self._model = model
 
     @classmethod
-    def of(cls, tokenizer: Any, model: Any, name: str) -> "StepTokeniser":
+    def of(
+        cls, tokenizer: Any, model: Any, name: str, sight: Eyesight | None = None
+    ) -> "StepTokeniser":
         """For a model that is called `name` in messages."""
         vocabulary = model.get_input_embeddings().num_embeddings
-        return cls(tokenizer, vocabulary, name)
+        return cls(tokenizer, vocabulary, name, sight)
 
     def __call__(
         self,
         prompt: str,
         response: list[int],
         place: str,
+        pictures: tuple[Picture, ...] = (),
     ) -> tuple[list[int], list[int]]:
-        """Token ids of prompt and response. Raises DataError for an unknown token."""
+        """Token ids of prompt and response.
+
+        Raises DataError for an unknown token, and for pictures that cannot be seen.
+        """
         if min(response) < 0 or max(response) >= self._vocabulary:
             raise DataError(
                 f"{place}.token_ids: {max(response)} is not a token of {self._model} "
                 f"({self._vocabulary} tokens); these trees were sampled from another "
                 "model"
             )
-        return self._prompt_ids(prompt), response
+        if self.sight is None:
+            refuse_pictures(pictures, place, self._model)
+            return self._prompt_ids(prompt), response
+        return self.sight.prompt_ids(Message((prompt, *pictures))), response

@@ -18,6 +18,7 @@ from agentcli.records.types import Step
 from agentcli.training.critic.options import RETURN
 from agentcli.training.imitation.demonstrations import sample_of
 from agentcli.training.imitation.unknown import UnknownWords
+from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.policy_gradient.rows import Row, check_numbers
 
 TRAINED = "trained"
@@ -64,12 +65,13 @@ def read_offline_rows(
                     "assign credit with --method rare-tool or ppo"
                 )
             step = tree.steps[entry.step]
+            step_place = f"{trees}:{line}: steps[{step.id}]"
+            refuse_pictures(step.pictures, step_place, "train.objective offline-ppo")
             token_ids = _action(step, tokenizer, words)
             if not token_ids:
                 counts.rows_without_tokens += 1
                 continue
             counts.rows_of_notes += TRAINED in step.notes
-            step_place = f"{trees}:{line}: steps[{step.id}]"
             row = Row(
                 place=step_place,
                 prompt=step.prompt,

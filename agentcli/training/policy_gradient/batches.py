@@ -9,16 +9,18 @@ signal.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from agentcli.errors import UsageError
+from agentcli.policies.sight import Eyesight
+from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import Aggregate, TrainSettings
 from agentcli.training.loop.distributed import Processes
-from agentcli.training.loop.forward import TokenRow
+from agentcli.training.loop.forward import TokenRow, named_pictures
 from agentcli.training.loop.microbatches import Microbatches, shuffled
 from agentcli.training.loop.packing import Packing, row_batch, sort_key
 from agentcli.training.loop.packing_choice import PackingChoice
@@ -53,6 +55,10 @@ class Tokens:
     """T of the distribution that the sampler's log-probabilities are of; None:
     `temperature`.
     """
+    sight: Eyesight | None = None
+    """How the prompts of a model that sees are read."""
+    messages: list[Message] = field(default_factory=list)
+    """The prompts with their pictures, for a model that sees."""
 
     def row(self, row: int) -> TokenRow:
         """The prompt and the response of a row."""
@@ -61,8 +67,16 @@ class Tokens:
     def batch(
         self, rows: Sequence[int], pad: int, packing: Packing | None
     ) -> dict[str, Tensor]:
-        """The input of one forward pass over these rows (`row_batch`)."""
-        return row_batch([self.row(row) for row in rows], pad, packing)
+        """The input of one forward pass over these rows (`row_batch`).
+
+        A model that sees takes its pictures besides.
+        """
+        batch = row_batch([self.row(row) for row in rows], pad, packing)
+        if self.sight is None:
+            return batch
+        messages = [self.messages[row] for row in rows]
+        width = batch["ids_BT"].shape[1]
+        return batch | named_pictures(self.sight.tensors(messages, width))
 
     def gather(self, flat: Tensor, rows: Sequence[int]) -> Tensor:
         """The response tokens' values (N,) of these rows."""

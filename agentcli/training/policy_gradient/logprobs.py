@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentcli.prompts.protocol import Message
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.checkpoints import load_frozen
 from agentcli.training.loop.distributed import sum_over_ranks
@@ -32,7 +33,7 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
     offsets = [0]
     logprobs: list[float] = []
     for row in rows:
-        prompt, response = tokenise(row.prompt, row.token_ids, row.place)
+        prompt, response = tokenise(row.prompt, row.token_ids, row.place, row.pictures)
         prompts.append(prompt)
         logprobs.extend(row.logprobs)
         offsets.append(offsets[-1] + len(response))
@@ -41,7 +42,10 @@ def tokenise_rows(rows: Sequence[Row], tokenise: StepTokeniser) -> Tokens:
         responses=[row.token_ids for row in rows],
         offsets=offsets,
         old=torch.tensor(logprobs, dtype=torch.float32),
+        sight=tokenise.sight,
     )
+    if tokens.sight is not None:
+        tokens.messages = [Message((row.prompt, *row.pictures)) for row in rows]
     lengths_R = torch.tensor([len(row.token_ids) for row in rows])
     temperatures = [row.temperature for row in rows]
     stored_temperatures = [row.logprob_temperature for row in rows]

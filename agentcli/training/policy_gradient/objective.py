@@ -20,6 +20,7 @@ class PolicyGradient(Objective):
     trainer = "agentcli.training.policy_gradient.train:train_policy"
     packs = True
     shards = True
+    sees = True
 
     def anchored(self, settings: TrainSettings) -> bool:
         """The KL penalty is against the loop's start."""

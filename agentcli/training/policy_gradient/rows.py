@@ -29,6 +29,7 @@ from pathlib import Path
 
 import msgspec
 
+from agentcli.environments.protocol import Picture
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.trees import paths, read_with_credit
@@ -41,6 +42,7 @@ from agentcli.records.types import (
     StopReason,
     Tree,
 )
+from agentcli.training.loop.pictures import PictureShelf
 
 
 @dataclass(slots=True, frozen=True)
@@ -63,6 +65,8 @@ class Row:
     """The parts of its credit."""
     tree: int = 0
     """Line of its tree in the file."""
+    pictures: tuple[Picture, ...] = ()
+    """What the policy saw after the text of the prompt."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
@@ -97,14 +101,13 @@ def read_rows(
     the trainer is to `recompute` them.
     """
     rows: list[Row] = []
+    shelf = PictureShelf()
     method: str | None = None
     counts = RowCounts()
     for (line, tree), (credit_line, tree_credit) in read_with_credit(trees, credit):
         place = f"{trees}:{line}"
         credit_place = f"{credit}:{credit_line}"
-        trajectories = [
-            steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED
-        ]
+        trajectories = _unbroken(tree)
         _check_sampled(tree, trajectories, place)
         method = method or tree_credit.method
         if tree_credit.method != method:
@@ -137,10 +140,16 @@ def read_rows(
                     logprob_temperature=step.logprob_temperature,
                     parts=entry.parts,
                     tree=line,
+                    pictures=shelf.of(step, trees),
                 )
             )
     counts.rows = len(rows)
     return rows, counts
+
+
+def _unbroken(tree: Tree) -> list[list[Step]]:
+    """The trajectories that are not errored."""
+    return [steps for steps in paths(tree) if steps[-1].outcome != Outcome.ERRORED]
 
 
 def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> None:

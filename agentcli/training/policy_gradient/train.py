@@ -15,6 +15,7 @@ from transformers import TrainingArguments
 
 from agentcli.errors import DataError
 from agentcli.policies.load import load_tokenizer
+from agentcli.policies.sight import beside_weights, load_sight, picture_names
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.arguments import trainer_arguments
 from agentcli.training.loop.checkpoints import load_trainable
@@ -46,8 +47,9 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     processes = start(job)
     rows, counts = credited_rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
+    sight = load_sight(job.model)
     model = load_trainable(job.model, settings.lora, "cpu")
-    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model, sight))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     plan = packed_as_set(plan, settings, model)
     facts = plan_facts(plan, settings, model)
@@ -63,7 +65,7 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
         lines = run(
             job, trainer, trained, TrainMetrics, facts, len(plan.updates), processes
         )
-    save(job, tokenizer, trained, processes)
+    save(job, beside_weights(tokenizer, sight), trained, processes)
     return {
         "aggregate": settings.aggregate,
         **plan_statistics(plan, counts, lines),
@@ -98,6 +100,7 @@ def row_arguments(
         job.seed,
         plan.processes,
         checkpointing=job.settings.gradient_checkpointing,
+        sees=plan.tokens.sight is not None,
         per_device_train_batch_size=job.settings.rows_per_microbatch,
         gradient_accumulation_steps=plan.microbatches_per_update,
         max_grad_norm=max_grad_norm,
@@ -114,7 +117,7 @@ def plan_facts(
         for row in plan.rows
     ]
     order = [(update.rows, update.microbatches) for update in plan.updates]
-    return {
+    facts: Facts = {
         "updates": len(plan.updates),
         "settings": settings_fact(settings, not_read(settings)),
         "rows": digest(
@@ -122,6 +125,9 @@ def plan_facts(
         ),
         "starting model": model_fact(model),
     }
+    if tokens.messages:
+        facts["pictures"] = digest(picture_names(tokens.messages))
+    return facts
 
 
 def plan_statistics(

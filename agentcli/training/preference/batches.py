@@ -25,6 +25,7 @@ from torch import Tensor
 from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.distributed import Processes
 from agentcli.training.loop.microbatches import Microbatches, shuffled
+from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference.pairs import Pair
 
@@ -55,6 +56,7 @@ def tokenise_pairs(pairs: Iterable[Pair], tokenise: StepTokeniser) -> list[Token
         for steps, tokens in zip((pair.chosen, pair.rejected), token_pair, strict=True):
             for step in steps:
                 place = f"{pair.place}: steps[{step.id}]"
+                refuse_pictures(step.pictures, place, "train.objective dpo")
                 tokens.append(tokenise(step.prompt, step.token_ids, place))
         token_pairs.append(token_pair)
     return token_pairs

@@ -10,6 +10,7 @@ from agentcli.policies.chat import step_ids
 from agentcli.records.faults import shown
 from agentcli.records.trees import read_with_credit
 from agentcli.training.critic.options import RETURN
+from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.policy_gradient.batches import Tokens
 from agentcli.training.policy_gradient.rows import Row, check_numbers
 
@@ -38,8 +39,10 @@ def read_scored_rows(
                     "train.options.target=PART"
                 )
             step = tree.steps[entry.step]
+            step_place = f"{trees}:{line}: steps[{step.id}]"
+            refuse_pictures(step.pictures, step_place, "a process reward model")
             row = Row(
-                place=f"{trees}:{line}: steps[{step.id}]",
+                place=step_place,
                 prompt=step.prompt,
                 # The one token that a row counts as, whatever its length.
                 token_ids=[0],

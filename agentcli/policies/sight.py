@@ -1,0 +1,196 @@
+"""How a model that sees reads a message: texts and pictures through its processor.
+
+Sampling, sft and train use it alike: what was sampled on must be what is trained on. A
+processor puts as many tokens into the prompt as the model makes of a picture, and gives
+the tensors that the model takes beside the tokens.
+
+Shape suffixes: T padded length of a batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from agentcli.environments.protocol import Picture
+from agentcli.errors import UsageError
+from agentcli.policies.chat import plain
+from agentcli.policies.load import adapter_base, first_line, loading, sees
+from agentcli.prompts.protocol import Message
+
+ALIGNED = ("mm_token_type_ids", "token_type_ids")
+"""Tensors that have a number for each token: 0 for text, and for padding."""
+MADE_OF_TOKENS = ("input_ids", "attention_mask")
+"""Tensors that whoever makes a batch makes from the tokens."""
+TEXTS_REMEMBERED = 4096
+BYTES_REMEMBERED = 2**29
+"""Of readings: siblings, updates and batches ask for the same ones again."""
+
+
+class ModelInputs(NamedTuple):
+    """One message as a model takes it."""
+
+    ids: list[int]
+    """Up to where the model's turn begins."""
+    tensors: dict[str, Tensor]
+    """What the model takes beside the tokens, by the name of its argument."""
+
+    @property
+    def bytes(self) -> int:
+        """The size of its tensors."""
+        return sum(tensor.nbytes for tensor in self.tensors.values())
+
+
+class Eyesight:
+    """Reads messages with the processor of a model that sees."""
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+        self.answered_ids = lru_cache(TEXTS_REMEMBERED)(self._answered_ids)
+        """Token ids of a text and the whole answer to it."""
+        self._readings: dict[Message, ModelInputs] = {}
+        self._bytes = 0
+
+    def prompt_ids(self, message: Message) -> list[int]:
+        """Token ids of the message up to where the model's turn begins.
+
+        Raises UsageError for a message that the processor cannot read.
+        """
+        return self._read(message).ids
+
+    def tensors(
+        self, messages: Sequence[Message], width: int, padding_side: str = "right"
+    ) -> dict[str, Tensor]:
+        """What the model takes beside the tokens of a batch of prompts.
+
+        The rows of the batch are `width` tokens long. Tensors of other sizes are filled
+        up with zeros, as processors do by themselves.
+        """
+        readings = [self._read(message) for message in messages]
+        batch = {}
+        for name in sorted({name for reading in readings for name in reading.tensors}):
+            parts = []
+            for reading in readings:
+                part = reading.tensors.get(name)
+                if part is not None and name in ALIGNED:
+                    part = _widened(part, width, padding_side)
+                if part is not None:
+                    parts.append(part)
+            batch[name] = _stacked(parts)
+        return batch
+
+    def _read(self, message: Message) -> ModelInputs:
+        reading = self._readings.get(message)
+        if reading is not None:
+            return reading
+        processed = self._processed(message, add_generation_prompt=True)
+        tensors = dict(processed)
+        for name in MADE_OF_TOKENS:
+            tensors.pop(name, None)
+        reading = ModelInputs(_ids(processed), tensors)
+        self._bytes += reading.bytes
+        if self._bytes > BYTES_REMEMBERED:
+            self._readings.clear()
+            self._bytes = reading.bytes
+        self._readings[message] = reading
+        return reading
+
+    def _answered_ids(self, text: str, answer: str) -> list[int]:
+        content = {"type": "text", "text": self._plain(answer)}
+        turn = {"role": "assistant", "content": [content]}
+        return _ids(self._processed(Message((text,)), [turn]))
+
+    def _processed(
+        self, message: Message, answer: Sequence[Any] = (), **options: bool
+    ) -> Any:
+        """The processor's tensors of one conversation."""
+        turns = [{"role": "user", "content": self._content(message)}, *answer]
+        # A processor refuses what it cannot take in its own ways.
+        try:
+            return self.processor.apply_chat_template(
+                turns, tokenize=True, return_dict=True, return_tensors="pt", **options
+            )
+        except (ValueError, TypeError, LookupError, StopIteration) as error:
+            raise UsageError(
+                f"policy.model: its {type(self.processor).__name__} cannot read a "
+                f"message with {len(message.pictures)} pictures ({first_line(error)}); "
+                "name another --model"
+            ) from error
+
+    def _content(self, message: Message) -> list[dict[str, Any]]:
+        """Texts and pictures in order, with control tokens broken up."""
+        content: list[dict[str, Any]] = []
+        for part in message.parts:
+            if isinstance(part, str):
+                content.append({"type": "text", "text": self._plain(part)})
+            else:
+                content.append({"type": "image", "image": opened(part)})
+        return content
+
+    def _plain(self, text: str) -> str:
+        """The text with control tokens broken up, those of pictures among them."""
+        text = plain(self.processor.tokenizer, text)
+        for token in self.processor.all_special_multimodal_tokens:
+            text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+
+def load_sight(model: str) -> Eyesight | None:
+    """How a model of a directory or hub id reads messages with pictures.
+
+    None for a model that reads texts only. An adapter uses its base's. Raises
+    MissingError when there is nothing to load, DataError for a damaged directory.
+    """
+    if not sees(model):
+        return None
+    source = adapter_base(model) or model
+    from transformers import AutoProcessor
+
+    with loading("policy.model", source, "processor"):
+        return Eyesight(AutoProcessor.from_pretrained(source, padding_side="left"))
+
+
+def opened(picture: Picture) -> Any:
+    """The picture as Pillow has it, in red, green and blue."""
+    from PIL import Image
+
+    return Image.open(BytesIO(picture.png), formats=["PNG"]).convert("RGB")
+
+
+def beside_weights(tokenizer: Any, sight: Eyesight | None) -> Any:
+    """What is saved beside the weights: the tokenizer, or the processor that holds it."""
+    return tokenizer if sight is None else sight.processor
+
+
+def picture_names(messages: Iterable[Message]) -> list[list[str]]:
+    """The names of the pictures of messages, which say whether they are the same."""
+    return [[picture.name for picture in message.pictures] for message in messages]
+
+
+def _ids(processed: Any) -> list[int]:
+    ids: list[int] = processed["input_ids"][0].tolist()
+    return ids
+
+
+def _widened(part: Tensor, width: int, side: str) -> Tensor:
+    """A tensor (1, T') with zeros up to (1, T)."""
+    missing = width - part.shape[1]
+    return pad(part, (missing, 0) if side == "left" else (0, missing))
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    """Tensors one behind the other, the smaller ones filled up with zeros."""
+    sizes = torch.tensor([part.shape[1:] for part in parts])
+    largest = sizes.amax(dim=0).tolist() if sizes.numel() else []
+    filled = []
+    for part in parts:
+        # `pad` counts from the last dimension.
+        margins: list[int] = []
+        for size, most in zip(reversed(part.shape[1:]), reversed(largest), strict=True):
+            margins += [0, most - size]
+        filled.append(pad(part, margins) if any(margins) else part)
+    return torch.cat(filled)
