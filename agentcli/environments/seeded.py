@@ -44,10 +44,11 @@ class SeededOptions(msgspec.Struct, kw_only=True, frozen=True):
     """The task sentence."""
     actions: list[str] | None = None
     """Names of the actions, in the order of their numbers. None: the numbers."""
-    success: Literal["reward", "return", "terminated"] = "reward"
+    success: Literal["reward", "return", "terminated"] | None = None
     """When an episode that ended is a success. reward: the last reward is more than
     `threshold`. return: the sum of the rewards is. terminated: the world ended it, and
-    not its time limit.
+    not its time limit. None: reward, and a world that rewards more than `threshold`
+    before the end is refused, because its last reward would not say what success is.
     """
     threshold: Finite = 0.0
     markov: bool = False
@@ -109,10 +110,12 @@ class Play:
     ) -> Observation:
         """The observation after an action.
 
-        Raises EngineError for a reward that is not a number in bounds.
+        Raises EngineError for a reward that is not a number in bounds, and for one that
+        leaves open what success is.
         """
         if not (math.isfinite(reward) and abs(reward) <= LARGEST_REWARD):
             raise EngineError(f"the reward is {reward}, which cannot be learned from")
+        self._refuse_unclear(reward, ending)
         digest = hashlib.sha256(f"{self._key}\n{action}".encode())
         self._key = digest.hexdigest()
         self._total += reward
@@ -146,6 +149,17 @@ class Play:
         self.last = self._standing
         return self.last
 
+    def _refuse_unclear(self, reward: float, ending: Ending) -> None:
+        """CartPole rewards every step: its last reward comes when the pole has fallen."""
+        options = self._options
+        is_early = ending is None and reward > options.threshold
+        if is_early and options.success is None:
+            raise EngineError(
+                f"a reward of {reward:g} came before the end, so the last one does not "
+                "say what success is; choose with --set "
+                "environment.options.success=return, terminated or reward"
+            )
+
     def _end(
         self, reward: float, ending: Ending
     ) -> Literal["success", "failure", "truncated"] | None:
@@ -155,7 +169,7 @@ class Play:
         if options.success == "terminated":
             is_success = ending == "terminated"
         else:
-            measure = reward if options.success == "reward" else self._total
+            measure = self._total if options.success == "return" else reward
             is_success = measure > options.threshold
         if is_success:
             return "success"

@@ -63,13 +63,19 @@ def test_its_own_time_limit_truncates() -> None:
         ({"success": "return", "threshold": 2.5}, "success"),
         ({"success": "return", "threshold": 3.0}, "failure"),
         ({"success": "reward", "threshold": 1.0}, "failure"),
-        ({}, "success"),
+        ({"success": "reward"}, "success"),
     ],
 )
 def test_success_is_what_the_options_say(options: dict[str, Any], end: str) -> None:
     """Three steps of reward 1, then the environment ends the episode."""
     engine, _ = opened("gym:gym_worlds:Steps-v0", kwargs={"reward": 1.0}, **options)
     assert [seen.end for seen in walked(engine, "0", "1", "0")] == [None, None, end]
+
+
+def test_a_reward_before_the_end_asks_what_success_is() -> None:
+    """CartPole rewards every step, also the one in which the pole falls."""
+    engine, _ = opened("gym:CartPole-v1")
+    refused(lambda: engine.step("0"), code=4, names=("environment.options.success", "terminated"))
 
 
 def test_an_unknown_action_changes_nothing() -> None:
