@@ -4,7 +4,7 @@ exact       equal keys.
 difflib     keys whose longest matching blocks cover a share of at least THRESHOLD
             (Ratcliff and Obershelp; what the releases do).
 embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD: mean
-            over the tokens of a transformer's last layer.
+            over all tokens of a transformer's last layer.
 
 Clusters are greedy, in order of first appearance (step by step): a key joins the first
 cluster whose representative, its first member, is similar enough, else it opens one.
@@ -33,7 +33,7 @@ from agentcli.records.types import Tree
 if TYPE_CHECKING:
     import torch
 
-KEYS_PER_BATCH = 64
+WINDOWS_PER_BATCH = 64
 TOLERANCE = 1e-6
 """Of a cosine in float32: equal keys have one of 1 up to this."""
 
@@ -122,29 +122,56 @@ def embedding_clusters(
 def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
     """Unit vectors of the texts, (texts, hidden).
 
-    Each is the mean of the last layer over the tokens of its text, cut at the model's
-    longest input. Raises MissingError when `model` is not a directory of a model with
-    its tokenizer.
+    Each is the mean of the last layer over all tokens of its text. A text longer than
+    the model's longest input is read in windows of that length, which see nothing of
+    each other. Raises MissingError when `model` is not a directory of a model with its
+    tokenizer.
     """
     import torch
 
     tokenizer, encoder, longest = _load(model)
-    parts = []
-    for start in range(0, len(texts), KEYS_PER_BATCH):
-        batch_texts = list(texts[start : start + KEYS_PER_BATCH])
-        batch = tokenizer(
-            batch_texts,
-            padding=True,
-            truncation=True,
-            max_length=longest,
-            return_tensors="pt",
-        )
+    windows, owners = _windows(texts, tokenizer, longest)
+    sums = torch.zeros(len(texts), encoder.config.hidden_size)
+    counts = torch.zeros(len(texts), 1)
+    for start in range(0, len(windows), WINDOWS_PER_BATCH):
+        place = slice(start, start + WINDOWS_PER_BATCH)
+        tokens, mask = _padded(windows[place], tokenizer.pad_token_id)
         with torch.inference_mode():
-            states = encoder(**batch).last_hidden_state  # (texts, tokens, hidden)
-        mask = batch["attention_mask"].unsqueeze(-1).to(states.dtype)
-        token_counts = mask.sum(1).clamp(min=1)
-        parts.append((states * mask).sum(1) / token_counts)
-    return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
+            output = encoder(input_ids=tokens, attention_mask=mask)
+            states = output.last_hidden_state  # (windows, tokens, hidden)
+        rows = torch.tensor(owners[place])
+        weights = mask.unsqueeze(-1).float()
+        sums.index_add_(0, rows, (states.float() * weights).sum(1))
+        counts.index_add_(0, rows, weights.sum(1))
+    return torch.nn.functional.normalize(sums / counts.clamp(min=1), dim=1)
+
+
+def _windows(
+    texts: Sequence[str], tokenizer: Any, longest: int
+) -> tuple[list[list[int]], list[int]]:
+    """Tokens of all windows, each with its special tokens; and each one's text."""
+    encoded = tokenizer(
+        list(texts),
+        truncation=True,
+        max_length=longest,
+        return_overflowing_tokens=True,
+    )
+    return encoded["input_ids"], encoded["overflow_to_sample_mapping"]
+
+
+def _padded(
+    windows: Sequence[Sequence[int]], pad_token: int
+) -> "tuple[torch.Tensor, torch.Tensor]":
+    """Tokens, and which of them count, both (windows, tokens)."""
+    import torch
+
+    longest = max(map(len, windows))
+    tokens = torch.full((len(windows), longest), pad_token)
+    mask = torch.zeros(len(windows), longest, dtype=torch.long)
+    for row, window in enumerate(windows):
+        tokens[row, : len(window)] = torch.tensor(window, dtype=torch.long)
+        mask[row, : len(window)] = 1
+    return tokens, mask
 
 
 def check_embedding_model(switches: object) -> None:

@@ -12,7 +12,7 @@ from agentcli.credit.similarity import difflib_clusters, embed, embedding_cluste
 from agentcli.records.types import Tree
 from credit_trees import ERRORED, FAILURE, SUCCESS, TRUNCATED, advantages, chains, walk
 from refusal import refused
-from tiny_encoder import write_encoder
+from tiny_encoder import LONGEST, write_encoder
 
 TEXT = "you are at the desk shelf fridge and see a mug an apple nothing"
 WORDS = TEXT.split(" ")
@@ -32,6 +32,17 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_encoder(tmp_path_factory.mktemp("embedding"), WORDS)
 
 
+def test_a_long_text_is_read_to_its_end(model: Path) -> None:
+    """Longer than the 12 tokens of the model's input: all windows count, each token alike."""
+    begins = " ".join(WORDS[:12])
+    ends = [f"{begins} mug mug mug", f"{begins} desk desk shelf"]
+    assert len(set(embedding_clusters(ends, 1.0, str(model)).values())) == 2
+    texts = [*ends, " ".join(WORDS * 3), "mug"]
+    vectors = embed(texts, str(model)).tolist()
+    for vector, wanted in zip(vectors, one_by_one(texts, model), strict=True):
+        assert vector == pytest.approx(wanted, abs=1e-5)
+
+
 def one_by_one(texts: Sequence[str], model: Path) -> list[list[float]]:
     """The same embeddings computed without batches and padding, in double precision after the model."""
     import torch
@@ -41,8 +52,10 @@ def one_by_one(texts: Sequence[str], model: Path) -> list[list[float]]:
     vectors = []
     for text in texts:
         with torch.no_grad():
-            states = encoder(torch.tensor([tokenizer(text)["input_ids"][:12]])).last_hidden_state[0].double()
-        mean = states.mean(0)
+            tokens = tokenizer(text)["input_ids"]
+            windows = [tokens[start : start + LONGEST] for start in range(0, len(tokens), LONGEST)]
+            states = [encoder(torch.tensor([window])).last_hidden_state[0].double() for window in windows]
+        mean = torch.cat(states).mean(0)
         vectors.append((mean / mean.norm()).tolist())
     return vectors
 

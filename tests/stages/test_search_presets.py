@@ -60,7 +60,7 @@ def test_002_clusters_states_by_their_embeddings() -> None:
     ("name", "method", "leaves", "rows"),
     [
         ("carl-search", "carl", 8 + 16, 64 * (7 + 2 * 16)),
-        ("carl-lite-search", "carl", 1 + 16, 64 * (1 + 2 * 16)),
+        ("carl-lite-search", "carl", 1 + 16, 64 * 2 * 16),
         ("grpo-search", "chain", 16, 64 * 16 * 10),
     ],
 )
@@ -78,7 +78,24 @@ def test_003_appendix_c_3(name: str, method: str, leaves: int, rows: int) -> Non
 def test_003_has_four_actions_and_rewards_f1(name: str) -> None:
     environment = settings_of(name).environment
     assert environment.max_steps == 10
-    assert environment.options == {"actions": "browse", "reward": "f1", "results": 10}
+    read = {"results": 5, "snippet": 5000, "part": 25_000}
+    assert environment.options == {"actions": "browse", "reward": "f1-asearcher", **read}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows_of_task"), [("carl-search", 7 + 2 * 16), ("carl-lite-search", 2 * 16), ("grpo-search", 16 * 32)]
+)
+def test_003_other_models_and_32_actions_keep_one_update_an_iteration(name: str, rows_of_task: int) -> None:
+    """App. C.3: 128 tasks for non-reasoning models; 50 steps for reasoning models with 32 actions alone."""
+    header = " ".join(line.removeprefix("#").strip() for line in text_of(name).partition("\n\n")[0].splitlines())
+    others = header.partition("Models: ")[2].partition(").")[0]
+    assert f"train.rows_per_update={128 * rows_of_task} " in others
+    longer = header.partition("32 actions: --")[2].partition(". Data")[0]
+    assert longer.endswith(", with Qwen3-4B also --iterations 50")
+    rows = re.findall(r"train.rows_per_update=(\d+)", longer)
+    assert rows == ([str(64 * rows_of_task)] if name == "grpo-search" else [])
+    # Prompt and response fill the context of the papers' models.
+    assert int(re.findall(r"max_prompt_tokens=(\d+)", longer)[0]) + settings_of(name).policy.max_tokens == 32_768
 
 
 @pytest.mark.parametrize("name", [*OF_002, *OF_003])

@@ -1,6 +1,7 @@
 """One question at a time: searches and reading until an answer is given."""
 
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 from agentcli.environments.protocol import Observation, Start
@@ -15,16 +16,21 @@ from agentcli.records.types import Task
 
 THOUGHT = "You think on."
 """The observation after `cot[...]`."""
+NOTED = "Noted."
+"""The observation after a `read` of results, or of a document's last part."""
 TOOLS = {
     "search": "searches the documents, e.g. search[capital of France]",
     "access": "opens a document by the id or the title of a result, e.g. access[12]",
     "read": (
-        "notes what the open part says and shows the next part, e.g. read[nothing yet]"
+        "notes what the results or the open part say; an open document turns to its "
+        "next part, e.g. read[nothing yet]"
     ),
 }
 """Action -> what it does; an answer ends the episode."""
 LONGEST_ANSWER = 300
-"""Characters that count."""
+"""Characters that are scored and judged."""
+DIGEST_SIZE = 8
+"""Bytes."""
 
 
 class Inquiry(NamedTuple):
@@ -64,14 +70,14 @@ class SearchQaEngine:
     def step(self, action: str) -> Observation:
         """Searches, opens, reads on, thinks on, or takes the answer.
 
-        What is no such call, opens nothing that exists, or reads on where nothing is
-        left, is not accepted. Raises EngineError where the retriever fails.
+        What is no such call, opens nothing that exists, or reads before anything was
+        shown, is not accepted. Raises EngineError where the retriever fails.
         """
         call = read_call(action)
         if call is None:
             self._refuse("This is not a call; write NAME[argument].")
         elif call.name == ANSWER:
-            self._end(call.argument[:LONGEST_ANSWER])
+            self._end(counted(call.argument))
         elif call.name == COT:
             self._inquiry = Inquiry(*self._inquiry[:2], text=THOUGHT, looked=True)
         elif call.name not in self._tools:
@@ -115,14 +121,15 @@ class SearchQaEngine:
         self._show([part], part, self._library.page(part))
 
     def _read(self) -> None:
-        opened = self._inquiry.open
-        if opened is None:
-            self._refuse("No document is open; access one first.")
-        elif not self._library.has_more(opened):
-            self._refuse("The document has no further part.")
-        else:
+        shown, opened = self._inquiry[:2]
+        # An open page is read on, also where other results were looked at since.
+        if opened and self._library.has_more(opened):
             part = Shown(opened.document, opened.part + 1)
             self._show([part], part, self._library.page(part))
+        elif shown:
+            self._inquiry = Inquiry(shown, opened, text=NOTED, looked=True)
+        else:
+            self._refuse("Nothing was shown yet; search first.")
 
     def _show(self, more: Iterable[Shown], opened: Shown | None, text: str) -> None:
         before = self._inquiry
@@ -145,20 +152,35 @@ class SearchQaEngine:
 
     def _observe(self) -> Observation:
         inquiry = self._inquiry
-        shown = sorted(inquiry.shown, key=lambda one: (one.document.id, one.part))
-        names = [f"{one.document.id}#{one.part}" for one in shown]
+        # By name: ids alone may be equal, and the order of a set is nobody's.
+        texts = {self._name(one): text_of(self._library, one) for one in inquiry.shown}
+        names = sorted(texts)
         opened = inquiry.open
-        place = f"{opened.document.id}#{opened.part}" if opened else ""
-        texts = dict.fromkeys(text_of(self._library, one) for one in shown)
+        place = self._name(opened) if opened else ""
+        distinct_texts = dict.fromkeys(texts[name] for name in names)
         return Observation(
             text=inquiry.text,
             state="\n".join([self._task, inquiry.end or "", place, *names]),
-            canonical="\n".join([self._question.question, *texts]),
+            canonical="\n".join([self._question.question, *distinct_texts]),
             accepted=inquiry.accepted,
             looked=inquiry.looked,
             reward=inquiry.reward,
             end=inquiry.end,
         )
+
+    def _name(self, one: Shown) -> str:
+        """A part of a document with a digest of its text.
+
+        The results of a served retriever may have one id: that of their page.
+        """
+        text = text_of(self._library, one).encode("utf-8", "surrogatepass")
+        digest = blake2b(text, digest_size=DIGEST_SIZE).hexdigest()
+        return f"{one.document.id}#{one.part}#{digest}"
+
+
+def counted(answer: str) -> str:
+    """The part of an answer that is scored and judged."""
+    return answer[:LONGEST_ANSWER]
 
 
 def tools_of(options: SearchQaOptions) -> dict[str, str]:

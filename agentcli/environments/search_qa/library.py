@@ -16,10 +16,14 @@ NOTHING = "Nothing is found."
 MORE, LAST = "(more)", "(end)"
 """Close a part of a document: whether another one follows."""
 NAMED = -1
-"""Part of a document of which only title and beginning were shown."""
+"""Part of a document of which a search showed title and beginning."""
 LONGEST_QUERY = 500
 """Characters."""
-_NAME = re.compile(r"^(\[[^\]\n]*\] .+?)(?:, part \d+ of \d+)?: ", re.MULTILINE)
+_HEAD = re.compile(
+    r'^\[([^\]\n]*)\] (?:"(.+?)"|(.+?))(?:, part \d+ of \d+)?: ', re.MULTILINE
+)
+_QUOTED = re.compile('^"|: ')
+"""What makes a title stand in quotes, so that its end can be told."""
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 
 
@@ -49,11 +53,15 @@ class Library:
         """What a search shows: whole documents, or their beginnings."""
         lines = []
         for document, _ in hits:
-            text = document.text
-            if self.browses and len(text) > self._options.snippet:
-                text = f"{text[: self._options.snippet]} ..."
-            lines.append(f"[{document.id}] {document.title}: {text}")
+            lines.append(f"{_head(document)}: {self.beginning(document)}")
         return "\n".join(lines) or NOTHING
+
+    def beginning(self, document: Document) -> str:
+        """What a search shows of a document's text."""
+        text = document.text
+        if self.browses and len(text) > self._options.snippet:
+            return f"{text[: self._options.snippet]} ..."
+        return text
 
     def parts(self, document: Document) -> tuple[str, ...]:
         """The parts in which a document is read; one where results are whole."""
@@ -67,7 +75,7 @@ class Library:
         parts = self.parts(document)
         end = MORE if self.has_more(shown) else LAST
         place = f"part {number + 1} of {len(parts)}"
-        return f"[{document.id}] {document.title}, {place}: {parts[number]} {end}"
+        return f"{_head(document)}, {place}: {parts[number]} {end}"
 
     def has_more(self, shown: Shown) -> bool:
         """Whether another part follows."""
@@ -78,16 +86,21 @@ class Library:
 
         Raises EngineError where the retriever fails.
         """
-        titled = [one.document for one in shown if _plain(one.document) == name.lower()]
+        wanted = name.lower()
+        titled = []
+        for one in shown:
+            plain = _plain(one.document)
+            if wanted in (plain, f'"{plain}"'):
+                titled.append(one.document)
         if titled:
             return min(titled, key=lambda document: document.id)
         return self._retriever.access(name)
 
 
 def text_of(library: Library, shown: Shown) -> str:
-    """The text that was seen; of a document that was only named, its title."""
+    """The text that was shown; of a result under `browse`, title and beginning."""
     if shown.part == NAMED:
-        return shown.document.title
+        return f"{shown.document.title}: {library.beginning(shown.document)}"
     return library.parts(shown.document)[shown.part]
 
 
@@ -95,9 +108,23 @@ def titles_in(texts: Iterable[str]) -> list[str]:
     """The documents that results and pages name, as "[id] title", each once."""
     names: dict[str, None] = {}
     for text in texts:
-        if text.startswith("["):
-            names.update(dict.fromkeys(_NAME.findall(text)))
+        for id, title in heads_in(text):
+            names[f"[{id}] {title}"] = None
     return list(names)
+
+
+def heads_in(text: str) -> list[tuple[str, str]]:
+    """Id and title of each document that results or a page name."""
+    if not text.startswith("["):
+        return []
+    return [(id, quoted or plain) for id, quoted, plain in _HEAD.findall(text)]
+
+
+def _head(document: Document) -> str:
+    title = document.title
+    if _QUOTED.search(title):
+        title = f'"{title}"'
+    return f"[{document.id}] {title}"
 
 
 def _plain(document: Document) -> str:

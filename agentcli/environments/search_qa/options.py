@@ -25,9 +25,10 @@ class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     """search: search and answer, whole documents as results (002). browse: search,
     access, read and answer, results as titles with their beginnings (003).
     """
-    reward: Literal["exact", "f1"] = "exact"
-    """Of an answer: exact match (002), or the F1 of its words (003). Success is an exact
-    match in both.
+    reward: Literal["exact", "f1", "f1-asearcher"] = "exact"
+    """Of an answer: exact match (002), the F1 of its words after SQuAD's normalisation,
+    or the F1 that ASearcher takes, whose evaluation 003 follows. Success is an exact
+    match in all three.
     """
     results: Annotated[int, msgspec.Meta(ge=1, le=100)] = 3
     """Documents that a search shows."""

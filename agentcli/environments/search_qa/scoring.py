@@ -1,7 +1,7 @@
-"""How good an answer is: exact match and F1, as the SQuAD evaluation has them.
+"""How good an answer is: exact match, and two kinds of F1.
 
-002 rewards an exact match, 003 the F1 of the words. Both hold the answer against every
-known one, and the best counts.
+002 rewards an exact match, as the SQuAD evaluation has it, and 003 the F1 of the words,
+as ASearcher has it. All hold the answer against every known one, and the best counts.
 """
 
 import re
@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
+_BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
@@ -42,8 +43,26 @@ def _f1(answer: str, reference: str) -> float:
     return 2 * shared.total() / (len(given) + len(wanted))
 
 
+def f1_asearcher(answer: str, references: Sequence[str]) -> float:
+    """ASearcher's F1: over the sets of words, of the best known answer.
+
+    Articles stay, and punctuation becomes a blank. A text without words has 0.
+    """
+    scores = (_f1_of_sets(answer, reference) for reference in references)
+    return max(scores, default=0.0)
+
+
+def _f1_of_sets(answer: str, reference: str) -> float:
+    given = {*answer.translate(_BLANKS).lower().split()}
+    wanted = {*reference.translate(_BLANKS).lower().split()}
+    if not given or not wanted:
+        return 0.0
+    return 2 * len(given & wanted) / (len(given) + len(wanted))
+
+
 SCORES: dict[str, Callable[[str, Sequence[str]], float]] = {
     "exact": exact_match,
     "f1": f1,
+    "f1-asearcher": f1_asearcher,
 }
-"""The papers' rewards of an answer, by name: 002's and 003's."""
+"""Rewards of an answer by name: 002's, SQuAD's F1, and that of 003's evaluation."""

@@ -13,6 +13,7 @@ import msgspec
 from agentcli.environments.chance import chance
 from agentcli.environments.protocol import Advice, Context
 from agentcli.environments.search_qa.almanac import RELATIONS, almanac
+from agentcli.environments.search_qa.library import heads_in
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.questions.generated import Wanted, read_question
 from agentcli.records.calls import ANSWER, COT, read_call
@@ -24,8 +25,7 @@ FACTS_SHOWN = 3
 LONGEST_TEXT = 300
 """Characters of a question or an observation of another hand."""
 _FACT = re.compile(r"The (\w+) of (\w+ \w+) is (\w+ \w+)\.")
-_RESULT = re.compile(r"^\[[^\]]*\] (.+?): ", re.MULTILINE)
-_PAGE = re.compile(r"^\[[^\]]*\] (.+), part (\d+) of (\d+): ")
+_PAGE = re.compile(r"^\[[^\]]*\] .+, part (\d+) of (\d+): ")
 
 
 class SearchQaHabits(msgspec.Struct, kw_only=True, frozen=True):
@@ -79,11 +79,12 @@ def lookup_of(context: Context) -> Lookup:
                 fresh[relation, thing] = value
         facts = {**fresh, **facts}
         page = _PAGE.match(text)
-        if page:
-            opened.append(page[1])
-            more = page[2] != page[3]
+        titles = [title for _, title in heads_in(text)]
+        if page and titles:
+            opened.append(titles[0])
+            more = page[1] != page[2]
         elif text.startswith("["):
-            results = _RESULT.findall(text)
+            results = titles
     queries = []
     for action in context.actions:
         call = read_call(action)

@@ -12,7 +12,7 @@ from agentcli.environments.exam import Exam
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.search_qa import tutor
-from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
+from agentcli.environments.search_qa.engine import SearchQaEngine, counted, tools_of
 from agentcli.environments.search_qa.library import titles_in
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.source import QaSource, requisites
@@ -33,7 +33,7 @@ class SearchQaWorld:
         role="You answer questions, and you can search documents for what you need.",
         splits=tuple(SPLITS),
         evaluation_split="test",
-        meanings={"test": "about things that training does not ask about"},
+        meanings={"test": "that begin at things at which none of training begins"},
         dialect="search",
         extra="search",
     )
@@ -75,11 +75,11 @@ class SearchQaWorld:
         return Exam(
             question=question.question,
             references=question.answers,
-            answer=call.argument,
+            answer=counted(call.argument),
         )
 
     def routes(self) -> "Sequence[BaseRoute]":
-        """The corpus as a retriever, for any client of either protocol.
+        """The corpus as a retriever, for any client of the three protocols.
 
         The index is made here: a client would not wait for it.
         """

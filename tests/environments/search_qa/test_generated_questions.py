@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import msgspec
 import pytest
 from agentcli.environments.registry import make_world
 from agentcli.environments.search_qa.almanac import RELATIONS, almanac
@@ -11,6 +12,7 @@ from agentcli.environments.search_qa.questions.generated import generated_questi
 from agentcli.environments.search_qa.retrievers.embedded import EmbeddedRetriever
 from agentcli.environments.search_qa.retrievers.protocol import document_of
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.stages.layers import resolve
 from refusal import refused
 
 OPTIONS = SearchQaOptions(documents=500, sizes=QuestionSizes(train=800, valid=50, test=200))
@@ -47,6 +49,20 @@ def test_splits_ask_about_different_things() -> None:
     assert not subjects["train"] & subjects["test"]
     assert not subjects["train"] & subjects["valid"]
     assert not subjects["valid"] & subjects["test"]
+
+
+def test_second_hops_are_not_held_out() -> None:
+    """docs/guides/search.md has the count in quickstart-search: 45 of 84."""
+    options = msgspec.convert(resolve("quickstart-search", [], {}, [], {}).environment.options, SearchQaOptions)
+    asked = set()
+    for question in generated_questions(options, "train"):
+        if question.kind == "one hop":
+            asked.add((question.evidence[0], question.attributes["relations"]))
+    second_hops = []
+    for question in generated_questions(options, "test"):
+        if question.kind == "two hops":
+            second_hops.append((question.evidence[1], question.attributes["relations"].split()[1]))
+    assert (sum(hop in asked for hop in second_hops), len(second_hops)) == (45, 84)
 
 
 def test_a_larger_split_begins_alike() -> None:

@@ -74,9 +74,40 @@ def test_a_document_is_read_part_by_part() -> None:
     while texts[-1].endswith("(more)"):
         texts.append(engine.step("read[nothing yet]").text)
     assert len(texts) > 1
-    assert not engine.step("read[nothing yet]").accepted
+    last = engine.step("read[nothing yet]")
+    assert (last.text, last.accepted, last.looked) == ("Noted.", True, True)
     whole = " ".join(text.partition(": ")[2].rpartition(" (")[0] for text in texts)
     assert whole == opened()._source.retriever.access(number).text
+
+
+def test_the_example_of_003_is_played() -> None:
+    """Table 1: a read after each search and each access, here of a document of one part."""
+    engine = opened(actions="browse", part=5000)
+    one, two = engine._question.evidence
+    for action in (f"search[{one}]", "read[a]", f"search[{two}]", "read[b]", f"access[{two}]", "read[c]"):
+        observation = engine.step(action)
+        assert observation.accepted, action
+        assert observation.looked is action.startswith("read")
+    assert engine.step(f"answer[{engine._question.answers[0]}]").end == "success"
+
+
+def test_a_read_after_a_search_turns_the_page_that_is_still_open() -> None:
+    engine = opened(**BROWSE)
+    one, two = engine._question.evidence
+    for action in (f"search[{one}]", f"access[{one}]", f"search[{two}]"):
+        engine.step(action)
+    assert f"] {one}, part 2 of " in engine.step("read[x]").text
+
+
+def test_a_long_answer_is_scored_and_judged_alike() -> None:
+    made = world()
+    task = made.tasks("test")[0]
+    exam = made.exam(task, f"answer[{'x' * 400}]")
+    engine = made.engine()
+    engine.start(task)
+    assert exam is not None
+    assert engine.step(f"answer[{'x' * 400}]").text == f"You answer {exam.answer}."
+    assert exam.answer == "x" * 300
 
 
 @pytest.mark.parametrize(

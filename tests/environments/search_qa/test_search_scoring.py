@@ -1,7 +1,7 @@
 """Exact match and F1 by hand, after the normalisation of SQuAD."""
 
 import pytest
-from agentcli.environments.search_qa.scoring import SCORES, exact_match, f1, normalised
+from agentcli.environments.search_qa.scoring import SCORES, exact_match, f1, f1_asearcher, normalised
 
 
 @pytest.mark.parametrize(
@@ -39,5 +39,26 @@ def test_scores(answer: str, references: list[str], exact: float, words: float) 
     assert f1(answer, references) == pytest.approx(words)
 
 
+@pytest.mark.parametrize(
+    ("answer", "references", "words"),
+    [
+        ("The Beatles", ["Beatles"], 2 / 3),
+        ("beatles!", ["Wings", "Beatles"], 1),
+        # Sets: a word counts once.
+        ("new new new york", ["New York"], 1),
+        # Punctuation parts words.
+        ("U.S.", ["US"], 0),
+        ("King's College", ["King s"], 4 / 5),
+        ("Rodney Crowell", ["John Leventhal"], 0),
+        ("", ["a"], 0),
+        ("...", ["..."], 0),
+        ("Cambridge", [], 0),
+    ],
+)
+def test_f1_of_asearcher(answer: str, references: list[str], words: float) -> None:
+    assert f1_asearcher(answer, references) == pytest.approx(words)
+
+
 def test_they_have_names() -> None:
     assert SCORES["exact"]("York", ["york"]) == SCORES["f1"]("York", ["york"]) == 1.0
+    assert SCORES["f1-asearcher"]("The York", ["york"]) == pytest.approx(2 / 3)

@@ -1,7 +1,8 @@
 """Questions about the generated corpus, of one hop and of two.
 
-A question is about one thing, and the thing decides its split: no held-out question is
-about a thing that training asks about.
+A question begins at one thing, and that thing decides its split: no held-out question
+begins where one of training begins. Later hops are not held out: the second hop of a
+held-out question may be a one-hop question of training.
 """
 
 import random

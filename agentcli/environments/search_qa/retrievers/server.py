@@ -1,4 +1,4 @@
-"""The two retriever protocols as routes of a server, over any retriever.
+"""The three retriever protocols as routes of a server, over any retriever.
 
     POST /retrieve  {"queries": [..]} or {"query": ".."}, with "topk" and
                     "return_scores"; answered as http.py says.
