@@ -6,7 +6,8 @@ episode. J, Q and K count 10.
 
 - +10 for a formula that makes 12 with both cards, -1 for any other at "=".
 - -1 for a number that is on no unused card; its place in the formula stays blank.
-- A formula of six signs is too long: the next action ends the episode with -1.
+- A formula of six signs is too long: the next action ends the episode with -1. Here
+  that is a failure; Gym Cards returns it as truncated.
 """
 
 import random

@@ -388,5 +388,6 @@ def world_as(
         return world
     raise UsageError(
         f"{key}: {value} needs a world that is a {capability.__name__}, and "
-        f"{world.card.name} is none; choose another {key}, or another --env"
+        f"{world.card.name} is not one; choose another {key}, or "
+        "another --env"
     )

@@ -79,7 +79,7 @@ def method_column(
     )
     given = advantages(credit)
     column.advantages = [given.get(step.id) for step in tree.steps]
-    shared = _Shared(column, texts)
+    shared = _SharedLines(column, texts)
     with shared_answers():
         accounts = [
             account_of(tree, switches, number, entry, explainer)
@@ -100,7 +100,7 @@ def _reason(entry: StepCredit) -> str | None:
     return None if entry.masked is None else REASONS.get(entry.masked, entry.masked)
 
 
-class _Shared:
+class _SharedLines:
     """Finds lines and groups that are there already."""
 
     def __init__(self, column: MethodColumn, texts: TextTable) -> None:

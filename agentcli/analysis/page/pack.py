@@ -120,7 +120,7 @@ def _packed(
     album: Album,
     progress: Progress,
 ) -> PackedSource:
-    credit = _Credit(source, options, progress)
+    credit = _CreditColumns(source, options, progress)
     token_ends = token_ends_of(source.model, source.run)
     endings: Counter[str] = Counter()
     filling = Filling(store)
@@ -152,7 +152,7 @@ def _packed(
     )
 
 
-class _Credit:
+class _CreditColumns:
     """The methods of one file of trees, and how far they agree."""
 
     def __init__(

@@ -103,13 +103,16 @@ class SokobanEngine:
         position = self._position
         grid = position.draw()
         text = grid
+        actions = position.possible()
         pictures: tuple[Picture, ...] = ()
         if self._options.pictures:
             text = IN_THE_PICTURE
+            # The free ways are to be seen, and not read (002 App. B.3).
+            actions = tuple(MOVES)
             pictures = (Picture(draw_room(grid, self._options.pixels)),)
         return Observation(
             text=text,
-            actions=position.possible(),
+            actions=actions,
             state=grid,
             accepted=accepted,
             reward=reward,
