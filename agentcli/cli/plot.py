@@ -9,7 +9,6 @@ from agentcli.cli.command import Command
 from agentcli.cli.option import Option, file_option
 from agentcli.cli.options import OVERWRITE
 from agentcli.errors import UsageError
-from agentcli.records.runs import loop_folders
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,6 +98,8 @@ def _figure(call: Call, runs: list[Path]) -> "Figure":
 
 
 def _usual_subject(runs: list[Path]) -> Subject:
+    from agentcli.records.runs import loop_folders
+
     loops = all(map(loop_folders, runs))
     return "training" if loops else "evaluations"
 
