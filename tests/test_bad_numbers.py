@@ -38,7 +38,16 @@ from refusal import refused
 __all__ = ["folder"]
 
 ABSURD = {int: ("nan", "1e30", "-1", "0", str(2**70)), float: ("nan", "inf", "1e400", "1e30", "-1", "0")}
-ZERO_IS_ONE_OF_THEM = {"--distinct", "--seed", "--history", "--iteration", "--lora", "--temperature", "--top"}
+ZERO_IS_ONE_OF_THEM = {
+    "--distinct",
+    "--seed",
+    "--history",
+    "--iteration",
+    "--lora",
+    "--port",
+    "--temperature",
+    "--top",
+}
 COMMANDS = all_commands()
 NUMERIC = {
     path: [option for option in command.options if option.kind in (int, float)] for path, command in COMMANDS.items()

@@ -15,6 +15,8 @@ Number = TypeVar("Number", int, float)
 PORTS = range(2**16)
 SESSIONS = 256
 IDLE_SECONDS = 1800.0
+LONGEST_IDLE_SECONDS = 31_536_000.0
+"""A year."""
 
 SERVED_WORLD = Option(
     "world", "environment.name", "World to serve.", values=completion.worlds
@@ -54,8 +56,11 @@ def serve(call: Call) -> None:
     if sessions < 1:
         raise UsageError(f"--sessions {sessions}: allow at least one")
     idle = _typed(call, "idle", IDLE_SECONDS)
-    if not 0 < idle < float("inf"):
-        raise UsageError(f"--idle {idle:g}: give a number of seconds above 0")
+    if not 0 < idle <= LONGEST_IDLE_SECONDS:
+        raise UsageError(
+            f"--idle {idle:g}: give seconds, above 0 and at most "
+            f"{LONGEST_IDLE_SECONDS:g}"
+        )
     environment = call.settings.environment
     server = plan(
         environment,
