@@ -155,7 +155,7 @@ def test_a_key_that_the_server_echoes_stays_out_of_files_and_terminal(
         words = (command, "--policy", "openai", "--set", "policy.model=null", "-o", "x", "--base-url", server.url)
         done = agentcli(*words, "--set", "rollout.most_errored=1")
     assert done.exit_code == 0, done.output
-    assert len(server.bodies) > 5
+    assert len(server.bodies) > 1
     assert SECRET not in done.output
     files = [path for path in Path("x").rglob("*") if path.is_file()]
     assert any(b"*** " in path.read_bytes() for path in files)
