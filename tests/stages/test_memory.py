@@ -134,8 +134,8 @@ def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: 
     assert ended.returncode == 0, ended.stderr[-6000:]
     peaks = [int(line.removeprefix("peak ")) for line in ended.stdout.splitlines() if line.startswith("peak ")]
     assert len(peaks) == 2
-    # Full training with many words is estimated 18 % too high.
-    assert expected == pytest.approx(max(peaks), rel=0.25)
+    # Full training with many words is estimated 18 to 22 % too high.
+    assert expected == pytest.approx(max(peaks), rel=0.3)
 
 
 @pytest.mark.slow
