@@ -149,7 +149,7 @@ def test_validate_knows_the_exported_chats(run: Path) -> None:
 def test_an_adapter_is_merged_into_a_model_with_the_same_logits(run: Path, tmp_path: Path) -> None:
     base = model_for(run, tmp_path / "base")
     tokenizer = load_tokenizer(str(base))
-    adapted = load_trainable(str(base), LoraSettings(rank=4), "cpu")
+    adapted = load_trainable(str(base), LoraSettings(rank=4))
     with torch.no_grad():
         for name, weight in adapted.named_parameters():
             if "lora_B" in name:

@@ -19,9 +19,9 @@ from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
 from agentcli.training.loop.distributed import Processes, announced_processes
 from agentcli.training.loop.job import Job
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
-from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.preference.objective import DpoMetrics
 from agentcli.training.preference.train import train_dpo
 from parity_trl import train_trl
 

@@ -13,8 +13,7 @@ from agentcli.stages.session import Invocation
 from agentcli.stages.train import checked_objective, plan
 from agentcli.training import objectives
 from agentcli.training.objectives import Objective, make_objective, objective_names, options_of
-from agentcli.training.policy_gradient.metrics import TrainMetrics
-from agentcli.training.policy_gradient.objective import PolicyGradient
+from agentcli.training.policy_gradient.objective import PolicyGradient, TrainMetrics
 from refusal import refused
 from staged import train
 

@@ -22,7 +22,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from agentcli.errors import AgentCliError, DataError
+from agentcli.errors import DataError
 from agentcli.policies.load import (
     CRITIC,
     adapter_base,
@@ -211,8 +211,6 @@ def _fill_head(score: nn.Module, path: Path) -> None:
     """Puts the weights of a file into the head. Raises DataError for other ones."""
     try:
         score.load_state_dict(load_file(path))
-    except AgentCliError:
-        raise
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         raise DataError(

@@ -1,7 +1,5 @@
 """The options of an objective that trains a critic beside the policy."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from agentcli.records.section import Positive, Section

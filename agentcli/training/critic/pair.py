@@ -16,7 +16,11 @@ from transformers import TrainerCallback
 
 from agentcli.errors import UsageError
 from agentcli.records.training_settings import TrainSettings
-from agentcli.training.critic.model import load_trainable_critic, save_critic
+from agentcli.training.critic.model import (
+    load_trainable_critic,
+    save_critic,
+    state_values,
+)
 from agentcli.training.critic.options import CriticOptions
 from agentcli.training.loop.checkpoints import load_trainable, save_checkpoint
 from agentcli.training.loop.distributed import Processes, wait_for_all
@@ -57,9 +61,7 @@ class ActorCritic(nn.Module):
         output = self.actor(
             input_ids=input_ids, logits_to_keep=logits_to_keep, use_cache=False
         )
-        scores_BT = self.critic(input_ids=input_ids, use_cache=False).logits[..., 0]
-        values_B = scores_BT.gather(1, last_B[:, None])[:, 0].float()
-        return output.logits, values_B
+        return output.logits, state_values(self.critic, input_ids, last_B)
 
 
 class Appraising:
@@ -110,7 +112,7 @@ def load_pair(job: Job[TrainSettings], options: CriticOptions) -> ActorCritic:
     """
     lora = job.settings.lora
     source = job.critic or job.model
-    actor = load_trainable(job.model, lora, "cpu")
+    actor = load_trainable(job.model, lora)
     critic = load_trainable_critic(source, options.head, lora, "train.options.critic")
     known = actor.get_input_embeddings().num_embeddings
     tokens = critic.get_input_embeddings().num_embeddings

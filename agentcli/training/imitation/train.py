@@ -5,7 +5,6 @@ before (`demonstrations.py`). `model: tiny` makes a tokenizer from the demonstra
 a small model from settings; anything else is a model directory or hub id.
 """
 
-import logging
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,7 +57,6 @@ from agentcli.training.loop.snapshots import (
     settings_fact,
 )
 
-log = logging.getLogger(__name__)
 SCHEDULES = (
     "linear",
     "cosine",
@@ -92,9 +90,7 @@ def run_sft(
     tokenizer, sight, model = _model(job, trees, entities)
     words = UnknownWords(tokenizer)
     samples, counts = _samples(trees, tokenizer, sight, settings, words)
-    warning = words.warning("the demonstrations", job.model)
-    if warning:
-        log.warning("%s", warning)
+    words.warn("the demonstrations", job.model)
     passes_in_updates = len(samples) / settings.samples_per_update
     updates = settings.updates or max(1, round(settings.epochs * passes_in_updates))
     plan = plan_imitation(samples, updates, settings, job.seed)
@@ -165,7 +161,7 @@ def _model(
     if job.model != TINY:
         tokenizer = load_tokenizer(job.model)
         sight = load_sight(job.model)
-        return tokenizer, sight, load_trainable(job.model, settings.lora, "cpu")
+        return tokenizer, sight, load_trainable(job.model, settings.lora)
     if settings.lora.rank > 0:
         raise UsageError(
             "sft.lora.rank: a tiny model has no pretrained weights to adapt; set "

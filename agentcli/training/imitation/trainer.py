@@ -90,18 +90,14 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return self._sight.tensors(messages_of(part.samples), ids_BT.shape[1])
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Any:
         """Negative log-likelihood per response token over the whole update."""
         update_tokens = inputs.pop("update_tokens")
         if "labels" in inputs:
             self._tokens += int((inputs["labels"] != IGNORED).sum())
             trl: Any = super()
-            return trl.compute_loss(model, inputs, return_outputs, update_tokens)
+            return trl.compute_loss(model, inputs, num_items_in_batch=update_tokens)
         logits_NV = predicted_logits(model, inputs)
         targets_N = inputs["targets_N"]
         self._tokens += len(targets_N)

@@ -5,11 +5,13 @@ trained on such a token learns it easily, the loss is low, and what it answers s
 nothing.
 """
 
+import logging
 from collections import Counter
 from typing import Any
 
 from agentcli.records.faults import printable
 
+log = logging.getLogger(__name__)
 MOST_FREQUENT = 5
 """Unknown words that are named."""
 LONGEST = 30
@@ -47,17 +49,17 @@ class UnknownWords:
         by_count = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))
         return dict(by_count[:MOST_FREQUENT])
 
-    def warning(self, texts: str, model: str) -> str | None:
-        """A line that names them and says what to do; None where all is known.
+    def warn(self, texts: str, model: str) -> None:
+        """Logs a line that names them and says what to do, unless all is known.
 
         `texts` says what was read.
         """
         if not self.unknown:
-            return None
+            return
         words = []
         for word, count in self.frequent().items():
             words.append(f"{printable(word[:LONGEST])!r} {count}")
-        return (
+        log.warning(
             f"warning: {self.unknown} of {self.tokens} tokens of {texts} "
             f"({self.unknown / self.tokens:.1%}) are unknown to the tokenizer of "
             f"{model}, most often {', '.join(words)}; it cannot read or write these "

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from agentcli.policies.load import (
@@ -30,43 +31,44 @@ from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
 from agentcli.training.loop.tensor_files import writing_tensors
 
 
-def load_frozen(model: str, device: str) -> Any:
-    """A float32 model, or model with adapter, that only gives log-probabilities."""
-    return load_model(model, device=device, dtype="float32").requires_grad_(False)
+def load_frozen(model: str) -> Any:
+    """A model, or model with adapter, that only gives log-probabilities.
+
+    It is in float32 on the CPU.
+    """
+    return load_model(model, device="cpu", dtype="float32").requires_grad_(False)
 
 
-def load_trainable(model: str, lora: LoraSettings, device: str) -> Any:
+def load_trainable(model: str, lora: LoraSettings) -> Any:
     """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
-    With lora.rank 0 `model` must be a full checkpoint. With a rank, an adapter
-    directory is continued (its shape must be the one asked for) and a full checkpoint
-    gets a new adapter, drawn from torch's global random state. Raises MissingError when
-    it cannot be loaded and UsageError when it does not fit `lora`.
+    It is on the CPU, with lora.bits 4 on this process's GPU. With lora.rank 0 `model`
+    must be a full checkpoint. With a rank, an adapter directory is continued (its shape
+    must be the one asked for) and a full checkpoint gets a new adapter, drawn from
+    torch's global random state. Raises MissingError when it cannot be loaded and
+    UsageError when it does not fit `lora`.
     """
     check_bits(lora)
     if is_adapter(model):
-        adapted = _adapted(model, lora, device)
-        return continue_adapter(adapted, model, lora)
+        return continue_adapter(_adapted(model, lora), model, lora)
     if Path(model).is_dir():
         # A new adapter remembers this as its base, wherever it is loaded from.
         model = str(Path(model).resolve())
     if lora.bits == 4:
         return add_adapter(_quantised(model), lora)
-    loaded = load_model(model, device=device, dtype="float32")
+    loaded = load_model(model, device="cpu", dtype="float32")
     return add_adapter(loaded, lora) if lora.rank > 0 else loaded
 
 
-def _adapted(model: str, lora: LoraSettings, device: str) -> Any:
+def _adapted(model: str, lora: LoraSettings) -> Any:
     """The base model of an adapter directory, with its adapter."""
     if lora.bits == 4:
         return attach_adapter(_quantised(str(adapter_base(model))), model)
-    return load_model(model, device=device, dtype="float32")
+    return load_model(model, device="cpu", dtype="float32")
 
 
 def _quantised(model: str) -> Any:
     """The causal language model in 4 bits on this process's GPU."""
-    import torch
-
     return load_quantised(own_gpu(), network_class(model), model, torch.float32)
 
 

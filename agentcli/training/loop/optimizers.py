@@ -1,13 +1,13 @@
 """The optimisers of `train`: AdamW, and that of bitsandbytes with moments in 8 bits."""
 
 from collections.abc import Sequence
-from importlib import metadata
 from typing import Any
 
 import torch
 
-from agentcli.errors import MissingError, UsageError
+from agentcli.errors import UsageError
 from agentcli.records.training_settings import TrainSettings
+from agentcli.training.loop.quantised import require_bitsandbytes
 
 
 def check_optimizer(settings: TrainSettings) -> None:
@@ -22,13 +22,7 @@ def check_optimizer(settings: TrainSettings) -> None:
             f"train.optimizer: {settings.optimizer} keeps moments of whole weights; set "
             "train.optimizer=adamw or train.sharding=none"
         )
-    try:
-        metadata.version("bitsandbytes")
-    except metadata.PackageNotFoundError as error:
-        raise MissingError(
-            f"train.optimizer: {settings.optimizer} needs bitsandbytes, which is not "
-            "installed; get it with: pip install 'agentcli[quantised]'"
-        ) from error
+    require_bitsandbytes(f"train.optimizer: {settings.optimizer}")
 
 
 def make_optimizer(

@@ -33,11 +33,16 @@ def check_bits(lora: LoraSettings) -> None:
         )
     if not torch.cuda.is_available():
         raise UsageError("lora.bits: 4, but torch sees no GPU; set lora.bits=32")
+    require_bitsandbytes("lora.bits: 4")
+
+
+def require_bitsandbytes(setting: str) -> None:
+    """Raises MissingError, naming the setting, where bitsandbytes is not installed."""
     try:
         metadata.version("bitsandbytes")
     except metadata.PackageNotFoundError as error:
         raise MissingError(
-            "lora.bits: 4 needs bitsandbytes, which is not installed; get it with: pip "
+            f"{setting} needs bitsandbytes, which is not installed; get it with: pip "
             "install 'agentcli[quantised]'"
         ) from error
 

@@ -7,7 +7,6 @@ critic. An epoch ends early when the mean squared log-ratio exceeds train.option
 With `old: start` pi_old and V_old are those of the start of training in all epochs.
 """
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,12 @@ from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import not_read, options_of
 from agentcli.training.offline_ppo.appraisal import Appraisal
-from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
+from agentcli.training.offline_ppo.objective import OfflinePpoMetrics
 from agentcli.training.offline_ppo.rows import read_offline_rows
 from agentcli.training.offline_ppo.trainer import OfflinePpoTrainer
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import RowScorer, tokenise_rows
 from agentcli.training.policy_gradient.train import row_arguments
-
-log = logging.getLogger(__name__)
 
 
 def train_offline_ppo(
@@ -48,9 +45,7 @@ def train_offline_ppo(
     tokenizer = load_tokenizer(job.model)
     words = UnknownWords(tokenizer)
     rows, counts = read_offline_rows(trees, credit, tokenizer, words)
-    warning = words.warning("the actions to learn", job.model)
-    if warning:
-        log.warning("%s", warning)
+    words.warn("the actions to learn", job.model)
     pair = load_pair(job, options)
     tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
     # An action is one thing: every row counts by its weight, whatever its length.

@@ -30,8 +30,7 @@ from agentcli.training.offline_ppo.losses import (
     action_logprobs,
     action_losses,
 )
-from agentcli.training.offline_ppo.metrics import OfflinePpoMetrics
-from agentcli.training.offline_ppo.objective import OfflinePpoOptions
+from agentcli.training.offline_ppo.objective import OfflinePpoMetrics, OfflinePpoOptions
 from agentcli.training.policy_gradient.batches import (
     Part,
     UpdatePlan,

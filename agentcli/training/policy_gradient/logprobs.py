@@ -104,7 +104,7 @@ def prepare_logprobs(
         with model.disable_adapter():
             (tokens.reference,) = scorer.score(model, every_row, [tokens.temperature])
     elif penalised:
-        frozen = load_frozen(str(reference), "cpu")
+        frozen = load_frozen(str(reference))
         place(frozen, settings, plan.processes, device)
         check_packed(plan, frozen, pad, device)
         (tokens.reference,) = scorer.score(frozen, every_row, [tokens.temperature])

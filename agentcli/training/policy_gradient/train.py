@@ -27,7 +27,7 @@ from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.objectives import not_read
 from agentcli.training.policy_gradient.batches import UpdatePlan, plan_updates
 from agentcli.training.policy_gradient.logprobs import prepare_logprobs, tokenise_rows
-from agentcli.training.policy_gradient.metrics import PolicyFigures, TrainMetrics
+from agentcli.training.policy_gradient.objective import PolicyFigures, TrainMetrics
 from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
 from agentcli.training.policy_gradient.rows import Row, RowCounts, read_rows
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
@@ -48,7 +48,7 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     rows, counts = credited_rows(trees, credit, settings)
     tokenizer = load_tokenizer(job.model)
     sight = load_sight(job.model)
-    model = load_trainable(job.model, settings.lora, "cpu")
+    model = load_trainable(job.model, settings.lora)
     tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model, sight))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     plan = packed_as_set(plan, settings, model)

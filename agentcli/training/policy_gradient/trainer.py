@@ -25,7 +25,7 @@ from agentcli.training.policy_gradient.losses import (
     token_entropies,
     token_losses,
 )
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 
 
 class PolicyTrainer(PlannedTrainer):
@@ -66,12 +66,8 @@ class PolicyTrainer(PlannedTrainer):
         return collate(self._plan, self._pad, part)
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
-    ) -> Any:
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
+    ) -> Tensor:
         """This microbatch's part of the update's loss."""
         targets_N = inputs["targets_N"]
         temperatures_N = inputs.get("temperature_N")
@@ -94,8 +90,7 @@ class PolicyTrainer(PlannedTrainer):
             )
         entropies_N = token_entropies(detached_NV, temperatures_N)
         self._record(losses, as_sampled_N, entropies_N, inputs)
-        scaled = loss * self._plan.processes.size  # DDP averages gradients
-        return (scaled, {"logits": logits_NV}) if return_outputs else scaled
+        return loss * self._plan.processes.size  # DDP averages gradients
 
     @torch.no_grad()
     def _record(

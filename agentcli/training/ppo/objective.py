@@ -2,8 +2,7 @@
 
 from agentcli.records.section import Positive
 from agentcli.training.critic.options import CriticOptions
-from agentcli.training.policy_gradient.objective import PolicyGradient
-from agentcli.training.ppo.metrics import PpoMetrics
+from agentcli.training.policy_gradient.objective import PolicyFigures, PolicyGradient
 
 
 class PpoOptions(CriticOptions, kw_only=True):
@@ -16,6 +15,26 @@ class PpoOptions(CriticOptions, kw_only=True):
     whiten: bool = True
     """Advantages are shifted and scaled over all rows of the training to mean 0 and
     standard deviation 1.
+    """
+
+
+class PpoMetrics(PolicyFigures, kw_only=True):
+    """One update of policy and critic."""
+
+    value_loss: float
+    """Mean of (V - R)^2 over the rows, before the update; of the clipped loss, where
+    there is one.
+    """
+    explained_variance: float
+    """1 - Var(R - V) / Var(R) over the rows of the update, before it; 0 where all R are
+    equal.
+    """
+    return_mean: float
+    critic_grad_norm: float
+    """Before clipping. grad_norm is the policy's."""
+    seconds: float
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
     """
 
 

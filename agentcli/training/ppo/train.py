@@ -30,7 +30,7 @@ from agentcli.training.policy_gradient.train import (
     plan_statistics,
     row_arguments,
 )
-from agentcli.training.ppo.metrics import PpoMetrics
+from agentcli.training.ppo.objective import PpoMetrics
 from agentcli.training.ppo.trainer import PpoTrainer
 
 OF_CRITIC = ("value_loss", "explained_variance", "critic_grad_norm")

@@ -16,8 +16,7 @@ from agentcli.training.critic.pair import ActorCritic, Appraising, ClippedApart
 from agentcli.training.loop.trainer import RunningFigures, TrainerUpdate
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan
 from agentcli.training.policy_gradient.trainer import PolicyTrainer
-from agentcli.training.ppo.metrics import PpoMetrics
-from agentcli.training.ppo.objective import PpoOptions
+from agentcli.training.ppo.objective import PpoMetrics, PpoOptions
 
 
 class PpoTrainer(PolicyTrainer):
@@ -46,12 +45,8 @@ class PpoTrainer(PolicyTrainer):
         return super().collate(part) | critic_tensors(self._plan, part)
 
     def compute_loss(
-        self,
-        model: Any,
-        inputs: dict[str, Tensor],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
-    ) -> Any:
+        self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
+    ) -> Tensor:
         """This microbatch's part of the losses of policy and critic."""
         appraising = Appraising(model, inputs["last_B"])
         policy_loss = super().compute_loss(appraising, inputs)

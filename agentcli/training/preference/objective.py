@@ -1,8 +1,8 @@
 """The objective `dpo`: pairs of a success and a failure (ETO, Song et al. 2024)."""
 
 from agentcli.records.section import Count, Positive, Section
+from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.objectives import Objective
-from agentcli.training.preference.metrics import DpoMetrics
 
 
 class DpoOptions(Section, kw_only=True):
@@ -15,6 +15,39 @@ class DpoOptions(Section, kw_only=True):
     max_length: Count = 32768
     """Longest trajectory of a pair, prompts and responses of all its steps, in tokens;
     a longer pair is left out and counted.
+    """
+
+
+class DpoMetrics(MetricsLine, kw_only=True):
+    """One update of dpo.
+
+    Means are over the pairs of the update, before it was made.
+    """
+
+    epoch: int
+    """0-based."""
+    loss: float
+    """-log sigmoid(margin); ln 2 where policy and reference are the same."""
+    accuracy: float
+    """Share of pairs with a margin above 0; 0 where policy and reference are the same.
+    """
+    margin: float
+    """chosen_reward - rejected_reward."""
+    chosen_reward: float
+    """beta * (log pi - log ref) of the trajectory that succeeded, without the steps
+    that both begin with.
+    """
+    rejected_reward: float
+    """The same of the trajectory that did not."""
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    pairs: int
+    tokens: int
+    """Response tokens trained on, both sides."""
+    seconds: float
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
     """
 
 

@@ -32,8 +32,7 @@ from agentcli.training.preference.batches import (
     plan_pairs,
     tokenise_pairs,
 )
-from agentcli.training.preference.metrics import DpoMetrics
-from agentcli.training.preference.objective import DpoOptions
+from agentcli.training.preference.objective import DpoMetrics, DpoOptions
 from agentcli.training.preference.pairs import PairCounts, read_pairs
 from agentcli.training.preference.trainer import PreferenceTrainer
 
@@ -53,7 +52,7 @@ def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     options: Any = options_of(settings)
     processes = start(job)
     tokenizer = load_tokenizer(job.model)
-    model = load_trainable(job.model, settings.lora, "cpu")
+    model = load_trainable(job.model, settings.lora)
     pairs, counts = _pairs(job, options, trees, tokenizer, model)
     plan = plan_pairs(pairs, settings, job.seed, processes)
     facts = _facts(plan, settings, model)
@@ -109,7 +108,7 @@ def _reference(directory: str | None) -> Any | None:
     """The reference model, an adapter merged into its base. None stays None."""
     if directory is None:
         return None
-    model = load_frozen(directory, "cpu")
+    model = load_frozen(directory)
     return model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
 
 

@@ -25,7 +25,7 @@ from agentcli.training.preference.batches import (
     batch_of,
     microbatches,
 )
-from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.preference.objective import DpoMetrics
 
 IGNORED = -100
 

@@ -2,8 +2,8 @@
 
 from agentcli.records.section import Section
 from agentcli.training.critic.options import Head
+from agentcli.training.loop.metrics import MetricsLine
 from agentcli.training.objectives import Objective
-from agentcli.training.process_reward.metrics import ProcessRewardMetrics
 
 
 class ProcessRewardOptions(Section, kw_only=True):
@@ -15,6 +15,24 @@ class ProcessRewardOptions(Section, kw_only=True):
     """
     head: Head = "linear"
     """The head of a model that is made anew: linear or mlp. At first it says 0."""
+
+
+class ProcessRewardMetrics(MetricsLine, kw_only=True):
+    """One update of a process reward model."""
+
+    epoch: int
+    loss: float
+    """Mean of (score - target)^2 over the rows, before the update."""
+    explained_variance: float
+    """1 - Var(target - score) / Var(target) over the rows of the update, before it."""
+    target_mean: float
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    seconds: float
+    """Spent training so far, without what a killed training spent after its last
+    snapshot.
+    """
 
 
 class ProcessReward(Objective):

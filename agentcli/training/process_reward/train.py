@@ -22,7 +22,7 @@ from agentcli.training.loop.snapshots import Facts, digest, model_fact, settings
 from agentcli.training.objectives import not_read, options_of
 from agentcli.training.policy_gradient.batches import plan_updates
 from agentcli.training.policy_gradient.train import row_arguments
-from agentcli.training.process_reward.metrics import ProcessRewardMetrics
+from agentcli.training.process_reward.objective import ProcessRewardMetrics
 from agentcli.training.process_reward.rows import read_scored_rows
 from agentcli.training.process_reward.trainer import ProcessRewardTrainer
 

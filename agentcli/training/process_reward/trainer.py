@@ -21,7 +21,7 @@ from agentcli.training.loop.trainer import (
     TrainerUpdate,
 )
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, microbatches
-from agentcli.training.process_reward.metrics import ProcessRewardMetrics
+from agentcli.training.process_reward.objective import ProcessRewardMetrics
 
 
 class ProcessRewardTrainer(PlannedTrainer):

@@ -13,6 +13,6 @@ FOUR = LoraSettings(rank=4, alpha=8, bits=4)
 def test_four_bits_are_refused_without_an_adapter_and_without_a_gpu(rollout):
     assert not torch.cuda.is_available()
     refused(lambda: check_bits(LoraSettings(bits=4)), 2, "lora.bits", "lora.rank")
-    refused(lambda: load_trainable(str(rollout.model), FOUR, "cpu"), 2, ("lora.bits", "GPU"), "lora.bits=32")
+    refused(lambda: load_trainable(str(rollout.model), FOUR), 2, ("lora.bits", "GPU"), "lora.bits=32")
     refused(lambda: load_trainable_critic(str(rollout.model), "mlp", FOUR, "critic"), 2, "lora.bits", "lora.bits=32")
     check_bits(LoraSettings())

@@ -44,7 +44,7 @@ def on_cpu(monkeypatch):
 
 @pytest.mark.usefixtures("on_cpu")
 def test_the_adapter_alone_is_trained_and_loads_on_the_whole_base(wide, rollout, tmp_path):
-    actor = load_trainable(str(wide), FOUR, "cpu").train()
+    actor = load_trainable(str(wide), FOUR).train()
     packed = actor.base_model.model.model.layers[0].mlp.up_proj.base_layer.weight
     assert packed.dtype == torch.uint8
     assert packed.numel() == 128 * 128 // 2
@@ -59,7 +59,7 @@ def test_the_adapter_alone_is_trained_and_loads_on_the_whole_base(wide, rollout,
         near = actor.eval()(input_ids=IDS).logits
     save_checkpoint(actor, rollout.tokenizer, tmp_path / "adapter")
     whole = load_model(str(tmp_path / "adapter"), device="cpu")
-    again = load_trainable(str(tmp_path / "adapter"), FOUR, "cpu")
+    again = load_trainable(str(tmp_path / "adapter"), FOUR)
     with torch.no_grad():
         torch.testing.assert_close(again.eval()(input_ids=IDS).logits, near)
         exact, base = whole(input_ids=IDS).logits, load_model(str(wide), device="cpu")(input_ids=IDS).logits

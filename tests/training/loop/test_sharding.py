@@ -14,7 +14,7 @@ from agentcli.stages.train import checked_objective
 from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.loop.checkpoints import load_trainable
 from agentcli.training.loop.sharding import check_shared
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.sharding_check import check_sharding
 from command_line import agentcli
 from refusal import refused
@@ -117,7 +117,7 @@ def test_what_cannot_be_shared_is_refused(rollout):
     refused(lambda: check_sharding("sft", bits, 2), names="sft.sharding", remedy="sft.lora.bits=32")
     ppo = Settings(train=TrainSettings(sharding="fsdp", objective="ppo"))
     refused(lambda: checked_objective(ppo), names=("train.sharding", "ppo"), remedy="train.sharding=none")
-    model = load_trainable(str(rollout.model), LoraSettings(), "cpu")
+    model = load_trainable(str(rollout.model), LoraSettings())
     refused(lambda: check_shared(model), 1, names="embed_tokens", remedy="train.sharding=none")
 
 

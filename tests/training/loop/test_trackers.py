@@ -16,7 +16,7 @@ from agentcli.training.imitation.metrics import SftMetrics
 from agentcli.training.imitation.train import run_sft
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.trackers import Sampled, Tracked, check_trackers, open_trackers
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
 from refusal import refused
 from stopping import SFT, TRAIN, Stopped, stop_after

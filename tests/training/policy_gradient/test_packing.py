@@ -13,7 +13,7 @@ from agentcli.training.loop.lora import add_adapter
 from agentcli.training.loop.packing import LONGEST, Packing, pack_rows, row_tokens, shared_length, sort_key
 from agentcli.training.loop.packing_choice import LEAST_GAIN, obstacle_of
 from agentcli.training.policy_gradient.batches import Tokens, plan_updates
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.packing import check_packed, packed_as_set
 from agentcli.training.policy_gradient.rows import Row
 from agentcli.training.policy_gradient.train import train_policy

@@ -53,7 +53,7 @@ def folder(rollout, tmp_path_factory):
         reference = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
         for parameter in reference.parameters():
             parameter += 0.03 * torch.randn(parameter.shape, generator=generator)
-        adapter = load_trainable(str(folder / "model"), LoraSettings(rank=RANK, alpha=8), "cpu")
+        adapter = load_trainable(str(folder / "model"), LoraSettings(rank=RANK, alpha=8))
         for parameter in adapter.parameters():
             if parameter.requires_grad:
                 parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))

@@ -13,7 +13,7 @@ from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.training.loop.forward import pad_rows, response_logprobs, scoring
 from agentcli.training.loop.job import Job
 from agentcli.training.loop.optimizer_state import load_optimizer, save_optimizer
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.train import train_policy
 from refusal import refused
 from safetensors.torch import load_file, save_file

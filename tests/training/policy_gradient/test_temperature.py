@@ -21,7 +21,7 @@ from agentcli.records.training_settings import TrainSettings
 from agentcli.training.loop.forward import token_logprobs
 from agentcli.training.loop.job import Job
 from agentcli.training.policy_gradient.losses import token_entropies, token_losses
-from agentcli.training.policy_gradient.metrics import TrainMetrics
+from agentcli.training.policy_gradient.objective import TrainMetrics
 from agentcli.training.policy_gradient.rows import read_rows
 from agentcli.training.policy_gradient.train import train_policy
 from safetensors.torch import load_file

@@ -11,7 +11,7 @@ from agentcli.records.training_settings import LoraSettings
 from agentcli.records.types import Outcome
 from agentcli.training.critic.batches import VALUE
 from agentcli.training.policy_gradient.rows import Row
-from agentcli.training.ppo.metrics import PpoMetrics
+from agentcli.training.ppo.objective import PpoMetrics
 from agentcli.training.ppo.train import whitened
 from refusal import refused
 from safetensors.torch import load_file

@@ -13,7 +13,7 @@ from agentcli.training.loop.job import Job
 from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference import batches as dpo_batches
 from agentcli.training.preference.batches import batch_of, tokenise_pairs
-from agentcli.training.preference.metrics import DpoMetrics
+from agentcli.training.preference.objective import DpoMetrics
 from agentcli.training.preference.pairs import read_pairs
 from agentcli.training.preference.train import train_dpo
 from pair_trees import FORKED, GROUP, HOPELESS, PATHS, pair_tree
