@@ -7,6 +7,9 @@ from typing import Any
 
 from agentcli.records.files import derive_seed
 
+SPLITS = {"train": range(0, 70), "valid": range(70, 80), "test": range(80, 100)}
+"""Split -> the texts that it holds, by their numbers."""
+
 
 @lru_cache(maxsize=65536)
 def chance(episode_seed: int, habit: str) -> float:
@@ -23,3 +26,9 @@ def split_number(text: str) -> int:
     """A number from 0 to 99 that a text has for ever; a split holds some of them."""
     digest = hashlib.sha256(text.encode()).digest()
     return int.from_bytes(digest[:8], "big") % 100
+
+
+def split_of(text: str) -> str:
+    """The split that a text belongs to."""
+    number = split_number(text)
+    return next(split for split, numbers in SPLITS.items() if number in numbers)

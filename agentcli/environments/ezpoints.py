@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from agentcli.environments.card_drawing import draw_cards, read_cards
-from agentcli.environments.chance import chance, split_number
+from agentcli.environments.chance import SPLITS, chance, split_of
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import (
     Advice,
@@ -47,12 +47,6 @@ SUITS = ("hearts", "spades", "diamonds", "clubs")
 FACES = ("J", "Q", "K")
 FACTORS = ("2", "3", "4", "6")
 """Cards that a product makes 12 of."""
-SPLITS = {
-    "train": range(0, 70),
-    "valid": range(70, 80),
-    "test": range(80, 100),
-}
-"""Split -> the deals that it holds, by their digest modulo 100."""
 
 INSTRUCTION = (
     f"Write a formula that makes exactly {TARGET} with both cards. Each action writes "
@@ -130,7 +124,7 @@ def deal_of(seed: int, split: str, index: int) -> Deal:
     rng = random.Random(derive_seed("ezpoints", seed, split, index))
     while True:
         deal = _drawn(rng)
-        if split_number(f"{deal[0]}, {deal[1]}") in SPLITS[split]:
+        if split_of(f"{deal[0]}, {deal[1]}") == split:
             return deal
 
 

@@ -6,20 +6,12 @@ Token ids stay empty.
 
 import random
 from collections.abc import Collection
-from typing import Any, Protocol
 
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import EngineError, UsageError
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
-
-
-class PlanSource(Protocol):
-    """The part of the engine pool that the expert asks."""
-
-    async def plan(self, state: Any) -> list[str]:
-        """Actions that win from `state`."""
-        ...
 
 
 class Expert:
@@ -30,7 +22,7 @@ class Expert:
     `exploring` are the first words of such actions.
     """
 
-    def __init__(self, pool: PlanSource, exploring: Collection[str] = ()) -> None:
+    def __init__(self, pool: EnginePool, exploring: Collection[str] = ()) -> None:
         self.seconds = 0.0
         self._pool = pool
         self._exploring = exploring

@@ -4,11 +4,9 @@ It answers the question of `rollout --method rare-tool` as a judge model would (
 section 4.1): JSON with a score for each tool and for `cot`, and with `process_ok`.
 """
 
-from typing import Any, Protocol
-
 import msgspec
 
-from agentcli.environments.protocol import Verdict
+from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import PolicyError
 from agentcli.policies.protocol import Reply, Request
 
@@ -16,18 +14,10 @@ QUERY = "Query: "
 """Begins the line of a judge's message that holds the query, as a JSON string."""
 
 
-class VerdictSource(Protocol):
-    """The part of the engine pool that the judge asks."""
-
-    async def judge(self, state: Any, argument: str) -> Verdict:
-        """What every tool would be worth in `state`."""
-        ...
-
-
 class ToolJudge:
     """Answers a judge's message with the verdict of the engine."""
 
-    def __init__(self, pool: VerdictSource) -> None:
+    def __init__(self, pool: EnginePool) -> None:
         self.seconds = 0.0
         self._pool = pool
 

@@ -14,14 +14,11 @@ from agentcli.environments.alfworld.draw import draw, name_of
 from agentcli.environments.alfworld.layouts import room_kind
 from agentcli.environments.alfworld.options import KINDS, decode_options
 from agentcli.environments.alfworld.requisites import generated_games, official_games
-from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
+from agentcli.environments.alfworld.tutor.compact import compact
+from agentcli.environments.alfworld.tutor.search import AlfworldHabits, search
+from agentcli.environments.alfworld.tutor.vocabulary import entities
 from agentcli.environments.cache import cache_folder
-from agentcli.environments.protocol import (
-    Advice,
-    Card,
-    Context,
-    Requisite,
-)
+from agentcli.environments.protocol import Card, Requisite
 from agentcli.errors import DataError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -75,6 +72,8 @@ class AlfworldWorld:
         extra="alfworld",
     )
     habits = AlfworldHabits
+    compact = staticmethod(compact)
+    next = staticmethod(search)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = decode_options(settings.options)
@@ -154,25 +153,6 @@ class AlfworldWorld:
         cache = generator.cache_root(self.options).parent / "translations"
         return AlfworldEngine(self.locate, self.options.engine, cache)
 
-    def compact(self, context: Context) -> str:
-        """A prompt of 50 to 60 words (see tutor/compact.py)."""
-        from agentcli.environments.alfworld.tutor.compact import compact
-
-        return compact(context)
-
     def vocabulary(self) -> list[str]:
         """Every receptacle and object name these settings can show, sorted."""
-        from agentcli.environments.alfworld.tutor.vocabulary import entities
-
         return entities(self.options, self.data)
-
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: AlfworldHabits,
-    ) -> Advice:
-        """The searching expert's next move (see tutor/search.py)."""
-        from agentcli.environments.alfworld.tutor.search import search
-
-        return search(context, seed, habits)

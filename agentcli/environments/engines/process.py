@@ -12,10 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import IO
 
 from agentcli.environments.engines.frames import take_frames
-from agentcli.environments.engines.memory import resident_mb
 
 CLOSE_SECONDS = 2.0
 """How long a process may take to close its engines before it is killed."""
@@ -25,6 +25,9 @@ SHOWN_LINES = 5
 """Lines of its stderr that an error message quotes."""
 READ_BYTES = 1 << 18
 """More than a pipe holds: one read takes all that a dead process has left."""
+
+SESSION, PAGES = 3, 21
+"""Places in /proc/PID/stat after the name: its session, and its resident pages."""
 
 COMMAND = (sys.executable, "-P", "-m", "agentcli.environments.engines.worker")
 
@@ -171,6 +174,21 @@ def _start(lifeline: int) -> "subprocess.Popen[bytes]":
         env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"},
         start_new_session=True,
     )
+
+
+def resident_mb(session: int) -> float:
+    """MiB that the processes of a session hold; 0 where there is no /proc."""
+    pages = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = file.read_text()
+        except OSError:
+            # It has just ended.
+            continue
+        fields = text.rpartition(")")[2].split()
+        if int(fields[SESSION]) == session:
+            pages += int(fields[PAGES])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def _not_blocking(pipe: IO[bytes] | None) -> IO[bytes]:

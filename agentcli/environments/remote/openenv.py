@@ -25,7 +25,6 @@ from agentcli.registry import nearest
 
 BOOKKEEPING = ("metadata", "done", "reward")
 """Fields of OpenEnv's own actions and observations."""
-SCALARS = ("string", "integer", "number", "boolean")
 
 
 class OpenEnvOptions(SeededOptions, kw_only=True, frozen=True):

@@ -156,9 +156,6 @@ class ServerMessage(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
-read_answer = msgspec.json.Decoder(ServerMessage).decode
-
-
 class ServedPlan(msgspec.Struct):
     """The answer to `plan`."""
 

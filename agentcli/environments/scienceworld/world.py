@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from agentcli.environments.cache import cache_folder
 from agentcli.environments.options import options_of
-from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.protocol import Card, Context, Requisite
 from agentcli.environments.scienceworld import tutor
 from agentcli.environments.scienceworld.actions import FORMS
 from agentcli.environments.scienceworld.hints import things_of
@@ -48,6 +48,9 @@ class ScienceWorldWorld:
         extra="scienceworld",
     )
     habits = tutor.ScienceWorldHabits
+    compact = staticmethod(tutor.compact)
+    vocabulary = staticmethod(tutor.vocabulary)
+    next = staticmethod(tutor.advise)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, ScienceWorldOptions)
@@ -94,20 +97,3 @@ class ScienceWorldWorld:
         """The things around the agent, and those it carries."""
         things = ", ".join(things_of(context.admissible))
         return f"Objects in sight: {things or 'none'}"
-
-    def compact(self, context: Context) -> str:
-        """A prompt of 40 words (see tutor.py)."""
-        return tutor.compact(context)
-
-    def vocabulary(self) -> list[str]:
-        """Rooms and things, as whole tokens."""
-        return tutor.vocabulary()
-
-    def next(
-        self,
-        context: Context,
-        seed: int,
-        habits: tutor.ScienceWorldHabits,
-    ) -> Advice:
-        """The searching expert's move (see tutor.py)."""
-        return tutor.advise(context, seed, habits)

@@ -8,6 +8,7 @@ retriever take their place where they are named (source.py).
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from agentcli.environments.chance import SPLITS
 from agentcli.environments.exam import Exam
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
@@ -16,7 +17,6 @@ from agentcli.environments.search_qa.engine import SearchQaEngine, counted, tool
 from agentcli.environments.search_qa.library import titles_in
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.source import QaSource, requisites
-from agentcli.environments.splitting import SPLITS
 from agentcli.records.calls import ANSWER, read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
@@ -38,6 +38,7 @@ class SearchQaWorld:
         extra="search",
     )
     habits = tutor.SearchQaHabits
+    compact = staticmethod(tutor.compact)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, SearchQaOptions)
@@ -108,10 +109,6 @@ class SearchQaWorld:
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> None:
         """Nothing is kept on disk."""
-
-    def compact(self, context: Context) -> str:
-        """What was asked and learned, in short (see tutor.py)."""
-        return tutor.compact(context)
 
     def vocabulary(self) -> list[str]:
         """Actions, relations and names, as whole tokens."""

@@ -12,7 +12,6 @@ import msgspec
 from agentcli.environments.tool_qa.knowledge import Fact, FactBase, knowledge
 from agentcli.records.files import derive_seed
 
-CORPORA = ("wikipedia", "search", "papers")
 FILLERS = (
     "Much about {subject} is still debated.",
     "Older accounts of {subject} contradict each other.",

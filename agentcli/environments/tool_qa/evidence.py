@@ -9,11 +9,6 @@ TOLERANCE = 1e-5
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 
 
-def numbers_in(text: str) -> list[float]:
-    """The numbers of a text, in order."""
-    return [float(number) for number in _NUMBER.findall(text)]
-
-
 def same_number(one: float, other: float) -> bool:
     """Whether two numbers are equal up to rounding."""
     return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
@@ -23,7 +18,8 @@ def states(text: str, value: str) -> bool:
     """Whether a text holds a value: a number up to rounding, or words."""
     if _NUMBER.fullmatch(value.strip()):
         wanted = float(value)
-        return any(same_number(wanted, number) for number in numbers_in(text))
+        numbers = map(float, _NUMBER.findall(text))
+        return any(same_number(wanted, number) for number in numbers)
     words = re.escape(value.strip().rstrip("."))
     return re.search(rf"(?<!\w){words}(?!\w)", text, re.IGNORECASE) is not None
 

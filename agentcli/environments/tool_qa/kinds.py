@@ -34,123 +34,103 @@ class Kind(NamedTuple):
     properties: tuple[Property, ...]
 
 
+def _kind(name: str, category: str, ending: str, *properties: Property) -> Kind:
+    return Kind(name, category, ending, properties)
+
+
 KINDS = (
-    Kind(
+    _kind(
         "mineral",
         "chemistry",
         "ite",
-        (
-            Property("density", 11, 39, "kilograms per litre"),
-            Property("melting point", 401, 1899, "degrees Celsius"),
-            Property("colour", unit="colour"),
-        ),
+        Property("density", 11, 39, "kilograms per litre"),
+        Property("melting point", 401, 1899, "degrees Celsius"),
+        Property("colour", unit="colour"),
     ),
-    Kind(
+    _kind(
         "alloy",
         "engineering",
         "al",
-        (
-            Property("strength", 41, 98, "newtons per square millimetre"),
-            Property("inventor", unit="person"),
-        ),
+        Property("strength", 41, 98, "newtons per square millimetre"),
+        Property("inventor", unit="person"),
     ),
-    Kind(
+    _kind(
         "moon",
         "physics",
         "on",
-        (
-            Property("surface gravity", 11, 29, "metres per second squared"),
-            Property("orbital period", 12, 97, "days"),
-            Property("finder", unit="person"),
-        ),
+        Property("surface gravity", 11, 29, "metres per second squared"),
+        Property("orbital period", 12, 97, "days"),
+        Property("finder", unit="person"),
     ),
-    Kind(
+    _kind(
         "animal",
         "biology",
         "ax",
-        (
-            Property("chromosome number", 12, 96, "chromosomes"),
-            Property("gestation time", 21, 99, "days"),
-            Property("home river", unit="river"),
-        ),
+        Property("chromosome number", 12, 96, "chromosomes"),
+        Property("gestation time", 21, 99, "days"),
+        Property("home river", unit="river"),
     ),
-    Kind(
+    _kind(
         "drug",
         "health",
         "ol",
-        (
-            Property("daily dose", 11, 49, "milligrams per kilogram"),
-            Property("half life", 11, 71, "hours"),
-            Property("antidote", unit="plant"),
-        ),
+        Property("daily dose", 11, 49, "milligrams per kilogram"),
+        Property("half life", 11, 71, "hours"),
+        Property("antidote", unit="plant"),
     ),
-    Kind(
+    _kind(
         "treaty",
         "history",
         "ford",
-        (
-            Property("year", 1402, 1899),
-            Property("number of signatories", 11, 39, "states"),
-            Property("host city", unit="city"),
-        ),
+        Property("year", 1402, 1899),
+        Property("number of signatories", 11, 39, "states"),
+        Property("host city", unit="city"),
     ),
-    Kind(
+    _kind(
         "statute",
         "law",
         "act",
-        (
-            Property("time limit", 14, 90, "days"),
-            Property("fine per day", 21, 99, "crowns"),
-            Property("author", unit="person"),
-        ),
+        Property("time limit", 14, 90, "days"),
+        Property("fine per day", 21, 99, "crowns"),
+        Property("author", unit="person"),
     ),
-    Kind(
+    _kind(
         "philosopher",
         "philosophy",
         "is",
-        (
-            Property("school", unit="school"),
-            Property("number of books", 11, 59, "books"),
-            Property("birth year", 1101, 1890),
-        ),
+        Property("school", unit="school"),
+        Property("number of books", 11, 59, "books"),
+        Property("birth year", 1101, 1890),
     ),
-    Kind(
+    _kind(
         "effect",
         "psychology",
         "ance",
-        (
-            Property("discoverer", unit="person"),
-            Property("sample size", 24, 96, "persons"),
-        ),
+        Property("discoverer", unit="person"),
+        Property("sample size", 24, 96, "persons"),
     ),
-    Kind(
+    _kind(
         "firm",
         "business",
         "co",
-        (
-            Property("daily output", 21, 99, "tonnes"),
-            Property("founder", unit="person"),
-        ),
+        Property("daily output", 21, 99, "tonnes"),
+        Property("founder", unit="person"),
     ),
-    Kind(
+    _kind(
         "country",
         "economics",
         "land",
-        (
-            Property("population", 11, 98, "million"),
-            Property("income per head", 12, 99, "thousand crowns"),
-            Property("currency", unit="currency"),
-        ),
+        Property("population", 11, 98, "million"),
+        Property("income per head", 12, 99, "thousand crowns"),
+        Property("currency", unit="currency"),
     ),
-    Kind(
+    _kind(
         "algorithm",
         "computer science",
         "sort",
-        (
-            Property("memory per item", 12, 96, "bytes"),
-            Property("steps per item", 11, 64, "steps"),
-            Property("inventor", unit="person"),
-        ),
+        Property("memory per item", 12, 96, "bytes"),
+        Property("steps per item", 11, 64, "steps"),
+        Property("inventor", unit="person"),
     ),
 )
 

@@ -6,24 +6,6 @@ import msgspec
 
 from agentcli.records.section import Count, Seed
 
-CATEGORIES = (
-    "biology",
-    "business",
-    "chemistry",
-    "computer science",
-    "economics",
-    "engineering",
-    "health",
-    "history",
-    "law",
-    "math",
-    "other",
-    "philosophy",
-    "physics",
-    "psychology",
-)
-"""The 14 categories of MMLU-Pro."""
-
 
 class Sizes(msgspec.Struct, kw_only=True, frozen=True):
     """Questions of each split (001 section 4: 2,500 and 840); of real ones at most."""

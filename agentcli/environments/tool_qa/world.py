@@ -8,9 +8,9 @@ they cannot be answered without tools, and often by several of them.
 from collections.abc import Mapping
 from functools import cached_property
 
+from agentcli.environments.chance import SPLITS
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
-from agentcli.environments.splitting import SPLITS
 from agentcli.environments.tool_qa import tutor
 from agentcli.environments.tool_qa.engine import ToolQaEngine
 from agentcli.environments.tool_qa.options import ToolQaOptions
@@ -36,6 +36,8 @@ class ToolQaWorld:
         extra="tools",
     )
     habits = tutor.ToolQaHabits
+    compact = staticmethod(tutor.compact)
+    vocabulary = staticmethod(tutor.vocabulary)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, ToolQaOptions)
@@ -64,14 +66,6 @@ class ToolQaWorld:
     @cached_property
     def _tools(self) -> dict[str, AgentTool]:
         return {name: tool_class(name)() for name in self._names}
-
-    def compact(self, context: Context) -> str:
-        """What was asked and learned, in short (see tutor.py)."""
-        return tutor.compact(context)
-
-    def vocabulary(self) -> list[str]:
-        """Names, numbers, tools and letters, as whole tokens."""
-        return tutor.vocabulary()
 
     def next(
         self,

@@ -157,7 +157,7 @@ class WebshopEngine:
     def _text(self, reward: float) -> str:
         visit = self.visit
         if visit.page == "search":
-            return pages.search_page()
+            return pages.text_of(["Search"])
         if visit.page == "results":
             total = len(self._catalogue.search(visit.keywords))
             shown = [self._catalogue.products[place] for place in self._results()]
@@ -187,4 +187,4 @@ class WebshopEngine:
             for values in self.product().options.values():
                 links += values
             links += [*pages.SUB_PAGES, pages.BUY]
-        return tuple(f"click[{link}]" for link in dict.fromkeys(links))
+        return tuple(map(pages.click, dict.fromkeys(links)))

@@ -18,12 +18,12 @@ def plan(catalogue: Catalogue, goal: ShopGoal, visit: Visit) -> list[str]:
     at_it = visit.item >= 0 and catalogue.products[visit.item].asin == wanted.asin
     way = [] if at_it else _way(catalogue, wanted, visit)
     if at_it and visit.page == "sub":
-        way = [_click(pages.PREVIOUS)]
+        way = [pages.click(pages.PREVIOUS)]
     chosen = dict(visit.chosen) if at_it else {}
     for name, value in choice.items():
         if chosen.get(name) != value:
-            way.append(_click(value))
-    return [*way, _click(pages.BUY)]
+            way.append(pages.click(value))
+    return [*way, pages.click(pages.BUY)]
 
 
 def choice_of(goal: ShopGoal) -> dict[str, str]:
@@ -55,14 +55,14 @@ def _way(catalogue: Catalogue, wanted: Product, visit: Visit) -> list[str]:
     if visit.page == "results":
         place = _rank(catalogue, visit.keywords, wanted)
     if place is not None:
-        return [*_turns(visit.number, place), _click(wanted.asin.lower())]
+        return [*_turns(visit.number, place), pages.click(wanted.asin.lower())]
     # The title finds nearly every product, the whole text of it the rest.
     for text in (wanted.title.lower(), wanted.indexed_text):
         query = " ".join(text.split()[:LONGEST_QUERY])
         place = _rank(catalogue, query, wanted)
         if place is not None:
             turns = _turns(1, place)
-            return [f"search[{query}]", *turns, _click(wanted.asin.lower())]
+            return [f"search[{query}]", *turns, pages.click(wanted.asin.lower())]
     raise EngineError(f"no search shows the wanted product {wanted.asin}")
 
 
@@ -78,8 +78,4 @@ def _turns(number: int, rank: int) -> list[str]:
     """Clicks from page `number` of the results to the one that shows a hit."""
     pages_on = rank // pages.PER_PAGE + 1 - number
     link = pages.NEXT if pages_on > 0 else pages.PREVIOUS
-    return [_click(link)] * abs(pages_on)
-
-
-def _click(text: str) -> str:
-    return f"click[{text}]"
+    return [pages.click(link)] * abs(pages_on)

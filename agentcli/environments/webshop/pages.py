@@ -16,14 +16,14 @@ SEARCH_HINT = "search[<your query>]"
 """Stands in the list of actions for a search, whose words are free."""
 
 
+def click(text: str) -> str:
+    """The action that clicks on a text."""
+    return f"click[{text}]"
+
+
 def text_of(pieces: Sequence[str]) -> str:
     """A page as one text."""
     return " [SEP] ".join(f"'{piece}'" for piece in pieces)
-
-
-def search_page() -> str:
-    """The first page."""
-    return text_of(["Search"])
 
 
 def results_page(

@@ -10,7 +10,7 @@ import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from agentcli.environments.bm25 import Bm25Index, lucene_words
+from agentcli.environments.cache import cache_folder
 from agentcli.environments.webshop.catalogue import Asker, Catalogue
 from agentcli.environments.webshop.goals import goals_of
 from agentcli.environments.webshop.products import Product
@@ -32,8 +33,6 @@ PRODUCTS, OFFSETS, ASKERS, INDEX = (
     "askers.json",
     "bm25",
 )
-CACHE = "AGENTCLI_CACHE"
-"""The environment variable that names the folder of all caches."""
 
 
 class Shelf(Sequence[Product]):
@@ -65,15 +64,6 @@ class Shelf(Sequence[Product]):
 _DECODER = msgspec.json.Decoder(Product)
 
 
-def cache_folder(environ: Mapping[str, str]) -> Path:
-    """The folder of large catalogues: below $AGENTCLI_CACHE, or the platform's."""
-    base = environ.get(CACHE)
-    if base:
-        return Path(base) / "webshop"
-    platform = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return platform / "agentcli" / "webshop"
-
-
 def folder_of(sources: Sequence[Path], goals: str) -> Path:
     """The cache's folder for these files, as they are now."""
     parts = [str(VERSION), goals]
@@ -81,7 +71,7 @@ def folder_of(sources: Sequence[Path], goals: str) -> Path:
         status = path.stat()
         parts += [str(path.resolve()), str(status.st_size), str(status.st_mtime_ns)]
     digest = sha256("\n".join(parts).encode()).hexdigest()[:16]
-    return cache_folder(os.environ) / digest
+    return cache_folder(os.environ, "webshop") / digest
 
 
 def open_shelf(folder: Path, goals: str) -> Catalogue:

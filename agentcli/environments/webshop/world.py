@@ -7,19 +7,19 @@ the purchase; success is reward 1.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from agentcli.environments.cache import cache_folder
 from agentcli.environments.options import PLACE, options_of
-from agentcli.environments.protocol import Advice, Card, Context, Requisite
+from agentcli.environments.protocol import Card, Requisite
+from agentcli.environments.webshop.engine import WebshopEngine
 from agentcli.environments.webshop.options import WebshopOptions
 from agentcli.environments.webshop.source import GoalSource, real_files
-from agentcli.environments.webshop.tutor.habits import WebshopHabits
+from agentcli.environments.webshop.tutor.compact import compact
+from agentcli.environments.webshop.tutor.shopper import WebshopHabits, advise
+from agentcli.environments.webshop.tutor.vocabulary import names
 from agentcli.errors import UsageError
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-
-if TYPE_CHECKING:
-    from agentcli.environments.webshop.engine import WebshopEngine
 
 SPLITS = ("train", "test")
 
@@ -39,6 +39,8 @@ class WebshopWorld:
         extra="webshop",
     )
     habits = WebshopHabits
+    compact = staticmethod(compact)
+    next = staticmethod(advise)
 
     def __init__(self, settings: EnvironmentSettings) -> None:
         self.options = options_of(settings, WebshopOptions)
@@ -51,39 +53,23 @@ class WebshopWorld:
         numbers = range(tests) if split == "test" else range(tests, count)
         return [self._source.task(number, split, self.card.name) for number in numbers]
 
-    def engine(self) -> "WebshopEngine":
+    def engine(self) -> WebshopEngine:
         """A new engine; all engines of a process share one catalogue."""
         # An ImportError of what they need is due here, not in the middle of a rollout.
         import bm25s  # noqa: F401
         import rapidfuzz  # noqa: F401
         import Stemmer  # noqa: F401
 
-        from agentcli.environments.webshop.engine import WebshopEngine
-
         return WebshopEngine(self._source.catalogue, self._source.number)
-
-    def compact(self, context: Context) -> str:
-        """What is wanted and where the agent is, in short (see tutor/compact.py)."""
-        from agentcli.environments.webshop.tutor.compact import compact
-
-        return compact(context)
 
     def vocabulary(self) -> list[str]:
         """Asins, options and attributes, as whole tokens."""
-        from agentcli.environments.webshop.tutor.vocabulary import names
-
         if self.options.size == "all":
             raise UsageError(
                 f"{PLACE}.size: a million products are too many for the words of a "
                 "tiny policy; choose small"
             )
         return names(self._source.catalogue.products)
-
-    def next(self, context: Context, seed: int, habits: WebshopHabits) -> Advice:
-        """The searching expert's next move (see tutor/shopper.py)."""
-        from agentcli.environments.webshop.tutor.shopper import advise
-
-        return advise(context, seed, habits)
 
     @staticmethod
     def requisites(environ: Mapping[str, str]) -> list[Requisite]:
@@ -93,6 +79,4 @@ class WebshopWorld:
     @staticmethod
     def cache_folder(environ: Mapping[str, str]) -> Path:
         """The folder of large catalogues."""
-        from agentcli.environments.webshop.shelf import cache_folder
-
-        return cache_folder(environ)
+        return cache_folder(environ, "webshop")

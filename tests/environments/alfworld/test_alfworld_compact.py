@@ -4,7 +4,7 @@ import re
 import statistics
 
 from agentcli.environments.alfworld.tutor.compact import compact
-from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
+from agentcli.environments.alfworld.tutor.search import AlfworldHabits
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401

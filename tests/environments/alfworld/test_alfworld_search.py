@@ -1,9 +1,8 @@
 """The expert that searches: only from its own past, the same move for the same seed, and it wins."""
 
 import pytest
-from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.alfworld.tutor.knowledge import know, parse
-from agentcli.environments.alfworld.tutor.search import search
+from agentcli.environments.alfworld.tutor.search import AlfworldHabits, search
 from agentcli.environments.protocol import Context
 from agentcli.records.types import Task
 from alfworld_games import game_cache, play, small_world, some_of_each_kind  # noqa: F401

@@ -7,9 +7,9 @@ from typing import Any
 import pyarrow
 import pytest
 import zstandard
+from agentcli.environments.chance import split_of
 from agentcli.environments.protocol import Context
 from agentcli.environments.registry import make_world
-from agentcli.environments.splitting import split_of
 from agentcli.environments.tool_qa.rows import load_rows
 from agentcli.environments.tool_qa.tutor import ToolQaHabits, compact
 from agentcli.environments.tool_qa.world import ToolQaWorld

@@ -4,7 +4,7 @@ import time
 from importlib import metadata
 
 import pytest
-from agentcli.environments.tool_qa.documents import CORPORA, corpus
+from agentcli.environments.tool_qa.documents import WRITERS, corpus
 from agentcli.environments.tool_qa.kinds import FACTORS
 from agentcli.environments.tool_qa.knowledge import PLACES, knowledge
 from agentcli.environments.tool_qa.tools.algebra import Algebra
@@ -225,7 +225,7 @@ def test_names_in_the_corpora_are_one_thing_each() -> None:
     known = knowledge()
     names = [name for group in (*known.subjects.values(), *known.words.values()) for name in group]
     assert len(set(names)) == len(names)
-    assert [len(corpus(name)) > 100 for name in CORPORA] == [True] * 3
+    assert [len(corpus(name)) > 100 for name in WRITERS] == [True] * 3
     assert all(fact.places for fact in known.facts.values())
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 from agentcli.environments.protocol import Context
-from agentcli.environments.webshop.tutor.habits import WebshopHabits
 from agentcli.environments.webshop.tutor.knowledge import Wish, read_page, wish_of
+from agentcli.environments.webshop.tutor.shopper import WebshopHabits
 from agentcli.environments.webshop.world import WebshopWorld
 from agentcli.policies.tiny import make_tokenizer
 from agentcli.records.settings import EnvironmentSettings

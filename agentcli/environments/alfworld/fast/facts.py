@@ -14,8 +14,10 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
+from dataclasses import dataclass, field
+from functools import cache
 from operator import itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from agentcli.environments.alfworld import statekey
 from agentcli.environments.alfworld.fast.translation import (
@@ -27,15 +29,13 @@ from agentcli.environments.alfworld.fast.translation import (
 Entities = tuple[int, ...]
 
 
+@dataclass(eq=False, slots=True)
 class Group:
     """The atoms of one signature that agree in the arguments a query has bound."""
 
-    __slots__ = ("mask", "new")
-
-    def __init__(self) -> None:
-        self.mask = 0
-        self.new: dict[int, Entities] = {}
-        """Bit length of an atom's bit -> values of the arguments still free."""
+    mask: int = 0
+    new: dict[int, Entities] = field(default_factory=dict)
+    """Bit length of an atom's bit -> values of the arguments still free."""
 
     def among(self, facts: int) -> list[Entities]:
         """The free arguments' values for each atom of the group that is a fact."""
@@ -46,22 +46,6 @@ class Group:
             answers.append(self.new[lowest.bit_length()])
             hits ^= lowest
         return answers
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-class Computed(dict[K, V]):
-    """A dictionary that computes what it lacks, once."""
-
-    def __init__(self, compute: Callable[[K], V]) -> None:
-        self._compute = compute
-
-    def __missing__(self, key: K) -> V:
-        value = self._compute(key)
-        self[key] = value
-        return value
 
 
 Index = list[dict[Entities, Group]]
@@ -147,9 +131,10 @@ class FactTable:
             self._starts.append(self.count)
             self._position[signature.predicate, signature.types] = position
             self.count += signature.count
-        self._arguments = Computed(self._list_arguments)
-        self._facts = Computed(self._name_fact)
-        self._marks = Computed(self._fingerprint)
+        self.fact = cache(self._fact)
+        """The fact that a bit stands for, by the bit's number."""
+        self._arguments = cache(self._list_arguments)
+        self._mark_of = cache(self._fingerprint)
         self._indices: dict[Shape, Index] = {}
 
     def masks(self, effects: Iterable[str]) -> tuple[int, int]:
@@ -184,7 +169,7 @@ class FactTable:
             position = self._position.get((predicate, types))
             if position is not None:
                 first = self._starts[position] + shift
-                index.append(_groups(shape, self._arguments[position], first))
+                index.append(_groups(shape, self._arguments(position), first))
         return index
 
     def block(self, predicate: str) -> int:
@@ -214,17 +199,13 @@ class FactTable:
 
     def listed(self, facts: int) -> list[statekey.Fact]:
         """A fact set as (predicate, display names ...), in the order of the atoms."""
-        return [self._facts[number] for number in numbers(facts)]
+        return [self.fact(number) for number in numbers(facts)]
 
-    def fact(self, number: int) -> statekey.Fact:
-        """The fact that a bit stands for."""
-        return self._facts[number]
-
-    def _name_fact(self, number: int) -> statekey.Fact:
+    def _fact(self, number: int) -> statekey.Fact:
         negated, atom = divmod(number, self.count)
         position = bisect_right(self._starts, atom) - 1
         predicate = self.signatures[position].predicate
-        things = self._arguments[position][atom - self._starts[position]]
+        things = self._arguments(position)[atom - self._starts[position]]
         words = [self.names[thing] for thing in things]
         return f"not_{predicate}" if negated else predicate, *words
 
@@ -232,11 +213,11 @@ class FactTable:
         """statekey.fingerprint of a fact set."""
         mark = 0
         for number in numbers(facts):
-            mark ^= self._marks[number]
+            mark ^= self._mark_of(number)
         return mark
 
     def _fingerprint(self, number: int) -> int:
-        return statekey.fingerprint(self._facts[number])
+        return statekey.fingerprint(self.fact(number))
 
     def _list_arguments(self, position: int) -> list[Entities]:
         """All atoms of a signature."""

@@ -11,6 +11,7 @@ again soon. The oldest gives its copy of the library to the next game.
 """
 
 from collections import OrderedDict
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from operator import xor
 from pathlib import Path
@@ -41,23 +42,16 @@ MOST_STATES = 10_000
 """States kept per game; beyond that all are forgotten, and made again when met."""
 
 
+@dataclass(eq=False, slots=True)
 class Operation:
     """One ground operator: over what, what it answers, what it does to facts."""
 
-    __slots__ = ("entities", "feedback", "kept_added", "words")
-
-    def __init__(
-        self,
-        entities: Entities,
-        words: str | Render,
-        feedback: Render,
-    ) -> None:
-        self.entities = entities
-        self.words = words
-        """How it is typed; a function where that changes with the facts."""
-        self.feedback = feedback
-        self.kept_added: tuple[int, int] | None = None
-        """FactTable.masks of its effects, known once it was applied."""
+    entities: Entities
+    words: str | Render
+    """How it is typed; a function where that changes with the facts."""
+    feedback: Render
+    kept_added: tuple[int, int] | None = None
+    """FactTable.masks of its effects, known once it was applied."""
 
 
 class Menu(NamedTuple):

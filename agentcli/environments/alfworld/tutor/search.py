@@ -10,9 +10,10 @@ them.
 from collections import Counter
 from functools import lru_cache
 
+import msgspec
+
 from agentcli.environments.alfworld.layouts import fits
 from agentcli.environments.alfworld.names import type_of
-from agentcli.environments.alfworld.tutor.habits import AlfworldHabits
 from agentcli.environments.alfworld.tutor.knowledge import goal_of, know
 from agentcli.environments.chance import chance, strikes
 from agentcli.environments.protocol import (
@@ -21,6 +22,25 @@ from agentcli.environments.protocol import (
     Context,
 )
 from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
+
+
+class AlfworldHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that the expert has on purpose: headroom for reinforcement learning.
+
+    Shares of episodes, or of places. Each is also a field of `demos`.
+    """
+
+    forget: Share = 0.0
+    """Share of episodes in which the tool step (clean, heat, cool) is left out, or the
+    second object.
+    """
+    overlook: Share = 0.0
+    """Share of closed receptacles that are passed by without opening."""
+    wander: Share = 1.0
+    """Share of episodes that visit places in an order of their own; the others follow
+    the order of the commands.
+    """
 
 
 def search(

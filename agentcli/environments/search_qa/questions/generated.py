@@ -11,11 +11,11 @@ from collections.abc import Container, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from agentcli.environments.chance import split_of
 from agentcli.environments.options import PLACE
 from agentcli.environments.search_qa.almanac import RELATIONS, Entity, almanac
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.questions.protocol import Question
-from agentcli.environments.splitting import split_of
 from agentcli.errors import UsageError
 from agentcli.records.files import derive_seed
 
@@ -106,8 +106,9 @@ def _way(
 
 
 def _question(options: SearchQaOptions, split: str, index: int, way: Way) -> Question:
+    hops = "+".join(map(str, options.hops))
     return Question(
-        id=f"{options.seed}-{options.documents}-{hops_name(options)}/{split}/{index}",
+        id=f"{options.seed}-{options.documents}-{hops}/{split}/{index}",
         question=way.text,
         answers=(way.names[-1],),
         split=split,
@@ -115,11 +116,6 @@ def _question(options: SearchQaOptions, split: str, index: int, way: Way) -> Que
         attributes={"relations": " ".join(way.relations), "about": way.about},
         evidence=tuple(way.names[:-1]),
     )
-
-
-def hops_name(options: SearchQaOptions) -> str:
-    """The kinds of questions in a task's id, e.g. "1+2"."""
-    return "+".join(map(str, options.hops))
 
 
 @lru_cache(maxsize=4096)

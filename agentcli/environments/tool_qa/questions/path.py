@@ -33,11 +33,6 @@ class Reading(NamedTuple):
     slots: dict[str, str]
 
 
-def asked_for(property: str, subject: str) -> str:
-    """The name of a fact; a conversion has no subject."""
-    return f"{property} of {subject}" if subject else property
-
-
 def filled(form: str, slots: Mapping[str, str]) -> str:
     """A text with its slots filled; those without a value stay."""
     for name, value in slots.items():
@@ -73,7 +68,8 @@ def needs_of(template: Template, slots: dict[str, str]) -> tuple[Need, ...]:
     needs = []
     subject = slots.get(SUBJECT, "")
     for lookup in template.lookups:
-        fact = asked_for(lookup, subject)
+        # A conversion has no subject.
+        fact = f"{lookup} of {subject}" if subject else lookup
         # Any of these tools may know it.
         needs.append(Need(fact, tuple((tool, fact) for tool in PLACES)))
     if template.calls:

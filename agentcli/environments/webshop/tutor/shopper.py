@@ -8,18 +8,36 @@ the seed and the habits.
 
 from collections.abc import Sequence
 
+import msgspec
+
 from agentcli.environments.chance import chance
 from agentcli.environments.protocol import FINISHED, Advice, Context
 from agentcli.environments.webshop import pages
 from agentcli.environments.webshop.tutor.compact import open_hits
-from agentcli.environments.webshop.tutor.habits import WebshopHabits
 from agentcli.environments.webshop.tutor.knowledge import Item, ShopKnowledge
 from agentcli.records.files import derive_seed
+from agentcli.records.section import Share
 
 MOST_MISSING = 3
 """Wanted words that a title may lack while the features may still have them."""
 PAGES_READ = 2
 """Pages of results that are looked at before the expert settles for less."""
+
+
+class WebshopHabits(msgspec.Struct, kw_only=True, frozen=True):
+    """The faults that the expert has on purpose: headroom for learning.
+
+    Shares of episodes. Each is also a field of `demos`.
+    """
+
+    forget: Share = 0.0
+    """Share of episodes in which the last wanted option is not chosen."""
+    overlook: Share = 0.0
+    """Share of episodes in which the first hit is bought, whatever it costs or lacks."""
+    wander: Share = 1.0
+    """Share of episodes that look at hits in an order of their own; the others begin
+    with the first of those that fit.
+    """
 
 
 def advise(context: Context, seed: int, habits: WebshopHabits) -> Advice:
@@ -48,7 +66,7 @@ class _NextMove:
             return Advice("explore", "search", f"search[{' '.join(self.wish.words)}]")
         if known.page.kind == "sub":
             tag = "explore" if self._is_refused(known.item) else "think"
-            return Advice(tag, "go back", _click(pages.PREVIOUS))
+            return Advice(tag, "go back", pages.click(pages.PREVIOUS))
         return self._buy_or_leave(known.item)
 
     def _open(self) -> Advice:
@@ -59,16 +77,16 @@ class _NextMove:
             hits = [hit for hit in hits if self._is_promising(hit)]
             hits.sort(key=self._preference)
         if hits:
-            return Advice("explore", "open", _click(hits[0].asin))
+            return Advice("explore", "open", pages.click(hits[0].asin))
         if max(self.known.pages_read) < PAGES_READ:
-            return Advice("explore", "next page", _click(pages.NEXT))
+            return Advice("explore", "next page", pages.click(pages.NEXT))
         rest = min(self.known.hits, key=self._regret, default=None)
         if rest is None:
-            return Advice("think", FINISHED, _click(pages.BACK))
-        return Advice("explore", "settle", _click(rest.asin))
+            return Advice("think", FINISHED, pages.click(pages.BACK))
+        return Advice("explore", "settle", pages.click(rest.asin))
 
     def _is_possible(self, hit: Item) -> bool:
-        return _click(hit.asin) in self.possible
+        return pages.click(hit.asin) in self.possible
 
     def _is_promising(self, hit: Item) -> bool:
         missing = hit.missing(self.wish)
@@ -98,18 +116,14 @@ class _NextMove:
 
     def _buy_or_leave(self, item: Item) -> Advice:
         if self._is_refused(item):
-            return Advice("explore", "go back", _click(pages.PREVIOUS))
+            return Advice("explore", "go back", pages.click(pages.PREVIOUS))
         unsure = item.missing(self.wish) and not item.read
         if unsure and not self.overlooks and item.visits == 1:
-            return Advice("explore", "check features", _click("features"))
+            return Advice("explore", "check features", pages.click("features"))
         wanted = self.wish.options
         if self.forgets:
             wanted = wanted[:-1]
         for name, value in wanted:
             if value in item.values and value not in self.known.chosen:
-                return Advice("think", f"choose {name}", _click(value))
-        return Advice("think", "buy", _click(pages.BUY))
-
-
-def _click(text: str) -> str:
-    return f"click[{text}]"
+                return Advice("think", f"choose {name}", pages.click(value))
+        return Advice("think", "buy", pages.click(pages.BUY))
