@@ -317,7 +317,8 @@ class EzPointsWorld:
             plan = (plan[0], "+", *plan[2:])
         # After a wrong sign no formula of three can be completed: hand it in.
         fits = plan[: len(formula)] == formula
-        return Advice("think", _intention(plan), plan[len(formula)] if fits else "=")
+        intention = f"{' '.join(plan[:-1])} makes {TARGET}"
+        return Advice("think", intention, plan[len(formula)] if fits else "=")
 
 
 def read(context: Context, pixels: int) -> tuple[Deal, tuple[str, ...]]:
@@ -336,7 +337,3 @@ def read(context: Context, pixels: int) -> tuple[Deal, tuple[str, ...]]:
         words = cards.removeprefix("Cards: ").split(", ")
         first, second = (PlayingCard(*word.split(" of ")) for word in words)
     return (first, second), tuple(formula.removeprefix("Formula:").split())
-
-
-def _intention(plan: tuple[str, ...]) -> str:
-    return f"{' '.join(plan[:-1])} makes {TARGET}"

@@ -9,8 +9,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from agentcli.errors import UsageError
-
 
 def messages(
     tokenizer: Any,
@@ -25,16 +23,7 @@ def messages(
 
 
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of the user message `text` up to where the model's turn begins.
-
-    Raises UsageError when the tokenizer has no chat template.
-    """
-    if tokenizer.chat_template is None:
-        raise UsageError(
-            f"policy.model: the tokenizer of {tokenizer.name_or_path or 'this model'} "
-            "has no chat template; use an instruction-tuned model, or put a "
-            "chat_template.jinja into its directory"
-        )
+    """Token ids of the user message `text` up to where the model's turn begins."""
     ids: list[int] = tokenizer.apply_chat_template(
         messages(tokenizer, text),
         add_generation_prompt=True,

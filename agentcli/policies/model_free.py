@@ -14,7 +14,16 @@ from agentcli.prompts.protocol import Answer
 from agentcli.records.files import derive_seed
 
 
-class Expert:
+class ModelFree:
+    """A policy without a model, which holds nothing."""
+
+    seconds = 0.0
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class Expert(ModelFree):
     """Follows a plan computed from the true state; wins where the world has a planner.
 
     Of several copies one follows the plan, drawn by the episode's seed. While the plan
@@ -23,7 +32,6 @@ class Expert:
     """
 
     def __init__(self, pool: EnginePool, exploring: Collection[str] = ()) -> None:
-        self.seconds = 0.0
         self._pool = pool
         self._exploring = exploring
 
@@ -64,9 +72,6 @@ class Expert:
                 tried.add(moves[number])
         return moves
 
-    async def close(self) -> None:
-        """There is nothing to let go of."""
-
 
 def _verb(action: str) -> str:
     """The first word of an action."""
@@ -80,11 +85,8 @@ def _leader(request: Request) -> int:
     return drawn if drawn in moment.open else moment.open[0]
 
 
-class Uniform:
+class Uniform(ModelFree):
     """Draws one of the admissible actions by the request's seed, in every open copy."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
 
     async def respond(self, request: Request) -> Reply:
         """Raises UsageError where the world lists no admissible actions."""
@@ -103,6 +105,3 @@ class Uniform:
             actions[number] = random.Random(seed).choice(context.admissible)
         answer = Answer("explore", "try anything", actions)
         return Reply(text=request.form.write(answer))
-
-    async def close(self) -> None:
-        """There is nothing to let go of."""

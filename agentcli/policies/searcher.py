@@ -19,6 +19,7 @@ from agentcli.environments.protocol import (
     World,
     world_as,
 )
+from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
 
@@ -26,14 +27,13 @@ Advise = Callable[[Context], Advice]
 """The world's expert, for one episode."""
 
 
-class Searcher:
+class Searcher(ModelFree):
     """The searching expert without bad habits, a pure function of the request.
 
     Raises UsageError for a world without one.
     """
 
     def __init__(self, world: World) -> None:
-        self.seconds = 0.0
         self._tutor = world_as(world, Tutor, "--policy", "search")
         self._sound = self._tutor.habits()
 
@@ -60,9 +60,6 @@ class Searcher:
             if all(actions[number] in last_actions[number] for number in moves):
                 mask = "finished"
         return Reply(text=text, mask=mask)
-
-    async def close(self) -> None:
-        """There is nothing to let go of."""
 
 
 def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:

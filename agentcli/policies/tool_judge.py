@@ -8,17 +8,17 @@ import msgspec
 
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import PolicyError
+from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 
 QUERY = "Query: "
 """Begins the line of a judge's message that holds the query, as a JSON string."""
 
 
-class ToolJudge:
+class ToolJudge(ModelFree):
     """Answers a judge's message with the verdict of the engine."""
 
     def __init__(self, pool: EnginePool) -> None:
-        self.seconds = 0.0
         self._pool = pool
 
     async def respond(self, request: Request) -> Reply:
@@ -30,9 +30,6 @@ class ToolJudge:
         argument = query_of(request.message.text)
         verdict = await self._pool.judge(request.states[0], argument)
         return Reply(text=msgspec.json.encode(verdict).decode())
-
-    async def close(self) -> None:
-        """There is nothing to let go of."""
 
 
 def query_of(message: str) -> str:

@@ -4,7 +4,6 @@ import copy
 from typing import Any
 
 from agentcli.policies.chat import messages, plain, prompt_ids
-from refusal import refused
 
 
 def test_prompt_ids_are_those_of_the_template(tokenizer: Any) -> None:
@@ -13,12 +12,6 @@ def test_prompt_ids_are_those_of_the_template(tokenizer: Any) -> None:
         turns, add_generation_prompt=True, return_dict=False
     )
     assert messages(tokenizer, "open fridge 1") == turns
-
-
-def test_no_template_is_refused_with_what_to_do(tokenizer: Any) -> None:
-    bare = copy.deepcopy(tokenizer)
-    bare.chat_template = None
-    refused(lambda: prompt_ids(bare, "open fridge 1"), remedy="instruction-tuned")
 
 
 def test_control_tokens_of_any_tokenizer_are_broken_up(tokenizer: Any) -> None:

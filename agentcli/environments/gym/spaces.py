@@ -1,5 +1,6 @@
 """Gymnasium's spaces as text: what is observed, and how actions are written."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,9 +30,7 @@ def _refuse_array(space: Any, place: str) -> None:
     if not isinstance(space, kinds):
         name = type(space).__name__
         raise UsageError(f"{place}: its observations are a {name}; {HINT}")
-    size = 1
-    for length in space.shape:
-        size *= length
+    size = math.prod(space.shape)
     if size > MOST_NUMBERS:
         raise UsageError(f"{place}: its observations are {size} numbers; {HINT}")
 

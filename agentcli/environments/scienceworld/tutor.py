@@ -184,7 +184,8 @@ def advise(context: Context, seed: int, habits: ScienceWorldHabits) -> Advice:
     forgets = chance(seed, "forget") < habits.forget
     if aware.holding:
         if aware.at != goal.room:
-            return _walk(aware, goal.room, "carry")
+            way = _way(aware.at, goal.room)
+            return Advice("think", f"carry to {goal.room}", f"{GO_TO}{way}")
         held = f"{aware.holding} in inventory"
         return Advice("think", "into the box", f"move {held} to {box}")
     if any(action.endswith(f" to {box}") for action in context.actions):
@@ -223,11 +224,6 @@ def _search(context: Context, aware: Awareness, seed: int, wander: float) -> Adv
     if way not in aware.ways:
         return Advice("explore", "look", "look around")
     return Advice("explore", f"search {target}", f"{GO_TO}{way}")
-
-
-def _walk(aware: Awareness, target: str, purpose: str) -> Advice:
-    way = _way(aware.at, target)
-    return Advice("think", f"{purpose} to {target}", f"{GO_TO}{way}")
 
 
 @lru_cache

@@ -7,16 +7,18 @@ engine process. Tasks are listed without it.
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from agentcli.environments.cache import cache_folder
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Card, Context, Requisite
 from agentcli.environments.scienceworld import tutor
 from agentcli.environments.scienceworld.actions import FORMS
+from agentcli.environments.scienceworld.engine import ScienceWorldEngine
+from agentcli.environments.scienceworld.gold import GoldPaths
 from agentcli.environments.scienceworld.hints import things_of
 from agentcli.environments.scienceworld.java import java_here
 from agentcli.environments.scienceworld.options import ScienceWorldOptions
+from agentcli.environments.scienceworld.simulator import Simulator
 from agentcli.environments.scienceworld.splits import (
     MEANINGS,
     SPLITS,
@@ -24,11 +26,6 @@ from agentcli.environments.scienceworld.splits import (
 )
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
-
-if TYPE_CHECKING:
-    from agentcli.environments.scienceworld.engine import ScienceWorldEngine
-    from agentcli.environments.scienceworld.simulator import Simulator
-
 
 HOW_TO_ACT = "Actions you may take, with an object for OBJ and a location for LOC:"
 
@@ -69,18 +66,13 @@ class ScienceWorldWorld:
         """The tasks of a split; kind is the task, `variation` its number."""
         return tasks_of_split(split, self.card.name, self.options.prefix)
 
-    def engine(self) -> "ScienceWorldEngine":
+    def engine(self) -> ScienceWorldEngine:
         """A new engine; all engines of a process share one simulator."""
-        from agentcli.environments.scienceworld.engine import ScienceWorldEngine
-        from agentcli.environments.scienceworld.gold import GoldPaths
-
         return ScienceWorldEngine(self.simulator, self.options, GoldPaths())
 
     @cached_property
-    def simulator(self) -> "Simulator":
+    def simulator(self) -> Simulator:
         """The Java process of this process."""
-        from agentcli.environments.scienceworld.simulator import Simulator
-
         return Simulator(self.options.heap_mb)
 
     def close(self) -> None:

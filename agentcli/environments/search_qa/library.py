@@ -89,7 +89,7 @@ class Library:
         wanted = name.lower()
         titled = []
         for one in shown:
-            plain = _plain(one.document)
+            plain = one.document.title.strip().lower()
             if wanted in (plain, f'"{plain}"'):
                 titled.append(one.document)
         if titled:
@@ -125,10 +125,6 @@ def _head(document: Document) -> str:
     if _QUOTED.search(title):
         title = f'"{title}"'
     return f"[{document.id}] {title}"
-
-
-def _plain(document: Document) -> str:
-    return document.title.strip().lower()
 
 
 @lru_cache(maxsize=4096)

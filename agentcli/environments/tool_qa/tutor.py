@@ -77,7 +77,6 @@ def insight_of(context: Context) -> Insight:
             value = stated(texts, need.fact)
             if value is not None:
                 values[slot] = value
-    if reading:
         texts = _answers(reading, results, values)
     letters: dict[str, None] = {}
     for text in texts:

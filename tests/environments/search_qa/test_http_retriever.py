@@ -53,7 +53,6 @@ def test_pages_are_accessed_by_what_was_retrieved(address: str) -> None:
     asked = Asked(address, protocol="asearcher")
     assert [asked.access(document.id) for document in DOCUMENTS] == list(DOCUMENTS)
     assert asked.access("10") is None
-    refused(lambda: Asked(address).access("7"), 2, "retriever.protocol", "asearcher")
 
 
 def test_the_requests_are_those_of_the_protocols() -> None:

@@ -75,7 +75,7 @@ class FastBackend:
     def facts(self) -> list[statekey.Fact]:
         """All facts of the current state, sorted."""
         state, _ = self.snapshot()
-        return state.game.facts(state)
+        return sorted(state.game.table.listed(state.facts))
 
     def close(self) -> None:
         """Ends the use of the game."""

@@ -30,7 +30,7 @@ from agentcli.environments.alfworld.fast.facts import (
 from agentcli.environments.alfworld.fast.grammar import load_grammar, split_sentence
 from agentcli.environments.alfworld.fast.render import Render, Renderer
 from agentcli.environments.alfworld.fast.translation import Supertypes, Translation
-from agentcli.environments.alfworld.fast.translator import load_translation, undisturbed
+from agentcli.environments.alfworld.fast.translator import translate, undisturbed
 from agentcli.environments.cache import Cache
 from agentcli.environments.protocol import Observation
 from agentcli.errors import DataError
@@ -171,10 +171,6 @@ class Game:
             reward=float(won),
             end="success" if won else None,
         )
-
-    def facts(self, state: GameState) -> list[statekey.Fact]:
-        """All facts of a state under display names, sorted."""
-        return sorted(self.table.listed(state.facts))
 
     def describe(self, facts: int, mark: int) -> tuple[str, str]:
         """The exact key of a state, and what its canonical state adds to a text."""
@@ -343,7 +339,8 @@ def _load(path: Path, cache: Cache) -> Game:
     try:
         file = msgspec.json.decode(content, type=_File)
         grammar, sentence = split_sentence(file.grammar)
-        translation = load_translation(file.pddl_domain, file.pddl_problem, cache)
+        texts = (file.pddl_domain, file.pddl_problem)
+        translation = cache.get(Translation, texts, lambda: translate(*texts))
         renderer = _renderer(grammar, tuple(translation.hierarchy), cache)
         return Game(translation, renderer, sentence)
     except (msgspec.MsgspecError, DataError) as error:

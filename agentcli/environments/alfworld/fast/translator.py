@@ -27,24 +27,11 @@ from agentcli.environments.alfworld.fast.translation import (
     Translation,
 )
 from agentcli.environments.alfworld.names import display_names, unmangle
-from agentcli.environments.cache import Cache
 from agentcli.errors import DataError, EngineError
 
 _ATOM = re.compile(r"(Negated)?Atom ([^(]+)\((.*)\)")
 Ground = tuple[str, tuple[str, ...]]
 """A predicate and its arguments, or their types."""
-
-
-def load_translation(
-    domain: str,
-    problem: str,
-    cache: Cache,
-) -> Translation:
-    """The translation of a problem; translated where the cache does not have it.
-
-    Raises DataError for PDDL that the planner's translator refuses.
-    """
-    return cache.get(Translation, (domain, problem), lambda: translate(domain, problem))
 
 
 @contextmanager
@@ -65,7 +52,10 @@ def undisturbed() -> Iterator[None]:
 
 
 def translate(domain: str, problem: str) -> Translation:
-    """Translates one PDDL problem; takes a good tenth of a second."""
+    """Translates one PDDL problem; takes a good tenth of a second.
+
+    Raises DataError for PDDL that the planner's translator refuses.
+    """
     import fast_downward
 
     with undisturbed():

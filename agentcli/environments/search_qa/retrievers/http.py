@@ -34,7 +34,7 @@ from agentcli.environments.search_qa.retrievers.served import (
     HttpRetrieverOptions,
     checked_address,
 )
-from agentcli.errors import EngineError, MissingError, UsageError
+from agentcli.errors import EngineError, MissingError
 from agentcli.records.faults import UNREADABLE, fault_in, shown
 
 LARGEST_BODY = 16 * 2**20
@@ -128,12 +128,7 @@ class HttpRetriever:
         return self._hits({"queries": list(queries)}, len(queries), k)
 
     def access(self, id: str) -> Document | None:
-        """The page of an id. Raises as `search`, and UsageError without such pages."""
-        if self._options.protocol != "asearcher":
-            raise UsageError(
-                f"{SETTING}.protocol: {self._options.protocol} has no pages to access; "
-                f"set it to asearcher, or {PLACE}.actions to search"
-            )
+        """The page of an id, under the protocol asearcher. Raises as `search`."""
         (page,) = self._ask("/access", {"urls": [id]}, PagesAnswer, 1).result
         return None if page is None else _document(page, id)
 

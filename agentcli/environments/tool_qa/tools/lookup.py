@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 
 from agentcli.environments.bm25 import Bm25Index
-from agentcli.environments.tool_qa.documents import Publication, corpus
+from agentcli.environments.tool_qa.documents import corpus
 from agentcli.environments.tool_qa.knowledge import knowledge
 from agentcli.environments.tool_qa.tools.protocol import ToolError
 
@@ -63,10 +63,15 @@ class CorpusSearch:
 
     def run(self, argument: str) -> str:
         """The best documents. Raises ToolError where none holds a word of the query."""
-        best = index_of(self.name).best(argument[:LONGEST_QUERY], self.documents)
-        if not best:
+        ranked = _index(self.name).best(plain(argument).split(), self.documents)
+        if not ranked:
             raise ToolError("nothing is found")
-        return "\n".join(f"{document.title}: {document.text}" for document in best)
+        lines = []
+        for place, score in ranked:
+            if score >= LEAST_SHARE * ranked[0].score:
+                document = corpus(self.name)[place]
+                lines.append(f"{document.title}: {document.text}")
+        return "\n".join(lines)
 
 
 class Wikipedia(CorpusSearch):
@@ -96,30 +101,13 @@ class Papers(CorpusSearch):
     documents = 2
 
 
-class Index:
-    """A corpus with its bm25 index (k1 1.5, b 0.75, no stop words left)."""
-
-    def __init__(self, documents: tuple[Publication, ...]) -> None:
-        from bm25s.stopwords import STOPWORDS_EN
-
-        self._documents = documents
-        texts = []
-        for document in documents:
-            words = _WORD.findall(f"{document.title} {document.text}".lower())
-            texts.append([word for word in words if word not in STOPWORDS_EN])
-        self._bm25 = Bm25Index.over(texts, k1=1.5, b=0.75)
-
-    def best(self, query: str, number: int) -> list[Publication]:
-        """The best documents, best first; ties in the order of the corpus."""
-        ranked = self._bm25.best(plain(query).split(), number)
-        documents = []
-        for place, score in ranked:
-            if score >= LEAST_SHARE * ranked[0].score:
-                documents.append(self._documents[place])
-        return documents
-
-
 @lru_cache(maxsize=3)
-def index_of(name: str) -> Index:
-    """The index of a corpus; made once in a process."""
-    return Index(corpus(name))
+def _index(name: str) -> Bm25Index:
+    """The bm25 index of a corpus (k1 1.5, b 0.75, no stop words left)."""
+    from bm25s.stopwords import STOPWORDS_EN
+
+    texts = []
+    for document in corpus(name):
+        words = _WORD.findall(f"{document.title} {document.text}".lower())
+        texts.append([word for word in words if word not in STOPWORDS_EN])
+    return Bm25Index.over(texts, k1=1.5, b=0.75)
