@@ -126,7 +126,7 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
     """
     survey = survey_of(tree, settings)
     children = survey.children()
-    expected = expected_rewards(survey, children)
+    expected = expected_rewards(survey)
     mean_penalties = _mean_penalties(survey, children)
     gains = [0.0] * len(expected)
     left_out = _left_out(tree, survey, settings)
@@ -219,11 +219,12 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
 
 
 @once
-def expected_rewards(survey: Survey, children: list[list[int]]) -> list[float]:
+def expected_rewards(survey: Survey) -> list[float]:
     """E[R] after every step, and of the root as last element (003 eq. 10).
 
     0 where all leaves below errored.
     """
+    children = survey.children()
     expected = list(survey.rewards)
     for state in (*range(len(survey.parents) - 1, -1, -1), ROOT):
         below = children[state]
@@ -245,7 +246,7 @@ def evidence(
     """
     survey = survey_of(tree, settings)
     children = survey.children()
-    expected = expected_rewards(survey, children)
+    expected = expected_rewards(survey)
     step = row
     while step != ROOT and len(children[survey.parents[step]]) < 2:
         step = survey.parents[step]

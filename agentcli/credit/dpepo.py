@@ -102,16 +102,8 @@ class DpepoSettings(GroupSwitches, kw_only=True):
         usual_omega = RELEASE_OMEGA if self.form == "release" else PAPER_OMEGA
         if self.omega is None:
             self.omega = usual_omega
-        action_usual = {
-            "alpha": 0.8,
-            "omega": usual_omega,
-        }
-        transition_usual = {
-            "gamma": 0.95,
-            "beta": 0.95,
-        }
-        self._require_coefficients("action_reward", action_usual)
-        self._require_coefficients("transition_reward", transition_usual)
+        self._require_coefficients("action_reward", alpha=0.8, omega=usual_omega)
+        self._require_coefficients("transition_reward", gamma=0.95, beta=0.95)
         require(
             self.rewarded or self.invalid_factor is None,
             "invalid_factor",
@@ -128,7 +120,7 @@ class DpepoSettings(GroupSwitches, kw_only=True):
         """Whether there is an R_step at all."""
         return self.action_reward or self.transition_reward
 
-    def _require_coefficients(self, reward: str, usual: dict[str, float]) -> None:
+    def _require_coefficients(self, reward: str, **usual: float) -> None:
         """Require the usual coefficients of a reward that is left out."""
         on = getattr(self, reward)
         require(

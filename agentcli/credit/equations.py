@@ -18,7 +18,7 @@ import keyword
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import msgspec
@@ -344,13 +344,7 @@ def _with_charge(
     if "charge" not in parts or not equations:
         return list(equations)
     *before, last = equations
-    uncharged = Equation(
-        UNCHARGED,
-        last.formula,
-        last.meaning,
-        last.source,
-        last.among,
-    )
+    uncharged = replace(last, name=UNCHARGED)
     words = "the penalty outside the comparison is charged to its own step, once"
     return [*before, uncharged, Equation(ADVANTAGE, f"{UNCHARGED} - charge", words)]
 

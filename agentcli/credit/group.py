@@ -85,10 +85,7 @@ class Grouping:
         self._keys = keys
         self._members: dict[Hashable, list[Entry]] = {}
         for key, entry in zip(keys, entries, strict=True):
-            if key in self._members:
-                self._members[key].append(entry)
-            else:
-                self._members[key] = [entry]
+            self._members.setdefault(key, []).append(entry)
         self.scales: dict[Hashable, Scale] = {}
         for key, group in self._members.items():
             self.scales[key] = scale_of(group, normalise, smallest_std)
@@ -106,28 +103,41 @@ class Grouping:
         return members, position, self.scales[key]
 
 
+@once
+def step_grouping(
+    keys: Sequence[Hashable],
+    scores: Sequence[float],
+    survey: Survey,
+    prefix: str | None,
+    normalise: str,
+) -> Grouping:
+    """The steps of equal keys, compared by their scores less penalties.
+
+    A merged step counts once in its group, a duplicated one once per leaf.
+    """
+    entries = []
+    for step, score in enumerate(scores):
+        weight = float(survey.live[step]) if prefix == "duplicate" else 1.0
+        if survey.masked[step] is not None:
+            weight = 0.0
+        entries.append((step, score - survey.penalties[step], weight))
+    return Grouping(keys, entries, normalise)
+
+
 class GroupForm(NamedTuple):
     """Which rows are the group of a tree (RowSwitches)."""
 
-    form: str
-    over: str | None
-    prefix: str | None
+    form: str = "paper"
+    over: str | None = "trajectories"
+    prefix: str | None = "merge"
 
 
 @once
 def form_of(switches: Switches) -> GroupForm:
     """The form that the switches ask for; the paper's where a method has only one."""
     if isinstance(switches, RowSwitches):
-        return GroupForm(
-            form=switches.form,
-            over=switches.over,
-            prefix=switches.prefix,
-        )
-    return GroupForm(
-        form="paper",
-        over="trajectories",
-        prefix="merge",
-    )
+        return GroupForm(switches.form, switches.over, switches.prefix)
+    return GroupForm()
 
 
 @once

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
-from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.group import division, outcome_scale, step_grouping
 from agentcli.credit.once import once
 from agentcli.credit.similarity import require_states, state_keys
 from agentcli.credit.survey import AdvantageParts, Survey, survey_of
@@ -79,11 +79,12 @@ def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
     scores = _scores(tree, survey)
     trajectory_scale = outcome_scale(survey, settings, settings.normalise)
     keys = state_keys(tree, settings)
-    scales = _grouping(scores, keys, survey, settings).scales
+    normalise = division(settings.scale)
+    grouping = step_grouping(keys, scores, survey, settings.prefix, normalise)
 
     def advantage(step: int, reward: float) -> AdvantageParts:
         penalty = survey.penalties[step]
-        scale = scales[keys[step]]
+        scale = grouping.scales[keys[step]]
         parts = {
             "action": settings.alpha_action * scale(scores[step] - penalty),
             "trajectory": settings.alpha_traj * trajectory_scale(reward - penalty),
@@ -93,28 +94,6 @@ def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
         return parts["action"] + parts["trajectory"], parts
 
     return survey.credit("grpo-prm", survey.rows(settings.prefix), advantage)
-
-
-@once
-def _grouping(
-    scores: list[float],
-    keys: list[str],
-    survey: Survey,
-    settings: GrpoPrmSettings,
-) -> Grouping:
-    """The steps that leave one state, scored by the model.
-
-    A merged step counts once in its group, a duplicated one once per leaf.
-    """
-    entries = []
-    for step, score in enumerate(scores):
-        weight = 1.0
-        if settings.prefix == "duplicate":
-            weight = float(survey.live[step])
-        if survey.masked[step] is not None:
-            weight = 0.0
-        entries.append((step, score - survey.penalties[step], weight))
-    return Grouping(keys, entries, division(settings.scale))
 
 
 @once
@@ -138,9 +117,10 @@ def evidence(tree: Tree, settings: GrpoPrmSettings, row: int) -> Evidence:
     survey = survey_of(tree, settings)
     evidence = group_evidence(tree, survey, settings, row)
     step, _ = row_leaves(survey, settings, row)
-    grouping = _grouping(
-        _scores(tree, survey), state_keys(tree, settings), survey, settings
-    )
+    scores = _scores(tree, survey)
+    keys = state_keys(tree, settings)
+    normalise = division(settings.scale)
+    grouping = step_grouping(keys, scores, survey, settings.prefix, normalise)
     words = "scores, less penalties, of the steps that leave the same state"
     add_group(evidence, "state", words, grouping, step)
     return evidence

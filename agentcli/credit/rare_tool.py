@@ -15,12 +15,12 @@ contradicts the sentence above its equation ("convex", and process_ok keeps the 
 from typing import Literal
 
 from agentcli.credit.equations import ADVANTAGE, Equation
-from agentcli.credit.survey import survey_of
+from agentcli.credit.survey import AdvantageParts, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
 from agentcli.records.section import Section, Share
-from agentcli.records.types import Credit, Step, StepCredit, Tree, Validity
+from agentcli.records.types import Credit, Step, Tree, Validity
 
 HIGHEST_SCORE = 10.0
 """Scores are divided by it."""
@@ -64,13 +64,12 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
     """
     survey = survey_of(tree, Switches())
     sign = -1.0 if settings.process_sign == "minus" else 1.0
-    credits = []
     for step in tree.steps:
-        reason = survey.masked[step.id] or _reason(tree, step, survey.won, settings)
-        if reason is not None:
-            unassigned = StepCredit(step=step.id, advantage=None, masked=reason)
-            credits.append(unassigned)
-            continue
+        if survey.masked[step.id] is None:
+            survey.masked[step.id] = _reason(tree, step, survey.won, settings)
+
+    def advantage(number: int) -> AdvantageParts:
+        step = tree.steps[number]
         parts = {
             "best": _note(tree, step, "best") / HIGHEST_SCORE,
             "chosen": _note(tree, step, "chosen") / HIGHEST_SCORE,
@@ -82,8 +81,9 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
         # Adding 0.0 turns -0.0 into 0.0.
         reward = exploration + soundness + 0.0
         parts["return"] = reward
-        credits.append(StepCredit(step=step.id, advantage=reward, parts=parts))
-    return Credit(task=tree.task.id, method="rare-tool", steps=credits)
+        return reward, parts
+
+    return survey.credit("rare-tool", [(step.id,) for step in tree.steps], advantage)
 
 
 def _reason(

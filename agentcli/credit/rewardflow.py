@@ -21,7 +21,7 @@ import msgspec
 
 from agentcli.credit.equations import ADVANTAGE, Equation, Evidence
 from agentcli.credit.graph import SUCCESS, Moves, StateGraph, build
-from agentcli.credit.group import Grouping, division, outcome_scale
+from agentcli.credit.group import Grouping, division, outcome_scale, step_grouping
 from agentcli.credit.once import once
 from agentcli.credit.release.rewardflow import release_moves
 from agentcli.credit.similarity import representatives, require_states
@@ -192,16 +192,13 @@ def state_graph(
 ) -> StateGraph:
     """The graph whose values the paper's form takes."""
     states = states_of(tree.steps, settings.state)
-    clusters = None
-    if settings.similarity != "exact":
-        clusters = representatives(states.texts, settings)
     return build(
         tree,
         gamma=settings.gamma,
         distance=settings.distance,
         pruning=settings.pruning,
         states=states,
-        clusters=clusters,
+        clusters=representatives(states.texts, settings),
         pool=settings.pool or "max",
         survey=survey,
     )
@@ -263,22 +260,11 @@ def _grouping(
     """
     if not moves.informed:
         return None
-    duplicated = settings.prefix == "duplicate"
-    entries = []
-    for step, gain in enumerate(gains):
-        score = gain - survey.penalties[step]
-        if settings.no_op_penalty:
-            score -= settings.no_op_penalty * moves.idle[step]
-        # A merged step counts once in its group, a duplicated one once per leaf.
-        weight = float(survey.live[step]) if duplicated else 1.0
-        if survey.masked[step] is not None:
-            weight = 0.0
-        entries.append((step, score, weight))
-    return Grouping(
-        moves.states,
-        entries,
-        division(settings.scale),
-    )
+    scores = []
+    for gain, idle in zip(gains, moves.idle, strict=True):
+        scores.append(gain - settings.no_op_penalty * idle)
+    normalise = division(settings.scale)
+    return step_grouping(moves.states, scores, survey, settings.prefix, normalise)
 
 
 def _discount(settings: RewardFlowSettings) -> float:

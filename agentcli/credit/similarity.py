@@ -57,8 +57,6 @@ def require_states(
 def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
     """Per step the key of the state it leaves, or its cluster's representative."""
     keys = states_of(tree.steps, switches.state).before
-    if switches.similarity == "exact":
-        return keys
     clusters = representatives(keys, switches)
     return [clusters[key] for key in keys]
 
@@ -164,14 +162,12 @@ def _padded(
 ) -> "tuple[torch.Tensor, torch.Tensor]":
     """Tokens, and which of them count, both (windows, tokens)."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    longest = max(map(len, windows))
-    tokens = torch.full((len(windows), longest), pad_token)
-    mask = torch.zeros(len(windows), longest, dtype=torch.long)
-    for row, window in enumerate(windows):
-        tokens[row, : len(window)] = torch.tensor(window, dtype=torch.long)
-        mask[row, : len(window)] = 1
-    return tokens, mask
+    tokens = [torch.tensor(window) for window in windows]
+    marks = [torch.ones_like(window) for window in tokens]
+    padded = pad_sequence(tokens, batch_first=True, padding_value=pad_token)
+    return padded, pad_sequence(marks, batch_first=True)
 
 
 def check_embedding_model(switches: object) -> None:

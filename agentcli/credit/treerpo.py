@@ -45,11 +45,10 @@ def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
     parts: expected (E[R(v)]), penalty, baseline (mean score of the siblings).
     """
     survey = survey_of(tree, settings)
-    children = survey.children()
-    expected = expected_rewards(survey, children)
+    expected = expected_rewards(survey)
     # An only child has no sibling to be compared with: scale_of gives it 0.
     scales = []
-    for siblings in children:
+    for siblings in survey.children():
         scores = _scores(survey, siblings, expected)
         scales.append(scale_of(scores, settings.normalise))
 
@@ -82,9 +81,8 @@ def evidence(
 ) -> Evidence:
     """The evidence of EQUATIONS for one row."""
     survey = survey_of(tree, settings)
-    children = survey.children()
-    siblings = children[survey.parents[row]]
-    scores = _scores(survey, siblings, expected_rewards(survey, children))
+    siblings = survey.children()[survey.parents[row]]
+    scores = _scores(survey, siblings, expected_rewards(survey))
     evidence = Evidence()
     add_penalty(evidence, survey, row)
     evidence.group(
