@@ -13,17 +13,17 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
 from agentcli.exploration.answer_judge import judge_answer
 from agentcli.exploration.distinct import Draws
+from agentcli.exploration.errored import errored_leaf
 from agentcli.exploration.keeping import Steps
 from agentcli.exploration.nodes import (
     UNSAID,
-    Handle,
     Lineage,
     Node,
-    Pool,
     Response,
     as_step,
     outcome_of,
@@ -39,7 +39,7 @@ from agentcli.records.files import derive_seed
 from agentcli.records.pictures import pictures_of
 from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import joined
-from agentcli.records.types import Ledger, Outcome, StopReason, Task, Tree
+from agentcli.records.types import Ledger, StopReason, Task, Tree
 
 NO_REPLY = Reply(text="")
 """Stands for the response that a broken policy did not give."""
@@ -63,7 +63,7 @@ class Actor:
     def __init__(
         self,
         task: Task,
-        engines: Pool,
+        engines: EnginePool,
         policy: Policy,
         world: World,
         settings: Settings,
@@ -109,7 +109,7 @@ class Actor:
         numbered = copies is not None
         count = copies or 1
         self.dialect = make_dialect(self.settings.prompt, self.world, numbered)
-        states: tuple[Handle, ...] = ()
+        states: tuple[State, ...] = ()
         context = self._nowhere()
         try:
             with self._waiting("environment"):
@@ -187,7 +187,7 @@ class Actor:
         copies = sorted(actions) if response.error is None else []
         moves = [self._move(node.states[n - 1], actions[n]) for n in copies]
         results = await asyncio.gather(*moves)
-        states: dict[int, Handle] = {}
+        states: dict[int, State] = {}
         for number, result in zip(copies, results, strict=True):
             if not isinstance(result, EngineError):
                 states[number] = result
@@ -313,11 +313,8 @@ class Actor:
         if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
             return self.tree(rollout.method)
         # Too few trajectories have begun, and none of them is unfinished.
-        node = Node((), (), Moment(copies=(self._nowhere(),)))
-        response = Response(UNSAID, NO_REPLY, error=why)
-        after = reached(node, self._steps.next_root(), {}, {})
-        step = as_step(node, response, after, {}, Outcome.ERRORED)
-        self._steps.keep(after.lineage, step)
+        lineage, step = errored_leaf(self._nowhere(), self._steps.next_root(), why)
+        self._steps.keep(lineage, step)
         return self.tree(rollout.method)
 
     def _nowhere(self) -> Context:
@@ -380,7 +377,7 @@ class Actor:
         self.ledger.prompt_tokens += reply.prompt_tokens
         self.ledger.shared_prompt_tokens += shared
 
-    async def _move(self, state: Handle, action: str) -> Handle | EngineError:
+    async def _move(self, state: State, action: str) -> State | EngineError:
         """The state after an action, or its error: no copy holds up another."""
         try:
             with self._waiting("environment"):

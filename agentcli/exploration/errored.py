@@ -1,30 +1,36 @@
-"""The tree of a task that could not be played."""
+"""The tree of a task that could not be played, and the leaf that says so."""
 
 from agentcli.environments.protocol import Context
-from agentcli.exploration.keeping import Steps
-from agentcli.exploration.nodes import UNSAID, Node, Response, as_step, reached
+from agentcli.exploration.nodes import (
+    UNSAID,
+    Lineage,
+    Node,
+    Response,
+    as_step,
+    reached,
+)
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import Moment
-from agentcli.records.types import Ledger, Outcome, Task, Tree
+from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
 
 
 def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
     """A tree of one errored leaf, which --resume owes again."""
     nowhere = Context(task=task, instruction="", observations=("",))
-    node = Node((), (), Moment(copies=(nowhere,)))
-    after = reached(node, 0, {}, {})
-    response = Response(UNSAID, Reply(text=""), error=why)
-    steps = Steps()
-    step = as_step(node, response, after, {}, Outcome.ERRORED)
-    steps.keep(after.lineage, step)
-    kept = steps.in_order()
-    ledger = Ledger()
-    steps.charge(ledger)
+    _, step = errored_leaf(nowhere, 0, why)
     return Tree(
         task=task,
         instruction="",
         method=method,
         seed=seed,
-        steps=kept,
-        ledger=ledger,
+        steps=[step],
+        ledger=Ledger(leaves=1),
     )
+
+
+def errored_leaf(context: Context, index: int, why: str) -> tuple[Lineage, Step]:
+    """The end of a trajectory that never began, with its lineage."""
+    node = Node((), (), Moment(copies=(context,)))
+    after = reached(node, index, {}, {})
+    response = Response(UNSAID, Reply(text=""), error=why)
+    return after.lineage, as_step(node, response, after, {}, Outcome.ERRORED)

@@ -7,11 +7,11 @@ copy that has ended takes no more actions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from agentcli.environments.engines.pool import State
 from agentcli.environments.protocol import Context, Observation, Picture
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
@@ -22,7 +22,6 @@ from agentcli.records.types import (
     Pictures,
     Step,
     StopReason,
-    Task,
     Validity,
 )
 
@@ -35,30 +34,12 @@ def spelled(lineage: Lineage) -> str:
     return "/".join(map(str, lineage))
 
 
-class Handle(Protocol):
-    """An immutable environment state, as the engine pool hands it out."""
-
-    @property
-    def observation(self) -> Observation: ...
-    @property
-    def instruction(self) -> str: ...
-    @property
-    def replayed(self) -> int: ...
-
-
-class Pool(Protocol):
-    """The part of the engine pool that growing a tree needs."""
-
-    async def start(self, task: Task) -> Handle: ...
-    async def step(self, state: Any, action: str) -> Handle: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     """A state the agent can act in, or the end of a trajectory."""
 
     lineage: Lineage
-    states: tuple[Handle, ...]
+    states: tuple[State, ...]
     """The state of copy 1, copy 2, ...; empty when the environment could not be opened.
     """
     moment: Moment
@@ -124,7 +105,7 @@ def reached(
     node: Node,
     index: int,
     actions: Mapping[int, str],
-    states: Mapping[int, Handle],
+    states: Mapping[int, State],
 ) -> Node:
     """The node that the response `index` leads to, still without its step.
 
@@ -173,7 +154,7 @@ def _after(context: Context, action: str, observation: Observation) -> Context:
 def outcome_of(
     response: Response,
     after: Node,
-    states: Mapping[int, Handle],
+    states: Mapping[int, State],
     max_steps: int,
 ) -> Outcome | None:
     """How the trajectory ends with this response; None where it goes on.
@@ -200,7 +181,7 @@ def as_step(
     node: Node,
     response: Response,
     after: Node,
-    states: Mapping[int, Handle],
+    states: Mapping[int, State],
     outcome: Outcome | None,
 ) -> Step:
     """The record of the step from `node` to `after`, still without id and parent."""
@@ -248,7 +229,7 @@ def as_step(
     )
 
 
-def shown_in(states: Mapping[int, Handle]) -> list[Picture]:
+def shown_in(states: Mapping[int, State]) -> list[Picture]:
     """The pictures of the copies that acted, in their order."""
     pictures: list[Picture] = []
     for state in states.values():
@@ -267,7 +248,7 @@ def _counted_tokens(reply: Reply) -> int | UnsetType:
     return reply.generated_tokens
 
 
-def as_move(node: Node, number: int, action: str, state: Handle) -> Move:
+def as_move(node: Node, number: int, action: str, state: State) -> Move:
     """The record of what happened in one copy."""
     context = node.moment.copies[number - 1]
     before = node.states[number - 1].observation

@@ -15,14 +15,8 @@ import msgspec
 
 from agentcli.exploration.actor import Actor
 from agentcli.exploration.chain import follow
-from agentcli.exploration.nodes import Node
 from agentcli.exploration.roots import RootedRollout
-from agentcli.exploration.triggers import (
-    EntropySettings,
-    Trigger,
-    probability_of,
-    trigger,
-)
+from agentcli.exploration.triggers import EntropySettings, probability_of, trigger
 from agentcli.records.section import Count
 from agentcli.records.types import Tree
 
@@ -59,19 +53,6 @@ async def explore(actor: Actor, settings: SparkRollout) -> Tree:
     needs log-probabilities and there are none.
     """
     triggered = trigger(settings.branch, settings.entropy, actor)
-    await branch_out(actor, settings, triggered)
-    return actor.tree("spark")
-
-
-async def branch_out(
-    actor: Actor,
-    settings: BranchingRollout,
-    triggered: Trigger,
-) -> tuple[Node, int]:
-    """Grows `roots` trajectories to their ends, branching where it is triggered.
-
-    Returns the initial state and the number of leaves.
-    """
     settings.check()
     actor.roots = settings.roots
     root = await actor.start()
@@ -91,4 +72,4 @@ async def branch_out(
             frontier += [(node, index) for index in range(width)]
     # The budget is spent: no trajectory needs to wait for the others.
     await asyncio.gather(*(follow(actor, node, index) for node, index in frontier))
-    return root, current
+    return actor.tree("spark")

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from agentcli.exploration.nodes import Pool
 from agentcli.policies.protocol import Policy
 from agentcli.records.settings import EnvironmentSettings, PromptSettings, Settings
 from agentcli.records.trees import paths, validate_tree
@@ -20,7 +19,7 @@ def grow_word(
     policy: Policy,
     max_steps: int = 4,
     seed: int = 0,
-    engines: Pool | None = None,
+    engines: Any = None,
     style: str = "compact",
     task: Task = TASK,
     **rollout: Any,
