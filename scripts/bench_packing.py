@@ -135,7 +135,7 @@ def main() -> None:
     model.train()
     rows, tokens = _drawn(options)
     if options.run:
-        rows, tokens = _read(options, StepTokeniser.of(tokenizer, model, options.model))
+        rows, tokens = _read(options, StepTokeniser(tokenizer, model, options.model))
     settings = TrainSettings(
         aggregate="token",
         rows_per_update=len(rows),

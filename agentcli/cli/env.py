@@ -94,15 +94,17 @@ def panel(call: Call) -> None:
     """
     import msgspec
 
+    from agentcli.environments.registry import make_world
     from agentcli.records.files import write_json
     from agentcli.reports.output import print_rows
-    from agentcli.stages import environment
+    from agentcli.stages.panels import panel_for
 
-    tasks = environment.panel(call.settings)
+    environment = call.settings.environment
+    tasks = panel_for(make_world(environment), environment)
     out = call.values["out"]
     call.refuse_existing(out)
     if call.dry:
-        inputs = {"panel": call.settings.environment.panel}
+        inputs = {"panel": environment.panel}
         outputs = [] if out is None else [out]
         call.print_plan(inputs, outputs, {"tasks": len(tasks.tasks)})
     elif out is None and sys.stdout.isatty() and not call.values["json"]:

@@ -101,10 +101,9 @@ def one_line(message: str) -> str:
     White space becomes a space, and what cannot be printed is escaped. A very long
     message loses its middle, since its end says what to type.
     """
-    letters = []
-    for letter in " ".join(message.split()):
-        letters.append(letter if letter.isprintable() else repr(letter)[1:-1])
-    line = "".join(letters)
+    from agentcli.records.faults import printable
+
+    line = printable(" ".join(message.split()))
     if len(line) <= LONGEST:
         return line
     half = LONGEST // 2

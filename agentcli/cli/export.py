@@ -73,7 +73,6 @@ def export(call: Call) -> None:
     )
     call.refuse_existing(export_plan.out)
     if call.dry:
-        counts = export_plan.counts()
         print_preview(
             "export",
             export_plan.choices,

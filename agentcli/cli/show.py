@@ -157,7 +157,7 @@ def _show_run(call: Call) -> None:
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.runs import holdings
-    from agentcli.reports.show.trees import tree_overviews
+    from agentcli.reports.show.trees import tree_overviews, trees_file
 
     run = call.run
     held = holdings(run)
@@ -168,7 +168,7 @@ def _show_run(call: Call) -> None:
     elif not any(run.glob("trees.jsonl*")):
         held.trees = None
     if held.trees is not None:
-        file = _trees_file(call, run)
+        file = trees_file(run, call.values["evaluation"])
         failed, kind = call.values["failed"], call.values["kind"]
         held.trees = tree_overviews(file, failed=failed, kind=kind)
     if call.values["json"]:
@@ -182,18 +182,13 @@ def _show_run(call: Call) -> None:
         call.progress.note(f"{run}: nothing of what was asked for")
 
 
-def _trees_file(call: Call, run: Path) -> Path:
-    from agentcli.reports.show.trees import trees_file
-
-    return trees_file(run, call.values["evaluation"])
-
-
 def _find(call: Call, run: Path, tree: str) -> "ShownTree":
     """A tree of a run, with its credit; the trees of evaluations have none."""
-    from agentcli.reports.show.trees import add_credit, find_tree
+    from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 
-    shown = find_tree(_trees_file(call, run), tree)
-    if call.values["evaluation"] is None:
+    evaluation = call.values["evaluation"]
+    shown = find_tree(trees_file(run, evaluation), tree)
+    if evaluation is None:
         add_credit(shown, run, call.values["credit"])
     return shown
 
@@ -204,6 +199,7 @@ def _show_calls(call: Call) -> None:
     from agentcli.records.types import Tree
     from agentcli.reports.output import console, print_json
     from agentcli.reports.show.calls import shares_table, steps_table
+    from agentcli.reports.show.trees import trees_file
 
     if call.values["tree"] is not None:
         shown = _find(call, call.run, call.values["tree"])
@@ -213,7 +209,7 @@ def _show_calls(call: Call) -> None:
             return
         console().print(steps_table(shown))
         return
-    file = _trees_file(call, call.run)
+    file = trees_file(call.run, call.values["evaluation"])
     shares = call_shares(read_records(file, Tree))
     if call.values["json"]:
         for one in shares:

@@ -14,7 +14,7 @@ from agentcli.environments.registry import make_world, tasks_of
 from agentcli.errors import EngineError
 from agentcli.records.files import derive_seed
 from agentcli.records.settings import EnvironmentSettings, Settings
-from agentcli.records.types import Panel, Task
+from agentcli.records.types import Task
 from agentcli.reports.standing import Progress, Standing
 from agentcli.stages.panels import panel_for
 
@@ -83,11 +83,6 @@ def list_splits(names: Iterable[str]) -> list[ListedSplit]:
             tasks = len(tasks_of(world, name, split))
             splits.append(ListedSplit(name, split, tasks, meaning))
     return splits
-
-
-def panel(settings: Settings) -> Panel:
-    """The panel that the settings name."""
-    return panel_for(make_world(settings.environment), settings.environment)
 
 
 def check(

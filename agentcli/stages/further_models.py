@@ -19,7 +19,7 @@ from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import LOADING, make_policy, policy_names
 from agentcli.records.settings import Settings
 from agentcli.registry import nearest
-from agentcli.stages.plan import check_model, model_sources
+from agentcli.stages.plan import check_model
 from agentcli.stages.threads import use_threads
 
 
@@ -49,20 +49,6 @@ def check_further_models(settings: Settings) -> None:
             raise UsageError(
                 f"{base_url}: is not set; name the server with --set {base_url}=URL"
             )
-
-
-def names_of(settings: Settings) -> dict[str, str | None]:
-    """The models in use, by the path of their setting."""
-    models = settings.rollout.further_models
-    return {f"rollout.{name}": chosen.model for name, chosen in models.items()}
-
-
-def further_sources(settings: Settings) -> list[Path]:
-    """The directories of the further models that have one."""
-    sources: list[Path] = []
-    for chosen in settings.rollout.further_models.values():
-        sources += model_sources(chosen.model)
-    return sources
 
 
 @asynccontextmanager

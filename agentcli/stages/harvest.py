@@ -11,14 +11,13 @@ import time
 from collections import deque
 from collections.abc import (
     AsyncGenerator,
-    AsyncIterator,
     Awaitable,
     Callable,
     Iterable,
     Mapping,
     Sequence,
 )
-from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from contextlib import aclosing
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
@@ -32,9 +31,8 @@ from agentcli.records.settings import Settings
 from agentcli.records.tree_seconds import TreeSeconds
 from agentcli.records.types import Task, Tree
 from agentcli.reports.standing import Progress, Standing
-from agentcli.stages.sampling import GrowerPlan, Stopwatch, Workshop
+from agentcli.stages.sampling import Stopwatch
 from agentcli.stages.tally import share_of_success
-from agentcli.stages.threads import use_threads
 
 if TYPE_CHECKING:
     from agentcli.training.critic.appraiser import Appraiser
@@ -151,48 +149,6 @@ class LocalGrower:
     def retries(self) -> int:
         """Engine calls that were made once more since the grower was made."""
         return self._pool.retries - self._retries_before
-
-
-@asynccontextmanager
-async def local_grower(
-    plan: GrowerPlan, workshop: Workshop
-) -> AsyncIterator[LocalGrower]:
-    """A grower with a workshop's engines, and the plan's models for the block only."""
-    settings = plan.settings
-    world = plan.world
-    async with (
-        workshop.policy(settings, world, plan.model) as policy,
-        _open_appraisers(plan) as appraisers,
-    ):
-        pool = workshop.pool
-        models = await workshop.further_models(settings, world)
-        yield LocalGrower(world, pool, policy, settings, None, models, appraisers)
-
-
-@asynccontextmanager
-async def _open_appraisers(plan: GrowerPlan) -> "AsyncIterator[list[Appraiser]]":
-    """The critic and the process reward model of a rollout, for the block only."""
-    settings = plan.settings.policy
-    if plan.critic is None and plan.prm is None:
-        yield []
-        return
-    from agentcli.policies.load import existing
-    from agentcli.training.critic.appraiser import Appraiser
-    from agentcli.training.critic.step_readers import read_scores, read_values
-
-    use_threads(plan.settings.threads)
-    async with AsyncExitStack() as closing:
-        appraisers = []
-        for setting, source, read in (
-            ("rollout.critic", plan.critic, read_values),
-            ("rollout.prm", plan.prm, read_scores),
-        ):
-            if source is not None:
-                existing(source, setting)
-                appraiser = Appraiser(read(source, settings), settings)
-                closing.push_async_callback(appraiser.close)
-                appraisers.append(appraiser)
-        yield appraisers
 
 
 async def in_order(

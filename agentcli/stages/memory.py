@@ -240,25 +240,6 @@ def sampled_rows(settings: Settings) -> RowSize:
     return RowSize(rows, tokens, policy.max_tokens)
 
 
-class Upkeep(NamedTuple):
-    """The settings that say what a training holds besides the weights."""
-
-    recomputed: bool
-    """Whether activations are computed again in the backward pass."""
-    moments: int = MOMENTS
-    """Bytes a parameter of the optimiser."""
-
-
-def upkeep_of(settings: TrainSettings | SftSettings, device: Device) -> Upkeep:
-    """The upkeep of a training on a device. sft always has AdamW in float32."""
-    recomputed = settings.gradient_checkpointing
-    if recomputed is None:
-        recomputed = device.is_gpu
-    if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
-        return Upkeep(recomputed, MOMENTS_IN_8_BITS)
-    return Upkeep(recomputed)
-
-
 def training_memory(
     parameters: ModelSize,
     shape: ModelShape | None,
@@ -269,19 +250,25 @@ def training_memory(
     processes: int = 1,
 ) -> Bytes:
     """Bytes of one process while `models` of one size are trained, by what they hold."""
-    upkeep = upkeep_of(settings, device)
+    recomputed = settings.gradient_checkpointing
+    if recomputed is None:
+        recomputed = device.is_gpu
+    moments = MOMENTS
+    # sft always has AdamW in float32.
+    if isinstance(settings, TrainSettings) and settings.optimizer == "adamw_8bit":
+        moments = MOMENTS_IN_8_BITS
     shares = 1 if settings.sharding == "none" else processes
     parts = {
         "weights": models * WEIGHT * parameters.all // shares,
         "gradients": models * GRADIENT * parameters.trained // shares,
-        "optimiser": models * upkeep.moments * parameters.trained // shares,
+        "optimiser": models * moments * parameters.trained // shares,
     }
     if shares > 1:
         parts["gathered"] = gathered_bytes(parameters)
     if shape is not None:
         frozen = parameters.trained < parameters.all
         parts["activations"] = training_activations(
-            shape, size, frozen=frozen, recomputed=upkeep.recomputed
+            shape, size, frozen=frozen, recomputed=recomputed
         )
     if not device.is_gpu:
         parts["processes"] = PROCESS_BYTES

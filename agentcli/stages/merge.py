@@ -354,7 +354,9 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
     for trees in plan.trees:
         copy_pictures(trees, plan.run.pictures)
     # The smaller file first: where it is damaged, no records are left.
-    _write_existing(plan.beside, plan.tasks, beside)
+    existing = [file for file in plan.beside if is_there(file)]
+    if existing:
+        write_in_order(existing, plan.tasks, beside)
     write_in_order([shard.records for shard in plan.shards], plan.tasks, records)
     seconds = Counter[str]()
     for shard in plan.shards:
@@ -369,10 +371,3 @@ def perform(plan: MergePlan, session: Session) -> StageRecord | EvaluationSummar
         return rollout.conclude(session, walked)
     k = max(map(int, summary.pass_at_k)) if summary.pass_at_k else None
     return evaluate.conclude(session, records, summary.stage, k, walked)
-
-
-def _write_existing(sources: Sequence[Path], tasks: Sequence[str], out: Path) -> None:
-    """Writes the lines of those sources that exist, in order; nothing without any."""
-    files = [file for file in sources if is_there(file)]
-    if files:
-        write_in_order(files, tasks, out)

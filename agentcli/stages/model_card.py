@@ -6,7 +6,7 @@ how they were trained, what they score, and which commands to type for the same.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -264,12 +264,8 @@ def _code(text: str) -> str:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    return "\n".join(_lines(header, rows))
-
-
-def _lines(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield "|---" * len(header) + "|"
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
     for row in rows:
         cells = [printable(cell).replace("|", "\\|") for cell in row]
-        yield f"| {' | '.join(cells)} |"
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)

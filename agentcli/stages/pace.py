@@ -9,7 +9,7 @@ from agentcli.errors import AgentCliError
 from agentcli.records.runs import RunDirectory, loop_folders
 from agentcli.records.settings import Settings
 from agentcli.records.types import StageRecord
-from agentcli.stages.plan import plain
+from agentcli.stages.plan import plain, without
 
 OF_ONE_RUN = {
     "environment": ("tasks", "shard", "where", "panel"),
@@ -64,14 +64,8 @@ def _record(folder: Path, stage: str) -> StageRecord | None:
 
 def _compared(settings: dict[str, Any], sections: Sequence[str]) -> dict[str, Any]:
     """The sections without what is OF_ONE_RUN."""
-    compared = {}
-    for section in sections:
-        values = settings.get(section)
-        if isinstance(values, dict):
-            left_out = OF_ONE_RUN.get(section, ())
-            values = {name: values[name] for name in values if name not in left_out}
-        compared[section] = values
-    return compared
+    chosen = {section: settings.get(section) for section in sections}
+    return without(chosen, OF_ONE_RUN)
 
 
 def _pace(run: Path, stages: Sequence[tuple[Path, StageRecord]]) -> Pace | None:

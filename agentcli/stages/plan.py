@@ -83,22 +83,26 @@ class StagePlan(ABC):
 
 def determining(settings: Settings, sections: Sequence[str]) -> dict[str, Any]:
     """The seed and the sections, as plain values, without what is SPEED_ONLY."""
-    values: dict[str, Any] = {"seed": settings.seed}
-    for section in sections:
-        speed_only = SPEED_ONLY.get(section, ())
-        values[section] = _without(getattr(settings, section), speed_only)
+    chosen = {section: plain(getattr(settings, section)) for section in sections}
+    values = {"seed": settings.seed, **without(chosen, SPEED_ONLY)}
     if "rollout" in values:
         for name, model in settings.rollout.further_models.items():
-            values["rollout"][name] = _without(model, SPEED_ONLY["policy"])
+            section = without({"policy": plain(model)}, SPEED_ONLY)
+            values["rollout"][name] = section["policy"]
     return values
 
 
-def _without(section: Any, names: Sequence[str]) -> Any:
-    """The plain values of a section, without these names."""
-    values = plain(section)
-    for name in names:
-        del values[name]
-    return values
+def without(
+    sections: Mapping[str, Any], left_out: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Plain sections of settings, each without those that are `left_out` of it."""
+    kept = {}
+    for section, values in sections.items():
+        names = left_out.get(section, ())
+        if isinstance(values, dict):
+            values = {name: values[name] for name in values if name not in names}
+        kept[section] = values
+    return kept
 
 
 def plain(value: Any) -> Any:

@@ -46,7 +46,13 @@ class RemoteStage(msgspec.Struct, kw_only=True):
         """The plan with its world made here."""
         settings = decode(self.settings)
         world = make_world(settings.environment)
-        return GrowerPlan(settings, world, self.model, self.critic, self.prm)
+        return GrowerPlan(
+            settings=settings,
+            world=world,
+            model=self.model,
+            critic=self.critic,
+            prm=self.prm,
+        )
 
 
 class RemoteReport(msgspec.Struct, tag=True):

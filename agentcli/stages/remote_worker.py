@@ -15,7 +15,7 @@ import msgspec
 from agentcli.environments.engines.pool import EnginePool
 from agentcli.errors import AgentCliError, MissingError
 from agentcli.requirements import remedy_for
-from agentcli.stages.harvest import LocalGrower, Seedling, local_grower
+from agentcli.stages.harvest import LocalGrower, Seedling
 from agentcli.stages.remote import (
     RemoteAnswer,
     RemoteFault,
@@ -27,7 +27,7 @@ from agentcli.stages.remote import (
     refuse_other_versions,
     versions_here,
 )
-from agentcli.stages.sampling import Workshop
+from agentcli.stages.workplace import Workshop
 
 
 class RemoteWorker:
@@ -105,7 +105,7 @@ class RemoteWorker:
             workshop = Workshop(pool)
             self._workshop = await self._closing.enter_async_context(aclosing(workshop))
             self._closing.push_async_callback(self._of_stage.aclose)
-        opened = local_grower(plan, self._workshop)
+        opened = self._workshop.grower(plan)
         return await self._of_stage.enter_async_context(opened)
 
 

@@ -11,6 +11,7 @@ from agentcli.records.regular import is_there
 from agentcli.records.runs import RunDirectory
 from agentcli.records.settings import Settings
 from agentcli.stages.known import UNWRITABLE
+from agentcli.stages.plan import without
 
 RUNS = Path("runs")
 SETTING_STAGES = ("train", "rollout", "sft", "demos", "run")
@@ -154,8 +155,7 @@ def inherited(run: Path) -> dict[str, Any] | None:
     stages = RunDirectory(run).load_manifest().stages
     for stage in SETTING_STAGES:
         if stage in stages:
-            settings = stages[stage].settings
-            return {name: _inherited(name, settings[name]) for name in settings}
+            return without(stages[stage].settings, NOT_INHERITED)
     return None
 
 
@@ -168,11 +168,3 @@ def inherited_by_new_run(run: Path) -> dict[str, Any] | None:
     if settings is None:
         return None
     return {name: settings[name] for name in OF_WORLD_AND_POLICY if name in settings}
-
-
-def _inherited(section: str, values: Any) -> Any:
-    """A section without what is NOT_INHERITED."""
-    if not isinstance(values, dict):
-        return values
-    left_out = NOT_INHERITED.get(section, ())
-    return {name: value for name, value in values.items() if name not in left_out}

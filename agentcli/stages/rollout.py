@@ -79,6 +79,8 @@ def plan(
     prm = settings.rollout.prm
     check_critic(critic, "rollout.critic", "--critic DIR")
     check_prm(prm)
+    models = {"critic": critic, "prm": prm}
+    appraising = {name: each for name, each in models.items() if each is not None}
     whole, seed = tasks_of(settings, world)
     run = RunDirectory(out)
     return RolloutPlan(
@@ -86,7 +88,7 @@ def plan(
         run=run,
         settings=with_model(settings, model),
         sections=SECTIONS,
-        inputs={**sampling_inputs(settings, model), **_appraising(critic, prm)},
+        inputs={**sampling_inputs(settings, model), **appraising},
         sources=[
             *sampling_sources(settings, model),
             *model_sources(critic),
@@ -103,12 +105,6 @@ def plan(
     )
 
 
-def _appraising(critic: str | None, prm: str | None) -> dict[str, str]:
-    """The models among the inputs that appraise the steps, where there are any."""
-    models = {"critic": critic, "prm": prm}
-    return {name: model for name, model in models.items() if model is not None}
-
-
 async def perform(
     plan: RolloutPlan,
     session: Session,
@@ -120,7 +116,12 @@ async def perform(
     `warn` makes it a part of a training loop, which trains on what did not error.
     Without it, runs/latest names this run.
     """
-    _note_untrained(plan.critic, session)
+    critic = plan.critic
+    if critic is not None and not is_critic(critic):
+        session.progress.note(
+            f"rollout.critic {critic}: no critic.json there, so its value head is new "
+            "and every value is 0"
+        )
     walked = await walk(
         plan,
         session,
@@ -132,15 +133,6 @@ async def perform(
     if isinstance(walked, StageRecord):
         return session.nothing_owed(walked)
     return conclude(session, walked, warn)
-
-
-def _note_untrained(critic: str | None, session: Session) -> None:
-    """Says where a critic has a new head, so that its values are no estimates."""
-    if critic is not None and not is_critic(critic):
-        session.progress.note(
-            f"rollout.critic {critic}: no critic.json there, so its value head is new "
-            "and every value is 0"
-        )
 
 
 def conclude(

@@ -5,7 +5,7 @@ These are the world, the panel, the engines, the policy and the method's further
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -16,61 +16,45 @@ from agentcli.environments.protocol import World, world_as
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.exploration.registry import check
-from agentcli.policies.protocol import Policy, Reloadable
+from agentcli.policies.protocol import Policy
 from agentcli.policies.registry import REGISTRY as POLICIES
 from agentcli.policies.registry import refuse_missing_vllm
 from agentcli.prompts.registry import make_dialect
 from agentcli.records.processes import process_count
 from agentcli.records.settings import Settings
 from agentcli.records.types import Panel
-from agentcli.stages.further_models import (
-    check_further_models,
-    further_sources,
-    names_of,
-    open_further_models,
-    start_policy,
-)
+from agentcli.stages.further_models import check_further_models, start_policy
 from agentcli.stages.plan import (
     StagePlan,
     check_model,
     model_sources,
 )
 from agentcli.stages.ray_start import check_cluster
-from agentcli.stages.threads import use_threads
 
 SECTIONS = ("environment", "policy", "prompt", "rollout")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GrowerPlan:
     """The part of a plan that growing a tree needs."""
 
     settings: Settings
     world: World
     model: str | None
-    critic: str | None = None
-    prm: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SamplingPlan(StagePlan):
-    """A stage that plays the tasks of a panel."""
-
-    world: World
-    model: str | None
     """Model directory, hub id, or a server's name for it; None without one."""
-    panel: Panel
-    seed: int
-    """Every tree's own seed derives from it."""
     critic: str | None = None
     """Directory of the critic that appraises the trees."""
     prm: str | None = None
     """Directory or hub id of the process reward model that scores their steps."""
 
-    @property
-    def of_grower(self) -> GrowerPlan:
-        """What growing its trees needs."""
-        return GrowerPlan(self.settings, self.world, self.model, self.critic, self.prm)
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPlan(GrowerPlan, StagePlan):
+    """A stage that plays the tasks of a panel."""
+
+    panel: Panel
+    seed: int
+    """Every tree's own seed derives from it."""
 
 
 def check_sampling(
@@ -142,15 +126,20 @@ def refuse_shard(settings: Settings, stage: str) -> None:
 
 def sampling_sources(settings: Settings, model: str | None) -> list[Path]:
     """The directories of the models, and the panel file."""
-    sources = [*model_sources(model), *further_sources(settings)]
+    sources = model_sources(model)
+    for further in settings.rollout.further_models.values():
+        sources += model_sources(further.model)
     if settings.environment.panel is not None:
         sources.append(Path(settings.environment.panel))
     return sources
 
 
 def sampling_inputs(settings: Settings, model: str | None) -> dict[str, str | None]:
-    """The models in use, by a name for people."""
-    return {"model": model, **names_of(settings)}
+    """The models in use, by a name for people: further ones by their setting's path."""
+    inputs = {"model": model}
+    for name, further in settings.rollout.further_models.items():
+        inputs[f"rollout.{name}"] = further.model
+    return inputs
 
 
 @asynccontextmanager
@@ -166,63 +155,6 @@ async def open_policy(
         yield policy
     finally:
         await policy.close()
-
-
-class Workshop:
-    """The engines of a loop, its policy and its method's further models.
-
-    The policy stays up between iterations where it can take other weights, and the
-    further models always.
-    """
-
-    def __init__(self, pool: EnginePool) -> None:
-        self.pool = pool
-        self._policy: Reloadable | None = None
-        self._models: dict[str, Policy] | None = None
-        self._closing = AsyncExitStack()
-
-    async def further_models(
-        self, settings: Settings, world: World
-    ) -> dict[str, Policy]:
-        """The models of the loop's method, opened when they are first asked for."""
-        if self._models is None:
-            opening = open_further_models(settings, world, self.pool)
-            self._models = await self._closing.enter_async_context(opening)
-        return self._models
-
-    @asynccontextmanager
-    async def policy(
-        self,
-        settings: Settings,
-        world: World,
-        model: str | None,
-    ) -> AsyncIterator[Policy]:
-        """The policy of one iteration, closed at its end where it cannot be kept."""
-        # An earlier iteration started it; now it takes this iteration's weights.
-        if self._policy is not None and model is not None:
-            use_threads(settings.threads)
-            await self._policy.load(model)
-            policy: Policy = self._policy
-        else:
-            policy = start_policy(settings, world, self.pool, model)
-            if isinstance(policy, Reloadable):
-                self._policy = policy
-        try:
-            yield policy
-        finally:
-            if self._policy is None:
-                await policy.close()
-            else:
-                await self._policy.rest()
-
-    async def aclose(self) -> None:
-        """Closes the policy that was kept, and the further models.
-
-        The engines are the caller's.
-        """
-        async with self._closing:
-            if self._policy is not None:
-                await self._policy.close()
 
 
 class Timed(Protocol):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentcli.environments.protocol import Tutor, World
+from agentcli.environments.protocol import Tutor
 from agentcli.environments.registry import make_world
 from agentcli.errors import UsageError
 from agentcli.policies.load import existing
@@ -58,7 +58,9 @@ def plan(
     settings = with_changes(settings, sft={"learning_rate": rate})
     entities = []
     if model == TINY:
-        entities = entities_of(make_world(settings.environment))
+        world = make_world(settings.environment)
+        # A world without a tutor names none: the words of the trees must do.
+        entities = world.vocabulary() if isinstance(world, Tutor) else []
     return SftPlan(
         stage="sft",
         run=directory,
@@ -71,12 +73,6 @@ def plan(
         model=model,
         entities=entities,
     )
-
-
-def entities_of(world: World) -> list[str]:
-    """The names that a tiny tokenizer holds as whole tokens."""
-    # A world without a tutor names none: the words of the trees must do.
-    return world.vocabulary() if isinstance(world, Tutor) else []
 
 
 def perform(plan: SftPlan, session: Session) -> StageRecord:

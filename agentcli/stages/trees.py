@@ -24,6 +24,6 @@ def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tr
         )
 
 
-def count_trees(path: Path, writer: str = "rollout (or demos)") -> int:
+def count_trees(path: Path) -> int:
     """The number of trees in a file. Raises what `checked_trees` raises."""
-    return sum(1 for _ in checked_trees(path, writer))
+    return sum(1 for _ in checked_trees(path, "rollout (or demos)"))

@@ -38,16 +38,14 @@ HANDED_OVER = ("credit", "reference", "carry_optimizer", "objective")
 """Settings that say how the caller chose what it hands over."""
 
 
-class NoOptions(Section):
-    """The options of an objective that has none."""
-
-
 class Objective:
     """One way to learn from the trees of a rollout."""
 
     name: ClassVar[str]
-    options: ClassVar[type[Section]] = NoOptions
-    """The class of train.options: settings that only this objective has."""
+    options: ClassVar[type[Section]] = Section
+    """The class of train.options: settings that only this objective has. The base of
+    all sections has none.
+    """
     metrics: ClassVar[type[MetricsLine]]
     """A line of metrics.jsonl."""
     trainer: ClassVar[str]

@@ -55,24 +55,20 @@ class SampleCounts(msgspec.Struct, kw_only=True):
     errored: int = 0
 
 
-def read_steps(
-    trees: Iterable[Path], counts: SampleCounts | None = None
-) -> Iterator[tuple[str, Step]]:
-    """Streams (place, step) of the steps worth imitating, counting the others."""
-    counts = counts or SampleCounts()
-    for path in trees:
-        for number, tree in read_numbered(path, Tree):
-            counts.trees += 1
-            if all(leaf.outcome is Outcome.ERRORED for leaf in leaves(tree)):
-                counts.errored += len(tree.steps)
-                continue
-            for step in tree.steps:
-                # The reason is the name of its count.
-                reason = left_out(step)
-                count = reason or "samples"
-                setattr(counts, count, getattr(counts, count) + 1)
-                if reason is None:
-                    yield f"{path}:{number}: steps[{step.id}]", step
+def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Step]]:
+    """Streams (place, step) of the steps worth imitating, counting all of a file."""
+    for number, tree in read_numbered(path, Tree):
+        counts.trees += 1
+        if all(leaf.outcome is Outcome.ERRORED for leaf in leaves(tree)):
+            counts.errored += len(tree.steps)
+            continue
+        for step in tree.steps:
+            # The reason is the name of its count.
+            reason = left_out(step)
+            count = reason or "samples"
+            setattr(counts, count, getattr(counts, count) + 1)
+            if reason is None:
+                yield f"{path}:{number}: steps[{step.id}]", step
 
 
 def left_out(step: Step) -> str | None:

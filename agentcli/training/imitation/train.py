@@ -192,7 +192,7 @@ def _samples(
     counts = SampleCounts()
     samples: list[Sample] = []
     shelf = PictureShelf()
-    places = ((path, *each) for path in trees for each in read_steps([path], counts))
+    places = ((path, *each) for path in trees for each in read_steps(path, counts))
     for path, source, step in places:
         if sight is None:
             sample = tokenise(tokenizer, step, source, settings.max_length)

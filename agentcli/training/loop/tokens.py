@@ -18,24 +18,16 @@ class StepTokeniser:
     """Token ids of the steps that a model learns from. Each prompt is tokenised once."""
 
     def __init__(
-        self, tokenizer: Any, vocabulary: int, model: str, sight: Eyesight | None = None
+        self, tokenizer: Any, model: Any, name: str, sight: Eyesight | None = None
     ) -> None:
-        """`vocabulary` is the model's number of tokens, `model` its name.
+        """`name` is what messages call the model.
 
         `sight` reads the prompts of a model that sees.
         """
         self.sight = sight
         self._prompt_ids = cache(partial(prompt_ids, tokenizer))
-        self._vocabulary = vocabulary
-        self._model = model
-
-    @classmethod
-    def of(
-        cls, tokenizer: Any, model: Any, name: str, sight: Eyesight | None = None
-    ) -> "StepTokeniser":
-        """For a model that is called `name` in messages."""
-        vocabulary = model.get_input_embeddings().num_embeddings
-        return cls(tokenizer, vocabulary, name, sight)
+        self._vocabulary: int = model.get_input_embeddings().num_embeddings
+        self._name = name
 
     def __call__(
         self,
@@ -50,11 +42,11 @@ class StepTokeniser:
         """
         if min(response) < 0 or max(response) >= self._vocabulary:
             raise DataError(
-                f"{place}.token_ids: {max(response)} is not a token of {self._model} "
+                f"{place}.token_ids: {max(response)} is not a token of {self._name} "
                 f"({self._vocabulary} tokens); these trees were sampled from another "
                 "model"
             )
         if self.sight is None:
-            refuse_pictures(pictures, place, self._model)
+            refuse_pictures(pictures, place, self._name)
             return self._prompt_ids(prompt), response
         return self.sight.prompt_ids(Message((prompt, *pictures))), response

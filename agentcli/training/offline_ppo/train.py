@@ -47,7 +47,7 @@ def train_offline_ppo(
     rows, counts = read_offline_rows(trees, credit, tokenizer, words)
     words.warn("the actions to learn", job.model)
     pair = load_pair(job, options)
-    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, pair.actor, job.model))
     # An action is one thing: every row counts by its weight, whatever its length.
     by_action = msgspec.structs.replace(settings, aggregate="sequence")
     plan = plan_updates(rows, tokens, by_action, job.seed, processes, every_row=True)

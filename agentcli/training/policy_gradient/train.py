@@ -49,7 +49,7 @@ def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str
     tokenizer = load_tokenizer(job.model)
     sight = load_sight(job.model)
     model = load_trainable(job.model, settings.lora)
-    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, model, job.model, sight))
+    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, model, job.model, sight))
     plan = plan_updates(rows, tokens, settings, job.seed, processes)
     plan = packed_as_set(plan, settings, model)
     facts = plan_facts(plan, settings, model)

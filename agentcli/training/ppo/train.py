@@ -54,7 +54,7 @@ def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, A
         rows = whitened(rows)
     tokenizer = load_tokenizer(job.model)
     pair = load_pair(job, options)
-    tokens = tokenise_rows(rows, StepTokeniser.of(tokenizer, pair.actor, job.model))
+    tokens = tokenise_rows(rows, StepTokeniser(tokenizer, pair.actor, job.model))
     plan = plan_updates(rows, tokens, settings, job.seed, processes, every_row=True)
     facts = plan_facts(plan, settings, pair)
     facts["returns"] = digest([row.parts for row in rows])

@@ -83,7 +83,7 @@ def _pairs(
     """
     counts = PairCounts()
     chosen = read_pairs(trees, options.pairs_per_task, job.seed, counts)
-    pairs = tokenise_pairs(chosen, StepTokeniser.of(tokenizer, model, job.model))
+    pairs = tokenise_pairs(chosen, StepTokeniser(tokenizer, model, job.model))
     if not pairs:
         raise DataError(
             f"{trees}: no preference pair: no task has both a success and a failure "

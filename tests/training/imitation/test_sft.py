@@ -43,7 +43,7 @@ def sft(rollout, tmp_path):
 
 @pytest.fixture
 def samples(rollout):
-    return [tokenise(rollout.tokenizer, step, place, 100) for place, step in read_steps([rollout.trees])]
+    return [tokenise(rollout.tokenizer, step, place, 100) for place, step in read_steps(rollout.trees, SampleCounts())]
 
 
 def test_loss_falls_on_the_response_and_its_end_of_turn_only(rollout, samples):
@@ -84,7 +84,7 @@ def test_only_steps_worth_imitating(rollout, tmp_path, sft):
     trees[0].steps[3].response = " "
     counts = SampleCounts()
     path = write(tmp_path / "some.jsonl", trees)
-    kept = [place for place, _ in read_steps([path], counts)]
+    kept = [place for place, _ in read_steps(path, counts)]
     assert kept[0] == f"{path}:1: steps[4]"
     total = sum(len(tree.steps) for tree in trees)
     assert (counts.masked, counts.invalid, counts.empty, counts.samples) == (1, 2, 1, total - 4)

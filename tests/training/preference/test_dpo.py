@@ -6,6 +6,7 @@ import msgspec
 import pytest
 import torch
 from agentcli.policies.chat import prompt_ids
+from agentcli.policies.load import load_model
 from agentcli.records.files import read_records
 from agentcli.records.training_settings import LoraSettings, TrainSettings
 from agentcli.records.types import Tree
@@ -136,11 +137,14 @@ def test_the_gradient_is_the_closed_forms(rollout, sampled, train, tmp_path):
         torch.testing.assert_close(moments[f"exp_avg/{name}"] / 0.1, parameter.grad, atol=2e-5, rtol=1e-4)
 
 
+def tokenise(rollout):
+    model = load_model(str(rollout.model), device="cpu", dtype="float32")
+    return StepTokeniser(rollout.tokenizer, model, "model")
+
+
 def test_a_batch_scores_exactly_what_was_sampled(rollout, sampled):
     pairs = list(read_pairs(sampled[0], 8, 0))
-    for pair, tokens in zip(
-        pairs, tokenise_pairs(pairs, StepTokeniser(rollout.tokenizer, 10**6, "model")), strict=True
-    ):
+    for pair, tokens in zip(pairs, tokenise_pairs(pairs, tokenise(rollout)), strict=True):
         batch = batch_of(tokens, 0)
         for row, steps in enumerate((pair.chosen, pair.rejected)):
             scored = batch["input_ids"][row][batch["completion_mask"][row].bool()].tolist()
@@ -258,7 +262,7 @@ def test_the_optimiser_is_carried_and_warms_up_once(train, tmp_path):
 
 
 def test_longer_trajectories_are_left_out_and_counted(rollout, sampled, train):
-    pairs = tokenise_pairs(read_pairs(sampled[0], 8, 0), StepTokeniser(rollout.tokenizer, 10**6, "model"))
+    pairs = tokenise_pairs(read_pairs(sampled[0], 8, 0), tokenise(rollout))
     lengths = sorted(pair.length for pair in pairs)
     statistics, _, lines = train("short", max_length=lengths[2], rows_per_update=100)
     fitting = sum(length <= lengths[2] for length in lengths)
