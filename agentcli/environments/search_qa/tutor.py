@@ -94,7 +94,7 @@ def lookup_of(context: Context) -> Lookup:
 
 
 def compact(context: Context) -> str:
-    """What is asked, the facts that matter, the last results and the open page."""
+    """What is asked, the facts that matter, the last search and the open page."""
     lookup = lookup_of(context)
     if lookup.wanted is None:
         asked, last = context.instruction, context.observations[-1]
@@ -104,7 +104,9 @@ def compact(context: Context) -> str:
     for (relation, thing), value in _facts_shown(lookup.facts, lookup.wanted):
         lines.append(f"{relation} of {thing} is {value}")
     if lookup.queries:
-        lines.append(f"results {' , '.join(lookup.results) or 'none'}")
+        query = lookup.queries[-1][:LONGEST_TEXT]
+        found = " , ".join(lookup.results) or "none"
+        lines.append(f"results of {query} : {found}")
     if lookup.opened:
         lines.append(f"page {lookup.opened[-1]} {'more' if lookup.more else 'end'}")
     return "\n".join(lines)
@@ -121,12 +123,15 @@ def _facts_shown(
 
 
 def vocabulary(options: SearchQaOptions) -> list[str]:
-    """Actions, relations, names, and the words that names are made of."""
+    """Actions, relations, and the words that names are made of.
+
+    A whole name is no token: one that training never asks about could not be written.
+    """
     words = {"search", "access", "read", ANSWER, COT}
     for relations in RELATIONS.values():
         words.update(relations)
     for entity in almanac(options.documents, options.seed):
-        words.update((entity.name, *entity.name.split()))
+        words.update(entity.name.split())
     return sorted(words)
 
 

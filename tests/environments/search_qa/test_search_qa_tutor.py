@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from agentcli.environments.protocol import Context, Toolbox, Tutor
 from agentcli.environments.registry import make_world
+from agentcli.environments.search_qa.almanac import almanac
 from agentcli.environments.search_qa.engine import SearchQaEngine
 from agentcli.environments.search_qa.tutor import SearchQaHabits
 from agentcli.environments.search_qa.world import SearchQaWorld
@@ -13,7 +14,8 @@ from agentcli.records.calls import read_call
 from agentcli.records.settings import EnvironmentSettings
 from agentcli.records.types import Task
 
-SIZES = {"documents": 300, "sizes": {"train": 200, "valid": 10, "test": 60}}
+DOCUMENTS = 300
+SIZES = {"documents": DOCUMENTS, "sizes": {"train": 200, "valid": 10, "test": 60}}
 SETS = {"search": SIZES, "browse": {**SIZES, "actions": "browse", "part": 110, "snippet": 30}}
 FAULTLESS = SearchQaHabits(wander=0.0)
 
@@ -106,6 +108,20 @@ def test_a_policy_of_whole_words_can_write_every_action(world: SearchQaWorld, en
             assert tokenizer.unk_token_id not in tokens
             written = tokenizer.decode(tokenizer(response)["input_ids"])
             assert read_call(read_tagged(written).actions[1]) == read_call(advice.action)
+
+
+def test_a_policy_can_write_a_name_that_it_was_never_taught(world: SearchQaWorld) -> None:
+    words = world.vocabulary()
+    names = [entity.name for entity in almanac(DOCUMENTS, 0)]
+    assert not set(names) & set(words)
+    assert {word for name in names for word in name.split()} <= set(words)
+
+
+def test_the_prompt_says_what_the_results_are_of(world: SearchQaWorld, engine: SearchQaEngine) -> None:
+    context = episode(world, engine, world.tasks("test")[0], 0, FAULTLESS)
+    query = context.actions[0].partition("[")[2].removesuffix("]").strip()
+    assert f"results of {query} : {query}" in world.compact(cut(context, 1))
+    assert "results of" not in world.compact(cut(context, 0))
 
 
 def test_a_question_of_another_hand_is_searched_for_and_guessed(world: SearchQaWorld) -> None:
