@@ -128,7 +128,15 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
     import torch
 
     tokenizer, encoder, longest = _load(model)
-    windows, owners = _windows(texts, tokenizer, longest)
+    # All windows, each with its special tokens, and the text that each one is of.
+    encoded = tokenizer(
+        list(texts),
+        truncation=True,
+        max_length=longest,
+        return_overflowing_tokens=True,
+    )
+    windows = encoded["input_ids"]
+    owners = encoded["overflow_to_sample_mapping"]
     sums = torch.zeros(len(texts), encoder.config.hidden_size)
     counts = torch.zeros(len(texts), 1)
     for start in range(0, len(windows), WINDOWS_PER_BATCH):
@@ -142,19 +150,6 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
         sums.index_add_(0, rows, (states.float() * weights).sum(1))
         counts.index_add_(0, rows, weights.sum(1))
     return torch.nn.functional.normalize(sums / counts.clamp(min=1), dim=1)
-
-
-def _windows(
-    texts: Sequence[str], tokenizer: Any, longest: int
-) -> tuple[list[list[int]], list[int]]:
-    """Tokens of all windows, each with its special tokens; and each one's text."""
-    encoded = tokenizer(
-        list(texts),
-        truncation=True,
-        max_length=longest,
-        return_overflowing_tokens=True,
-    )
-    return encoded["input_ids"], encoded["overflow_to_sample_mapping"]
 
 
 def _padded(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast, get_type_hints
 import msgspec
 from msgspec.structs import FieldInfo
 
-from agentcli.exploration.registry import REGISTRY, method_names
+from agentcli.exploration.registry import make, method_names
 from agentcli.records.section import Section
 from agentcli.records.settings import EvaluationSettings, RolloutSettings, Settings
 
@@ -32,8 +32,7 @@ def rollout_class(method: str) -> type[RolloutSettings]:
 
     Raises UsageError with the nearest name for an unknown method.
     """
-    explore = REGISTRY.load(method).explore
-    kind: type[RolloutSettings] = get_type_hints(explore)["settings"]
+    kind: type[RolloutSettings] = get_type_hints(make(method))["settings"]
     return kind
 
 

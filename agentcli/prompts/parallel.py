@@ -66,11 +66,8 @@ def _are_pairs(acting: list[Tag]) -> bool:
     """Whether the tags are those of one copy after another, each closed."""
     names = [tag.name for tag in acting]
     closings = [f"/{name}" for name in names[::2]]
-    return bool(names) and names[1::2] == closings and all(map(_is_copy, names[::2]))
-
-
-def _is_copy(name: str) -> bool:
-    return name.startswith("env_")
+    of_copies = all(name.startswith("env_") for name in names[::2])
+    return bool(names) and names[1::2] == closings and of_copies
 
 
 def _acting(
