@@ -1,5 +1,6 @@
 """What a text says: whether it states a value, and the value of a property."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -11,7 +12,7 @@ _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w])")
 
 def same_number(one: float, other: float) -> bool:
     """Whether two numbers are equal up to rounding."""
-    return abs(one - other) <= TOLERANCE * max(abs(one), abs(other))
+    return math.isclose(one, other, rel_tol=TOLERANCE)
 
 
 def states(text: str, value: str) -> bool:

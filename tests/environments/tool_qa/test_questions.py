@@ -1,5 +1,6 @@
 """The generated questions: the schema of MMLU-Pro, one right option, disjoint splits, and texts that are read back."""
 
+import math
 from collections import Counter
 
 import pytest
@@ -126,6 +127,7 @@ def test_the_value_of_a_fact_is_read_out_of_sentences() -> None:
     assert stated(["There are 1.609344 kilometre per mile."], "kilometre per mile") == "1.609344"
     assert same_number(1.000001, 1.0)
     assert not same_number(1.001, 1.0)
+    assert not same_number(math.inf, 12.0)
 
 
 @pytest.mark.parametrize(
