@@ -12,8 +12,8 @@ import time
 from collections.abc import Awaitable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from agentcli.environments.engines.pool import EnginePool, State
 from agentcli.environments.protocol import Context, World
 from agentcli.errors import EngineError, PolicyError, PromptTooLongError, UsageError
 from agentcli.exploration.answer_judge import judge_answer
@@ -41,6 +41,9 @@ from agentcli.records.settings import PolicySettings, Settings
 from agentcli.records.siblings import joined
 from agentcli.records.types import Ledger, StopReason, Task, Tree
 
+if TYPE_CHECKING:
+    from agentcli.environments.engines.pool import EnginePool, State
+
 NO_REPLY = Reply(text="")
 """Stands for the response that a broken policy did not give."""
 
@@ -63,7 +66,7 @@ class Actor:
     def __init__(
         self,
         task: Task,
-        engines: EnginePool,
+        engines: "EnginePool",
         policy: Policy,
         world: World,
         settings: Settings,
@@ -377,7 +380,7 @@ class Actor:
         self.ledger.prompt_tokens += reply.prompt_tokens
         self.ledger.shared_prompt_tokens += shared
 
-    async def _move(self, state: State, action: str) -> State | EngineError:
+    async def _move(self, state: "State", action: str) -> "State | EngineError":
         """The state after an action, or its error: no copy holds up another."""
         try:
             with self._waiting("environment"):

@@ -7,11 +7,11 @@ copy that has ended takes no more actions.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from agentcli.environments.engines.pool import State
 from agentcli.environments.protocol import Context, Observation, Picture
 from agentcli.policies.protocol import Reply
 from agentcli.prompts.protocol import UNREADABLE, Answer, Message, Moment
@@ -24,6 +24,10 @@ from agentcli.records.types import (
     StopReason,
     Validity,
 )
+
+if TYPE_CHECKING:
+    # Only named here: credit reads this package's settings, and starts no engines.
+    from agentcli.environments.engines.pool import State
 
 Lineage = tuple[int, ...]
 """Child indices from the root: the name of a step."""
@@ -39,7 +43,7 @@ class Node:
     """A state the agent can act in, or the end of a trajectory."""
 
     lineage: Lineage
-    states: tuple[State, ...]
+    states: tuple["State", ...]
     """The state of copy 1, copy 2, ...; empty when the environment could not be opened.
     """
     moment: Moment
@@ -105,7 +109,7 @@ def reached(
     node: Node,
     index: int,
     actions: Mapping[int, str],
-    states: Mapping[int, State],
+    states: Mapping[int, "State"],
 ) -> Node:
     """The node that the response `index` leads to, still without its step.
 
@@ -154,7 +158,7 @@ def _after(context: Context, action: str, observation: Observation) -> Context:
 def outcome_of(
     response: Response,
     after: Node,
-    states: Mapping[int, State],
+    states: Mapping[int, "State"],
     max_steps: int,
 ) -> Outcome | None:
     """How the trajectory ends with this response; None where it goes on.
@@ -181,7 +185,7 @@ def as_step(
     node: Node,
     response: Response,
     after: Node,
-    states: Mapping[int, State],
+    states: Mapping[int, "State"],
     outcome: Outcome | None,
 ) -> Step:
     """The record of the step from `node` to `after`, still without id and parent."""
@@ -229,7 +233,7 @@ def as_step(
     )
 
 
-def shown_in(states: Mapping[int, State]) -> list[Picture]:
+def shown_in(states: Mapping[int, "State"]) -> list[Picture]:
     """The pictures of the copies that acted, in their order."""
     pictures: list[Picture] = []
     for state in states.values():
@@ -248,7 +252,7 @@ def _counted_tokens(reply: Reply) -> int | UnsetType:
     return reply.generated_tokens
 
 
-def as_move(node: Node, number: int, action: str, state: State) -> Move:
+def as_move(node: Node, number: int, action: str, state: "State") -> Move:
     """The record of what happened in one copy."""
     context = node.moment.copies[number - 1]
     before = node.states[number - 1].observation
