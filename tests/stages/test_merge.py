@@ -49,7 +49,7 @@ def same(folder: Path, stage: str, *files: str) -> None:
         assert getattr(merged, name) == getattr(whole, name), name
 
 
-@pytest.mark.parametrize("count", [1, 2, 5, 12])
+@pytest.mark.parametrize("count", [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 5, 12))])
 @pytest.mark.parametrize("method", ["chain", "spark"])
 def test_merged_shards_are_the_unsharded_rollout(tmp_path: Path, method: str, count: int) -> None:
     runs = sample(rollout, toy(method), tmp_path, count)
@@ -71,6 +71,7 @@ def test_the_iterations_slice_is_sharded_too(tmp_path: Path) -> None:
     same(tmp_path, "rollout", "trees.jsonl")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [evaluate, pass_at_k])
 def test_merged_shards_are_the_unsharded_evaluation(tmp_path: Path, stage: Callable[..., Any]) -> None:
     settings = msgspec.structs.replace(toy(), evaluation=evaluation_class("chain")(split="test", samples=3, n=4, k=2))

@@ -14,6 +14,8 @@ from agentcli.training.policy_gradient.objective import TrainMetrics
 from command_line import Answer, agentcli, chained
 from refusal import refused
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = """
 environment:
   name: sokoban

@@ -25,6 +25,7 @@ def pictured(tmp_path_factory):
     return seeing_rollout(tmp_path_factory.mktemp("pictured"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "settings"),
     [(train, {}), (sft, {"samples_per_update": 6}), pytest.param(train, {"lora": LoraSettings(rank=4, alpha=8)})],

@@ -115,6 +115,7 @@ def test_microbatches_change_nothing(problem, tmp_path):
         assert all((whole[name] - pieces[name]).abs().max() < 2e-4 for name in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "given",
     [

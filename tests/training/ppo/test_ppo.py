@@ -112,6 +112,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", SHAPES)
 def test_a_stopped_training_ends_with_the_same_bits(problem, tmp_path, lora):
     given = {"rows_per_update": 3, "rows_per_microbatch": 2, "epochs": 2, "save_every_updates": 2, "lora": lora}
