@@ -22,7 +22,7 @@ case $regime in
   # 60 % of the preset's updates: policies start weak, and there is room. `calm`: without it runs stand still (docs/results.md).
   six) size=(quickstart-six 24 900 1800) copies='' ;;
   six-copies) size=(quickstart-six 24 900 3600) copies=true methods='grpo dpepo dpepo-grpo' ;;
-  search) size=(quickstart-search 30 700 3000) copies='' methods='grpo search-carl search-carl-all' calm='' panels='L0 L0-greedy' held_out=test ;;
+  search) size=(quickstart-search 30 700 3000) copies='' methods='grpo grpo-outside search-carl search-carl-all' calm='' panels='L0 L0-greedy' held_out=test ;;
   *) printf 'error: REGIME: no regime %s; there are bathrooms, six, six-copies and search\n' "$regime" >&2; exit 2 ;;
 esac
 export preset=${size[0]} iterations=${ITERATIONS:-${size[1]}} steps=${STEPS:-${size[2]}} sft_updates=${SFT_UPDATES:-${size[3]}}
