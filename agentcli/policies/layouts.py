@@ -6,7 +6,8 @@ thread it is bit-identical whoever shares the batch:
 - Prompts are padded on the left to a length that depends on their own length only.
   There is always a token of padding, because transformers attends by another kernel
   where a batch needs no mask.
-- Only equal lengths are batched, and rows come in multiples of eight.
+- Only equal lengths are batched, and rows come in multiples of 16: some
+  processors sum up products of fewer rows in another order.
 
 fast. Prompts of any length share a batch, and no row is only there to fill it. Equal
 prompts, as siblings have them, are read once. Log-probabilities then differ in the last
@@ -23,7 +24,7 @@ from transformers import GenerationConfig
 
 from agentcli.policies.chat_tokens import Prompted
 
-ROWS = 8
+ROWS = 16
 """Rows of an exact batch are padded to a multiple of this."""
 PROMPT_BUCKET = 32
 """Prompts are padded to the next multiple of this many tokens, a multiple itself to the
