@@ -1,9 +1,11 @@
 """Shared by all tests: helpers beside a test file are importable by name, and torch uses one thread."""
 
+import gc
 import os
 import signal
 
 import hypothesis
+import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -15,3 +17,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # No test is timed: a slow machine is no failure.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leave_alone_what_stays() -> None:
+    """Keeps the garbage collector out of every imported module: each training collects, 0.3 s of it for nothing."""
+    gc.collect()
+    gc.freeze()
