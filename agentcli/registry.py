@@ -58,7 +58,7 @@ class Registry:
         """
         if name in self.table:
             return self.table[name]
-        if self.in_full and ":" in name:
+        if self.in_full and ":" in name[1:]:
             return name
         from importlib import metadata
 

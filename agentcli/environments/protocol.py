@@ -37,7 +37,7 @@ import msgspec
 
 from agentcli.errors import EngineError, UsageError
 from agentcli.records.pictures import Picture as Picture
-from agentcli.records.types import Task
+from agentcli.records.types import Reward, Task
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -82,7 +82,7 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     looked: bool = False
     """The action that led here only looked: it changed nothing that matters (002 B.2).
     """
-    reward: float = 0.0
+    reward: Reward = 0.0
     end: Literal["success", "failure", "truncated"] | None = None
     """How the episode ended; None while it goes on. truncated: by a time limit of the
     world, without success.

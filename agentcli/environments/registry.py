@@ -91,13 +91,28 @@ def tasks_of(world: World, name: str, split: str) -> list[Task]:
         raise UsageError(f"--split {split}: {name} has none; {nearest(split, splits)}")
     try:
         with prints_aside():
-            return world.tasks(split)
+            tasks = world.tasks(split)
     except AgentCliError:
         raise
     except Exception as error:
         raise UsageError(
             f"--split {split}: {name} cannot list its tasks: {raised(error)}"
         ) from error
+    _refuse_unclear(tasks, f"--split {split}: {name}")
+    return tasks
+
+
+def _refuse_unclear(tasks: object, place: str) -> None:
+    """Raises UsageError for what is no list of tasks, each with an id of its own."""
+    if not isinstance(tasks, list) or not all(isinstance(one, Task) for one in tasks):
+        raise UsageError(f"{place}: its tasks() must give a list of Task")
+    ids = set[str]()
+    for task in tasks:
+        if task.id in ids:
+            raise UsageError(
+                f"{place}: task {task.id!r} is there twice; give each an id of its own"
+            )
+        ids.add(task.id)
 
 
 def raised(error: Exception) -> str:

@@ -16,8 +16,8 @@ NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 def new_world(name: str, folder: Path) -> dict[Path, str]:
     """The files of a new world with what they hold; nothing is written.
 
-    Raises UsageError for a name that is no module of its own, and for a file that
-    exists.
+    Raises UsageError for a name that is no module of its own or that its files use
+    otherwise, and for a file that exists.
     """
     if not NAME.fullmatch(name) or keyword.iskeyword(name):
         raise UsageError(
@@ -33,6 +33,8 @@ def new_world(name: str, folder: Path) -> dict[Path, str]:
         if is_there(path):
             raise UsageError(f"{path} exists; choose another NAME")
         text = files(TEMPLATE).joinpath(source).read_text(encoding="utf-8")
+        if re.search(rf"\b{title}\b", text.replace("NewWorld", "")):
+            raise UsageError(f"NAME {name}: its files import a {title}; choose another")
         text = text.replace("NewWorld", title)
         texts[path] = re.sub(r"\bnew_world\b", name, text)
     return texts

@@ -5,6 +5,7 @@ import pytest
 from agentcli.environments import registry
 from agentcli.environments.registry import make_engine, make_world, tasks_of, world_names
 from agentcli.records.settings import EnvironmentSettings
+from agentcli.records.types import Task
 from refusal import refused
 from toy_world import ToyWorld
 
@@ -30,6 +31,7 @@ def test_the_names_are_the_built_in_worlds_and_those_of_packages(monkeypatch: py
         ("toy_world.deeper:ToyWorld", "toy_world.deeper"),
         ("toy_world:Toy", ("toy_world", "Toy")),
         ("toy_world:", "toy_world"),
+        (":Toy", ":Toy"),
     ],
 )
 def test_unknown_names_are_usage_errors(name: str, names: str | tuple[str, ...]) -> None:
@@ -41,6 +43,13 @@ def test_an_unknown_split_is_refused(name: str) -> None:
     world = make_world(EnvironmentSettings(name=name))
     near = f"{world.card.splits[0]}s"
     refused(lambda: tasks_of(world, name, near), names=(f"--split {near}", name), remedy=world.card.splits[0])
+
+
+@pytest.mark.parametrize("tasks", [None, ["a"], [Task(id="a", world="toy", split="train", kind="walk")] * 2])
+def test_tasks_that_are_none_or_alike_are_refused(tasks: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = make_world(EnvironmentSettings(name="toy_world:ToyWorld"))
+    monkeypatch.setattr(ToyWorld, "tasks", lambda self, split: tasks)
+    refused(lambda: tasks_of(world, "toy", "train"), names=("--split train", "toy"))
 
 
 def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,10 +28,24 @@ def test_a_new_world_and_its_test_work_as_they_are() -> None:
     assert agentcli(*rollout, "-o", "runs/x").code == 0
 
 
-@pytest.mark.parametrize("name", ["Two", "two-doors", "2doors", "class", "", "a/b", "json", "sokoban", "sys"])
+@pytest.mark.parametrize(
+    "name", ["Two", "two-doors", "2doors", "class", "", "a/b", "json", "sokoban", "sys", "task", "path", "observation"]
+)
 def test_a_bad_name_is_refused(name: str) -> None:
     refused(agentcli("env", "new", name), names=name)
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("reward", ['float("nan")', "1e308", "-1e10"])
+def test_a_reward_that_no_file_can_hold_is_a_fault_of_the_world(reward: str) -> None:
+    agentcli("env", "new", "two_doors")
+    world = Path("two_doors.py")
+    text = world.read_text()
+    assert text.count("reward=1.0") == 1
+    world.write_text(text.replace("reward=1.0", f"reward={reward}"))
+    rollout = ("rollout", "--env", "two_doors.py:TwoDoors", "--policy", "expert", "--tasks", "2", "-q")
+    refused(agentcli(*rollout, "-o", "runs/x"), code=1, names=("the world failed", "reward"))
+    assert agentcli("validate", "runs/x").code == 0
 
 
 @pytest.mark.parametrize("name", ["doors.py", "test_doors.py"])
