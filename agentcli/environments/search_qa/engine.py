@@ -27,8 +27,6 @@ TOOLS = {
     ),
 }
 """Action -> what it does; an answer ends the episode."""
-LONGEST_ANSWER = 300
-"""Characters that are scored and judged."""
 DIGEST_SIZE = 8
 """Bytes."""
 
@@ -77,7 +75,7 @@ class SearchQaEngine:
         if call is None:
             self._refuse("This is not a call; write NAME[argument].")
         elif call.name == ANSWER:
-            self._end(counted(call.argument))
+            self._end(call.argument)
         elif call.name == COT:
             self._inquiry = Inquiry(*self._inquiry[:2], text=THOUGHT, looked=True)
         elif call.name not in self._tools:
@@ -176,11 +174,6 @@ class SearchQaEngine:
         text = text_of(self._library, one).encode("utf-8", "surrogatepass")
         digest = blake2b(text, digest_size=DIGEST_SIZE).hexdigest()
         return f"{one.document.id}#{one.part}#{digest}"
-
-
-def counted(answer: str) -> str:
-    """The part of an answer that is scored and judged."""
-    return answer[:LONGEST_ANSWER]
 
 
 def tools_of(options: SearchQaOptions) -> dict[str, str]:

@@ -44,7 +44,7 @@ def _f1(answer: str, reference: str) -> float:
 
 
 def f1_asearcher(answer: str, references: Sequence[str]) -> float:
-    """ASearcher's F1: over the sets of words, of the best known answer.
+    """ASearcher's F1 of its evaluation: over the sets of words, of the best known answer.
 
     Articles stay, and punctuation becomes a blank. A text without words has 0.
     """

@@ -13,7 +13,7 @@ from agentcli.environments.exam import Exam
 from agentcli.environments.options import options_of
 from agentcli.environments.protocol import Advice, Card, Context, Requisite
 from agentcli.environments.search_qa import tutor
-from agentcli.environments.search_qa.engine import SearchQaEngine, counted, tools_of
+from agentcli.environments.search_qa.engine import SearchQaEngine, tools_of
 from agentcli.environments.search_qa.library import titles_in
 from agentcli.environments.search_qa.options import SearchQaOptions
 from agentcli.environments.search_qa.source import QaSource, requisites
@@ -76,7 +76,7 @@ class SearchQaWorld:
         return Exam(
             question=question.question,
             references=question.answers,
-            answer=counted(call.argument),
+            answer=call.argument,
         )
 
     def routes(self) -> "Sequence[BaseRoute]":

@@ -102,12 +102,12 @@ def test_a_read_after_a_search_turns_the_page_that_is_still_open() -> None:
 def test_a_long_answer_is_scored_and_judged_alike() -> None:
     made = world()
     task = made.tasks("test")[0]
-    exam = made.exam(task, f"answer[{'x' * 400}]")
+    exam = made.exam(task, f"answer[{'x' * 1000}]")
     engine = made.engine()
     engine.start(task)
     assert exam is not None
-    assert engine.step(f"answer[{'x' * 400}]").text == f"You answer {exam.answer}."
-    assert exam.answer == "x" * 300
+    assert engine.step(f"answer[{'x' * 1000}]").text == f"You answer {exam.answer}."
+    assert exam.answer == "x" * 1000
 
 
 @pytest.mark.parametrize(
