@@ -28,7 +28,7 @@ stage runs/demos agentcli demos --preset small-model -o runs/demos
 stage runs/sft agentcli sft runs/demos --preset small-model --model model -o runs/sft
 evaluation runs/sft
 for method in chain spark; do
-  stage "runs/$method" agentcli run small-model --model runs/sft/checkpoint --method "$method" -o "runs/$method"
+  stage "runs/$method" agentcli run small-model --model runs/sft/checkpoint --method "$method" --dtype bfloat16 -o "runs/$method"
   evaluation "runs/$method"
   agentcli compare runs/sft "runs/$method"
 done
