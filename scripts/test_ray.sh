@@ -3,6 +3,5 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 folder=${1:-.venv-ray}
-python3 -m venv "$folder"
-"$folder/bin/pip" install -q -e '.[ray,test]'
+scripts/install.sh "$folder" ray,test
 exec "$folder/bin/python" -m pytest -n 0 -m slow tests/stages/test_ray.py

@@ -1,6 +1,7 @@
 """Estimates of memory, held against torch's own account of every allocation while a real command trains or samples."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -132,7 +133,8 @@ def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: 
         check=False,
     )
     assert ended.returncode == 0, ended.stderr[-6000:]
-    peaks = [int(line.removeprefix("peak ")) for line in ended.stdout.splitlines() if line.startswith("peak ")]
+    # Two processes may write on one line.
+    peaks = [int(peak) for peak in re.findall(r"peak (\d+)", ended.stdout)]
     assert len(peaks) == 2
     # Full training with many words is estimated 18 to 22 % too high.
     assert expected == pytest.approx(max(peaks), rel=0.3)
