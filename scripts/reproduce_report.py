@@ -49,7 +49,7 @@ on L0 at T = 1 plus {", ".join(map(str, LEVELS))} points. Nothing is put in for 
 OVER_GAMES = """Gains are paired by game and seed. They say whether these policies differ on more games, not what another
 training of the same method would give.
 """
-QUARTERS = """Entropy in nats per token. Advantages: the least and the greatest of the whole loop.
+QUARTERS = """Entropy in nats per trained token. Advantages: the least and the greatest of the whole loop.
 Repetitive and inadmissible: shares of the moves of the sampled leaves, in %.
 """
 

@@ -112,9 +112,10 @@ class CarlSettings(Switches, kw_only=True):
     """Which actions of the first N0 trajectories are trained. all: those with a
     sibling, as of any other (eq. 13). forked: those whose state was forked later; the
     N0 first actions are siblings from the start and do not count as forked. none: no
-    action of theirs (App. C.1). The |D_upd| of 003 Table 2 fits `forked` for the 4B
-    model (32.0 = 2N), and none of the three those for 3B and 7B. Needs trees that say
-    N0 (Tree.roots).
+    action of theirs (App. C.1). No one of them gives every |D_upd| of 003 Table 2. At
+    4B it is 32.0 = 2N, which is `forked` where trajectories are long. At 3B it is 32.0
+    of 32.1, which is `all` where they have two actions. Needs trees that say N0
+    (Tree.roots).
     """
 
 
