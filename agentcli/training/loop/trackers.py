@@ -15,6 +15,7 @@ import html
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass, field
@@ -194,6 +195,7 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
     # Texts are not hidden, so the folder remembers the step of the last ones.
     mark = tracked.folder / "samples-step"
     last = int(read_regular(mark)) if is_there(mark) else -1
+    _wait_for_a_later_name(tracked.folder)
     with SummaryWriter(str(tracked.folder), purge_step=first) as writer:
 
         def log(
@@ -208,6 +210,17 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
             writer.flush()
 
         yield log
+
+
+def _wait_for_a_later_name(folder: Path) -> None:
+    """Waits for the next second where this one has an event file already.
+
+    TensorBoard reads event files in the order of their names. These begin with the
+    second; what follows is in no order, and a reader would hide the later figures.
+    """
+    now = time.time()
+    if any(folder.glob(f"events.out.tfevents.{int(now)}.*")):
+        time.sleep(1 - now % 1)
 
 
 @contextmanager

@@ -94,6 +94,19 @@ def test_tensorboard_of_a_loop_is_one_curve(rollout, tmp_path):
         assert found[f"train/{name}"] == pytest.approx(expected, rel=1e-6)
 
 
+def test_trainings_of_one_second_are_read_in_their_order(tmp_path, monkeypatch):
+    """The tenth event file of a process sorts before its ninth where both are of one second."""
+    from tensorboard.summary.writer import event_file_writer
+
+    monkeypatch.setattr(event_file_writer, "_global_uid", event_file_writer.AtomicCounter(9))
+    tracking = TrackingSettings(to=["tensorboard"])
+    for before in (0, 1):
+        sampled = Sampled({"rollout/success": before / 4})
+        with open_trackers(Tracked(tracking, None, tmp_path, "train", {}, sampled), before, 0):
+            pass
+    assert events(tmp_path)["rollout/success"] == {1: 0.0, 2: 0.25}
+
+
 @pytest.mark.slow
 def test_what_was_sampled_stands_at_the_first_update_once(rollout, tmp_path):
     """Stopped before a snapshot and after one; the text is a block of code, which nothing in it can leave."""
