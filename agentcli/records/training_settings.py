@@ -88,6 +88,10 @@ class SftSettings(Section, kw_only=True):
     """What the processes that torchrun started hold. none: each the whole model and its
     optimiser (DDP). fsdp: each a share of both (FSDP2).
     """
+    bf16: bool | None = None
+    """Compute in bfloat16 under autocast: less time where the processor has it. Weights
+    and moments stay in float32. None: on a GPU.
+    """
     gradient_checkpointing: bool | None = None
     """Compute activations again in the backward pass: less memory, more time.
     None: on a GPU.
@@ -147,6 +151,10 @@ class TrainSettings(Section, kw_only=True):
     """Whether rows of an update that begin alike share a sequence, where their common
     prefix is run once. It changes losses by rounding alone. auto: where it saves enough.
     Only policy-gradient packs.
+    """
+    bf16: bool | None = None
+    """Compute in bfloat16 under autocast: less time where the processor has it. Weights
+    and moments stay in float32. None: on a GPU.
     """
     gradient_checkpointing: bool | None = None
     """Compute activations again in the backward pass: less memory, more time.

@@ -12,7 +12,7 @@ from torch import Tensor
 from agentcli.training.critic.model import state_values
 from agentcli.training.critic.options import RETURN
 from agentcli.training.loop.distributed import sum_over_ranks
-from agentcli.training.loop.forward import pad_rows, scoring
+from agentcli.training.loop.forward import pad_rows, precision, scoring
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 
 VALUE = "value"
@@ -49,16 +49,14 @@ def values_of(
     rows_at_once: int,
     pad: int,
     device: torch.device,
+    bf16: bool | None,
 ) -> Sequence[float]:
     """V of the prompt of every row, with dropout off; each rank computes its share."""
     prompts = plan.tokens.prompts
     processes = plan.processes
     values_R = torch.zeros(len(prompts))
     chunks = plan.tokens.chunks(range(len(prompts)), rows_at_once)
-    bfloat16 = torch.autocast(
-        device.type, torch.bfloat16, enabled=device.type == "cuda"
-    )
-    with scoring(critic), bfloat16:
+    with scoring(critic), precision(device, bf16):
         for chunk in chunks[processes.rank :: processes.size]:
             ids_BT, _ = pad_rows([(prompts[row], []) for row in chunk], pad)
             last_B = torch.tensor([len(prompts[row]) - 1 for row in chunk])

@@ -222,6 +222,7 @@ def _arguments(
         SFTConfig,
         job.seed,
         processes,
+        bf16=settings.bf16,
         checkpointing=settings.gradient_checkpointing,
         sees=sees,
         per_device_train_batch_size=settings.samples_per_microbatch,

@@ -1,8 +1,8 @@
 """The TrainingArguments of every trainer: transformers.Trainer only runs the loop.
 
 It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
-are float32. A CUDA device computes in bfloat16 under autocast. It recomputes activations
-in the backward pass, unless a setting says otherwise; the CPU does neither.
+are float32. Unless a setting says otherwise, a CUDA device computes in bfloat16 under
+autocast and recomputes activations in the backward pass; the CPU does neither.
 """
 
 import tempfile
@@ -22,6 +22,7 @@ def trainer_arguments(
     kind: type[Arguments],
     seed: int,
     processes: Processes,
+    bf16: bool | None = None,
     checkpointing: bool | None = None,
     sees: bool = False,
     **more: Any,
@@ -43,7 +44,7 @@ def trainer_arguments(
             # that a training that is killed leaves none behind.
             output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
-            bf16=cuda,
+            bf16=cuda if bf16 is None else bf16,
             gradient_checkpointing=cuda if checkpointing is None else checkpointing,
             seed=trainer_seed(seed),
             report_to="none",

@@ -144,20 +144,27 @@ def scoring(model: Any) -> Iterator[None]:
     model.train(was_training)
 
 
+def precision(device: torch.device, bf16: bool | None) -> torch.autocast:
+    """What training computes in: bfloat16 where `bf16`, by default on CUDA; else float32."""
+    half = device.type == "cuda" if bf16 is None else bf16
+    return torch.autocast(device.type, torch.bfloat16, enabled=half)
+
+
 def response_logprobs(
     model: Any,
     batch: Mapping[str, Tensor],
     temperatures: Sequence[Tensor | None],
     device: torch.device,
+    bf16: bool | None,
 ) -> list[Tensor]:
     """Log-probabilities (N,) of the response tokens at each temperature, on the CPU.
 
-    All come from one forward pass, in the precision that training computes in: bfloat16
-    autocast on CUDA, float32 elsewhere. A temperature is (N,), or None for 1.
+    All come from one forward pass, in the precision that training computes in. A
+    temperature is (N,), or None for 1.
     """
     batch = {name: value.to(device) for name, value in batch.items()}
     logprobs = []
-    with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+    with precision(device, bf16):
         logits_NV = predicted_logits(model, batch)
         for temperatures_N in temperatures:
             if temperatures_N is not None:

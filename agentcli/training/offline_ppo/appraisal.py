@@ -60,7 +60,12 @@ class Appraisal:
         every_row = range(len(plan.rows))
         (tokens.old,) = scorer.score(self.pair.actor, every_row, [tokens.temperature])
         values = values_of(
-            self.pair.critic, plan, scorer.rows_at_once, scorer.pad, scorer.device
+            self.pair.critic,
+            plan,
+            scorer.rows_at_once,
+            scorer.pad,
+            scorer.device,
+            scorer.bf16,
         )
         self.values = torch.tensor(values)
 

@@ -77,7 +77,9 @@ def prepare_logprobs(
     is_adapter = hasattr(model, "disable_adapter")
     penalised = settings.beta != 0
     start_is_reference = penalised and reference is None and not is_adapter
-    scorer = RowScorer(plan, settings.rows_per_microbatch, pad, device)
+    scorer = RowScorer(
+        plan, settings.rows_per_microbatch, pad, device, settings.bf16
+    )
 
     # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
@@ -119,6 +121,7 @@ class RowScorer:
     rows_at_once: int
     pad: int
     device: torch.device
+    bf16: bool | None
 
     def score(
         self,
@@ -144,7 +147,7 @@ class RowScorer:
                     for flat in temperatures
                 ]
                 scores = response_logprobs(
-                    model, batch, chunk_temperatures, self.device
+                    model, batch, chunk_temperatures, self.device, self.bf16
                 )
                 if turn >= len(chunks):
                     continue

@@ -99,6 +99,7 @@ def row_arguments(
         TrainingArguments,
         job.seed,
         plan.processes,
+        bf16=job.settings.bf16,
         checkpointing=job.settings.gradient_checkpointing,
         sees=plan.tokens.sight is not None,
         per_device_train_batch_size=job.settings.rows_per_microbatch,

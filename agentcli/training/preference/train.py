@@ -121,6 +121,7 @@ def _arguments(
         DPOConfig,
         job.seed,
         plan.processes,
+        bf16=job.settings.bf16,
         checkpointing=job.settings.gradient_checkpointing,
         beta=beta,
         max_length=None,

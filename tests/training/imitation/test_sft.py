@@ -128,6 +128,15 @@ def test_the_same_seed_gives_the_same_bits(sft, tmp_path):
     assert files[0] == files[1] != files[2]
 
 
+def test_bfloat16_computes_coarser_and_keeps_weights_in_float32(sft, tmp_path):
+    _, lines = sft("one")
+    _, half_lines = sft("half", bf16=True)
+    weights = load_file(tmp_path / "half" / "model.safetensors")
+    assert {value.dtype for value in weights.values()} == {torch.float32}
+    assert half_lines[0].loss == pytest.approx(lines[0].loss, rel=0.01)
+    assert half_lines[0].loss != lines[0].loss
+
+
 def test_accumulation_changes_nothing(sft, tmp_path):
     sft("whole", samples_per_update=8, samples_per_microbatch=8)
     sft("pieces", samples_per_update=8, samples_per_microbatch=2)

@@ -385,6 +385,17 @@ def test_refuses_a_model_without_tokenizer_or_template(rollout, train, tmp_path)
     refused(lambda: train("out", model=tmp_path / "bare"), names="bare")
 
 
+def test_bfloat16_computes_coarser_and_keeps_weights_in_float32(train):
+    _, weights, lines = train("one")
+    _, half_weights, half_lines = train("half", bf16=True)
+    assert {value.dtype for value in half_weights.values()} == {torch.float32}
+    assert half_lines[0].gap_mean > 100 * lines[0].gap_mean
+    assert half_lines[0].grad_norm == pytest.approx(lines[0].grad_norm, rel=0.05)
+    assert half_lines[0].grad_norm != lines[0].grad_norm
+    _, again, _ = train("again")
+    assert_same(again, weights)
+
+
 def test_padding_and_company_do_not_change_a_rows_logprobs(rollout):
     model = AutoModelForCausalLM.from_pretrained(rollout.model, dtype=torch.float32)
     steps = [step for tree in rollout.tree_list for step in tree.steps][:9]
@@ -392,5 +403,5 @@ def test_padding_and_company_do_not_change_a_rows_logprobs(rollout):
     ids_BT, response_BT = pad_rows(rows, pad=0)
     batch = {"ids_BT": ids_BT, "response_BT": response_BT, "targets_N": ids_BT[response_BT]}
     with scoring(model):
-        (together,) = response_logprobs(model, batch, [None], torch.device("cpu"))
+        (together,) = response_logprobs(model, batch, [None], torch.device("cpu"), None)
     np.testing.assert_allclose(together, [value for step in steps for value in step.logprobs], atol=1e-5)
