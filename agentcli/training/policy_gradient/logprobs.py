@@ -77,9 +77,7 @@ def prepare_logprobs(
     is_adapter = hasattr(model, "disable_adapter")
     penalised = settings.beta != 0
     start_is_reference = penalised and reference is None and not is_adapter
-    scorer = RowScorer(
-        plan, settings.rows_per_microbatch, pad, device, settings.bf16
-    )
+    scorer = RowScorer(plan, settings.rows_per_microbatch, pad, device, settings.bf16)
 
     # The first update is a random sample, which is enough to measure the gap.
     scored: Sequence[int] = every_row[: settings.rows_per_update]
