@@ -143,6 +143,8 @@ class Card(msgspec.Struct, kw_only=True, frozen=True):
     """Sum of the rewards of a faultless episode; None where it differs from task to
     task.
     """
+    reads_data: bool = False
+    """It reads the folder in environment.data; elsewhere a folder is refused."""
     extra: str | None = None
     """The extra of this package that installs what its engines need."""
 

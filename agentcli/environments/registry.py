@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from agentcli.environments.protocol import Engine, World
+from agentcli.environments.protocol import Card, Engine, World
 from agentcli.errors import AgentCliError, MissingError, UsageError
 from agentcli.records.options import fault_and_path
 from agentcli.records.settings import EnvironmentSettings, Settings
@@ -56,8 +56,8 @@ def world_names() -> list[str]:
 def make_world(settings: EnvironmentSettings) -> World:
     """The world that `settings.name` names, made from `settings`.
 
-    Raises UsageError for an unknown name and for options that the world's own types
-    refuse, MissingError when its dependencies are not installed.
+    Raises UsageError for an unknown name, for options that the world's own types refuse
+    and for a folder of data that it would not read, MissingError when its dependencies are not installed.
     """
     kind = _load(settings.name)
     lacking = [name for name in PARTS if not hasattr(kind, name)]
@@ -78,6 +78,12 @@ def make_world(settings: EnvironmentSettings) -> World:
         raise UsageError(
             f"environment.name: {settings.name} cannot be made: {raised(error)}"
         ) from error
+    if not isinstance(world.card, Card):
+        raise UsageError(f"environment.name: the card of {settings.name} is no Card")
+    if settings.data is not None and not world.card.reads_data:
+        raise UsageError(
+            f"environment.data: {settings.name} reads no data; leave out --data"
+        )
     return world
 
 

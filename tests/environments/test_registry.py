@@ -52,6 +52,16 @@ def test_tasks_that_are_none_or_alike_are_refused(tasks: object, monkeypatch: py
     refused(lambda: tasks_of(world, "toy", "train"), names=("--split train", "toy"))
 
 
+@pytest.mark.parametrize("name", ["sokoban", "toy_world:ToyWorld"])
+def test_a_folder_that_the_world_would_not_read_is_refused(name: str) -> None:
+    refused(lambda: make_world(EnvironmentSettings(name=name, data="folder")), names=("data", name), remedy="--data")
+
+
+def test_a_card_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyWorld, "card", {"name": "toy"})
+    refused(lambda: make_world(EnvironmentSettings(name="toy_world:ToyWorld")), names=("environment.name", "ToyWorld"))
+
+
 def test_a_missing_dependency_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.WORLDS, "toy", "toy_world:ToyWorld")
     monkeypatch.setattr(ToyWorld, "card", msgspec.structs.replace(ToyWorld.card, extra="toy"))

@@ -69,6 +69,7 @@ class AlfworldWorld:
         new_kinds=("L2",),
         exploring=("go", "open"),
         best_reward=1.0,
+        reads_data=True,
         extra="alfworld",
     )
     habits = AlfworldHabits

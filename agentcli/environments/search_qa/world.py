@@ -35,6 +35,7 @@ class SearchQaWorld:
         evaluation_split="test",
         meanings={"test": "that begin at things at which none of training begins"},
         dialect="search",
+        reads_data=True,
         extra="search",
     )
     habits = tutor.SearchQaHabits

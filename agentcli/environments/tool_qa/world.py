@@ -33,6 +33,7 @@ class ToolQaWorld:
         splits=tuple(SPLITS),
         evaluation_split="test",
         dialect="tools",
+        reads_data=True,
         extra="tools",
     )
     habits = tutor.ToolQaHabits

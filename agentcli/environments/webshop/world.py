@@ -36,6 +36,7 @@ class WebshopWorld:
         splits=SPLITS,
         evaluation_split="test",
         meanings={"test": "goals 0 to 499 of WebShop's order; train has the rest"},
+        reads_data=True,
         extra="webshop",
     )
     habits = WebshopHabits
