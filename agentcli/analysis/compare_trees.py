@@ -9,16 +9,11 @@ from agentcli.errors import DataError
 from agentcli.evaluation.growth import Growth, TreeShape, totals
 from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
-from agentcli.records.types import StageRecord
 from agentcli.stages.panels import panel_hash
-
-GROWN_BY = ("rollout", "demos")
-"""Stages that grow trees."""
-
 
 def holds_trees(place: Path) -> bool:
     """Whether a stage that grows trees ended there."""
-    return place.is_dir() and _grown(place) is not None
+    return place.is_dir() and RunDirectory(place).grown() is not None
 
 
 def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
@@ -30,7 +25,7 @@ def trees_of(places: Sequence[Path]) -> dict[str, Growth]:
     growths: dict[str, Growth] = {}
     walked: dict[str, WalkedTasks] = {}
     for place in places:
-        grown = _grown(place)
+        grown = RunDirectory(place).grown()
         assert grown is not None
         stage, record = grown
         name = str(place)
@@ -58,12 +53,3 @@ def _noting_tasks(trees: Path, tasks: list[str]) -> Iterator[TreeShape]:
     for tree in read_records(trees, TreeShape):
         tasks.append(tree.task.id)
         yield tree
-
-
-def _grown(place: Path) -> tuple[str, StageRecord] | None:
-    """The stage that wrote the trees there, and its entry."""
-    stages = RunDirectory(place).load_manifest().stages
-    for name in GROWN_BY:
-        if name in stages:
-            return name, stages[name]
-    return None

@@ -4,6 +4,7 @@ A stage writes its files first and its manifest entry last, atomically. So a dir
 whose manifest names a stage holds that stage's finished output.
 """
 
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,10 @@ def credit_name(method: str) -> str:
     if not colon or function != "assign":
         return function
     return Path(place).stem if place.endswith(".py") else place.rpartition(".")[2]
+
+
+GROWN_BY = ("rollout", "demos")
+"""Stages that write trees.jsonl and count its trees."""
 
 
 class RunDirectory:
@@ -177,6 +182,30 @@ class RunDirectory:
     def finished(self, name: str) -> StageRecord | None:
         """The entry of a stage that ended here."""
         return self.load_manifest().stages.get(name)
+
+    def grown(self) -> tuple[str, StageRecord] | None:
+        """The finished stage that wrote the trees here, and its entry."""
+        stages = self.load_manifest().stages
+        for name in GROWN_BY:
+            if name in stages:
+                return name, stages[name]
+        return None
+
+    def lost_trees(self, held: int) -> str | None:
+        """What is wrong where trees.jsonl holds `held` trees and the manifest another
+        number; None where it has that one, or no stage has ended.
+        """
+        grown = self.grown()
+        if grown is None:
+            return None
+        stage, record = grown
+        wanted = record.counts.get("trees", held)
+        if wanted == held:
+            return None
+        again = shlex.join(["agentcli", stage, "--resume", "-o", str(self.path)])
+        return (
+            f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
+        )
 
 
 def link_latest(run: Path) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agentcli.errors import DataError
+from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
 
@@ -12,16 +13,20 @@ def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tr
     """Streams the trees of a file, each with its line and checked.
 
     `writer` is the command that the error names for a file without trees. Raises
-    DataError for such a file, and for a damaged one.
+    DataError for such a file, for a damaged one, and at the end for one that lost trees.
     """
-    line = 0
+    count = 0
     for line, tree in read_trees(path):
         yield line, tree
-    if line == 0:
+        count += 1
+    if count == 0:
         raise DataError(
             f"{path}: holds no trees; write some with: agentcli {writer} --resume -o "
             f"{path.parent}"
         )
+    fault = RunDirectory(path.parent).lost_trees(count)
+    if fault is not None:
+        raise DataError(f"{path}: {fault}")
 
 
 def count_trees(path: Path) -> int:

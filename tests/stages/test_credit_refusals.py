@@ -187,3 +187,11 @@ def test_credit_that_ends_early(run: Path) -> None:
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:2]))
     line = refused(run, "credit", "compare", "run", "grpo", "carl")
     assert line == "error: run/credit/grpo.jsonl: ends before run/trees.jsonl:3; run assign-credit again"
+
+
+def test_trees_that_were_lost_after_the_rollout_ended_are_missed(run: Path) -> None:
+    file = run / "trees.jsonl"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    file.write_text("\n".join([*lines[:-1], "", ""]), encoding="utf-8")
+    assert "holds 2 trees, not the 3 of manifest.json" in refused(run, *COMMANDS["assign"])
+    assert "agentcli rollout --resume -o run" in refused(run, *COMMANDS["explain"])
