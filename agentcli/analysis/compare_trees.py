@@ -11,6 +11,7 @@ from agentcli.records.files import read_records
 from agentcli.records.runs import RunDirectory
 from agentcli.stages.panels import panel_hash
 
+
 def holds_trees(place: Path) -> bool:
     """Whether a stage that grows trees ended there."""
     return place.is_dir() and RunDirectory(place).grown() is not None

@@ -158,6 +158,7 @@ def _show_run(call: Call) -> None:
     from agentcli.reports.show.run_tables import run_view
     from agentcli.reports.show.runs import holdings
     from agentcli.reports.show.trees import tree_overviews, trees_file
+    from agentcli.stages.trees import note_lost_trees
 
     run = call.run
     held = holdings(run)
@@ -171,6 +172,8 @@ def _show_run(call: Call) -> None:
         file = trees_file(run, call.values["evaluation"])
         failed, kind = call.values["failed"], call.values["kind"]
         held.trees = tree_overviews(file, failed=failed, kind=kind)
+        if file.parent == run and not (failed or kind):
+            note_lost_trees(file, len(held.trees), call.progress)
     if call.values["json"]:
         print_json(held)
         return

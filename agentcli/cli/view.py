@@ -79,14 +79,14 @@ def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -
 
     from agentcli.analysis.page.overview import page_run
     from agentcli.analysis.page.sources import short_names, sources_of
+    from agentcli.records.trees import read_trees
     from agentcli.reports.output import print_preview
-    from agentcli.stages.trees import count_trees
 
     files: dict[str, Path | None] = {}
     for run, name in short_names(runs).items():
         page_run(run, name)
         files |= {source.name: source.trees for source in sources_of(run, name)}
-    trees = sum(count_trees(file) for file in files.values() if file)
+    trees = sum(1 for file in files.values() if file for _ in read_trees(file))
     counts = {"runs": len(runs), "trees": trees}
     settings = to_builtins(options)
     json = call.values["json"]

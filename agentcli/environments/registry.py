@@ -57,7 +57,8 @@ def make_world(settings: EnvironmentSettings) -> World:
     """The world that `settings.name` names, made from `settings`.
 
     Raises UsageError for an unknown name, for options that the world's own types refuse
-    and for a folder of data that it would not read, MissingError when its dependencies are not installed.
+    and for a folder of data that it would not read, MissingError when its dependencies
+    are not installed.
     """
     kind = _load(settings.name)
     lacking = [name for name in PARTS if not hasattr(kind, name)]

@@ -192,8 +192,9 @@ class RunDirectory:
         return None
 
     def lost_trees(self, held: int) -> str | None:
-        """What is wrong where trees.jsonl holds `held` trees and the manifest another
-        number; None where it has that one, or no stage has ended.
+        """What is wrong where the manifest does not name `held` trees.
+
+        None where nothing is, or no stage has ended that wrote some.
         """
         grown = self.grown()
         if grown is None:
@@ -203,9 +204,7 @@ class RunDirectory:
         if wanted == held:
             return None
         again = shlex.join(["agentcli", stage, "--resume", "-o", str(self.path)])
-        return (
-            f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
-        )
+        return f"holds {held} trees, not the {wanted} of manifest.json; go on with: {again}"
 
 
 def link_latest(run: Path) -> bool:

@@ -7,6 +7,7 @@ from agentcli.errors import DataError
 from agentcli.records.runs import RunDirectory
 from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
+from agentcli.reports.standing import Progress
 
 
 def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tree]]:
@@ -32,3 +33,10 @@ def checked_trees(path: Path, writer: str = "rollout") -> Iterator[tuple[int, Tr
 def count_trees(path: Path) -> int:
     """The number of trees in a file. Raises what `checked_trees` raises."""
     return sum(1 for _ in checked_trees(path, "rollout (or demos)"))
+
+
+def note_lost_trees(path: Path, held: int, progress: Progress) -> None:
+    """Notes that the file holds another number of trees than its run's manifest says."""
+    fault = RunDirectory(path.parent).lost_trees(held)
+    if fault is not None:
+        progress.note(f"warning: {path}: {fault}")

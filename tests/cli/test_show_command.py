@@ -49,6 +49,20 @@ def test_runs_are_listed() -> None:
     assert all(run["success"]["measured_on"] in ("rollout", "train") for run in runs)
 
 
+@pytest.mark.parametrize("command", ["show", "view"])
+def test_trees_that_were_lost_after_the_rollout_ended_are_missed(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree("runs/a", tmp_path / "torn")
+    monkeypatch.chdir(tmp_path)
+    assert "warning" not in agentcli(command, "torn").stderr
+    trees = Path("torn/trees.jsonl")
+    trees.write_bytes(trees.read_bytes()[:-30])
+    answer = agentcli(command, "torn", *(["--overwrite"] if command == "view" else []))
+    assert answer.code == 0
+    assert "warning: torn/trees.jsonl: holds 3 trees, not the 4 of manifest.json" in answer.stderr
+
+
 def test_a_run_shows_what_it_holds() -> None:
     answer = agentcli("show", "runs/a")
     assert answer.code == 0

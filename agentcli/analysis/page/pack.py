@@ -36,6 +36,7 @@ from agentcli.records.trees import read_trees
 from agentcli.records.types import Tree
 from agentcli.reports.page.blocks import BlockStore, Filling
 from agentcli.reports.standing import Progress, Standing
+from agentcli.stages.trees import note_lost_trees
 
 
 class PageOptions(msgspec.Struct, kw_only=True):
@@ -137,6 +138,8 @@ def _packed(
         lines.append(row)
         progress.advance()
     filling.close()
+    if source.evaluation is None:
+        note_lost_trees(source.trees, len(lines), progress)
     return PackedSource(
         source=PageSource(
             name=source.name,
