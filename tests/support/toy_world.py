@@ -6,6 +6,7 @@ its last room opens. Reaching the last room wins (reward 1). Room 1 has a pit: "
 """
 
 import os
+import sys
 import threading
 from collections import Counter, deque
 from itertools import repeat
@@ -21,6 +22,7 @@ from drawn import bad, square
 Fault = Literal[
     "raise",
     "exit",
+    "leave",
     "abort",
     "hang",
     "stuck",
@@ -212,6 +214,8 @@ class ToyEngine:
         match self.world.options.fault:
             case "raise":
                 raise ValueError("the lamp broke")
+            case "leave":
+                sys.exit(3)
             case "exit":
                 os.write(2, b"out of lamp oil\n")
                 os._exit(7)

@@ -115,7 +115,8 @@ class Host:
             raise
         except LostStateError:
             return _answer_frame(frames.Lost(), began)
-        except Exception as error:
+        # A game may call sys.exit, as a script does.
+        except (Exception, SystemExit) as error:
             if self._busy is not None:
                 self._drop(self._busy)
                 _close(self._busy.engine)
@@ -272,7 +273,7 @@ def _answer_frame(reply: frames.Reply | None, began: float) -> bytes | None:
     return frames.encode_frame(reply)
 
 
-def failure(error: Exception) -> frames.Failed:
+def failure(error: BaseException) -> frames.Failed:
     """An exception as a message."""
     kind = type(error).__name__
     if isinstance(error, errors.AgentCliError):
@@ -361,7 +362,7 @@ def _set_up(payload: bytes) -> tuple[Host | None, bytes]:
         world = make_world(setup.settings)
         host = Host(world, setup.settings.name, setup.engines)
         return host, frames.encode_frame(frames.Ready(host.solvable))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return None, frames.encode_frame(failure(error))
 
 

@@ -71,13 +71,14 @@ def test_release_gives_engines_back_and_released_states_are_replayed() -> None:
     with_pool(settings, body, engines_per_worker=3)
 
 
-def test_an_engine_that_raises_fails_that_call_only() -> None:
-    settings = toy(fault="raise", fault_tasks=["train/2"])
+@pytest.mark.parametrize(("fault", "named"), [("raise", "the lamp broke"), ("leave", "SystemExit: 3")])
+def test_an_engine_that_raises_fails_that_call_only(fault: str, named: str) -> None:
+    settings = toy(fault=fault, fault_tasks=["train/2"])
 
     async def body(pool: EnginePool) -> None:
         broken, sound = await pool.start(tasks_of(settings)[2]), await pool.start(tasks_of(settings)[0])
         ahead = await play(pool, broken, "go east", "go east")
-        with refusal(4, ("task train/2:", "step 3 'go west'", "the lamp broke")):
+        with refusal(4, ("task train/2:", "step 3 'go west'", named)):
             await pool.step(ahead, "go west")
         assert (await pool.step(ahead, "go east")).observation.state == "room=3 key=0 ended=0"
         assert pool.replayed_steps == 2, "its snapshots went with the engine"
