@@ -136,7 +136,7 @@ def test_each_of_two_processes_takes_what_was_estimated(lora: str, monkeypatch: 
     # Two processes may write on one line.
     peaks = [int(peak) for peak in re.findall(r"peak (\d+)", ended.stdout)]
     assert len(peaks) == 2
-    # Full training with many words is estimated 18 to 22 % too high.
+    # Full training with many words is estimated 18 to 25 % too high.
     assert expected == pytest.approx(max(peaks), rel=0.3)
 
 
