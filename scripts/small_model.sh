@@ -21,8 +21,12 @@ stage() {
   "$@" --seed 0 "${resume[@]}"
 }
 
-# evaluation RUN: 70 held-out games, greedy.
-evaluation() { stage "$1/evaluation/greedy.json" agentcli eval "$1" --preset small-model --tasks 70 --temperature 0 --samples 1 --label greedy; }
+# evaluation RUN: 70 held-out games, greedy and at T = 1.
+evaluation() {
+  local asked=(--preset small-model --tasks 70 --samples 1 --dtype bfloat16)
+  stage "$1/evaluation/greedy.json" agentcli eval "$1" "${asked[@]}" --temperature 0 --label greedy
+  stage "$1/evaluation/sampled.json" agentcli eval "$1" "${asked[@]}" --temperature 1 --label sampled
+}
 
 stage runs/demos agentcli demos --preset small-model -o runs/demos
 stage runs/sft agentcli sft runs/demos --preset small-model --model model -o runs/sft
