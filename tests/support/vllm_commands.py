@@ -8,6 +8,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from processes import as_here, wait_until_gone
@@ -104,18 +105,29 @@ def command_line(pid: int) -> str:
     return ""
 
 
-def begun(*words: str) -> Command:
-    """A rollout of more than 40 tasks that has written its first trees: the 40th is not begun before."""
+class Gated(NamedTuple):
+    """A rollout that waits for its test before its 40th task."""
+
+    command: Command
+    gate: int
+
+    def struck(self, pid: int, number: int) -> Command:
+        """The rollout going on after a signal was sent."""
+        os.kill(pid, number)
+        os.write(self.gate, b".")
+        return self.command
+
+
+def begun(*words: str) -> Gated:
+    """A rollout of more than 40 tasks that has written its first trees, and does not end before it was struck."""
     gate = Path(tempfile.mkdtemp(prefix="gate-"))
     pipes = []
     for name in ("reached", "on"):
         os.mkfifo(gate / name)
         pipes.append(os.open(gate / name, os.O_RDWR))
     reached, on = pipes
-    # It need not wait.
-    os.write(on, b".")
     command = Command(*words, GATE=str(gate), GATE_TASK="train/40")
     process = os.pidfd_open(command.process.pid)
     ready = select.select([reached, process], [], [], PATIENCE)[0]
     assert ready == [reached], command.stderr.read_text(encoding="utf-8")
-    return command
+    return Gated(command, on)

@@ -1,6 +1,5 @@
 """Engines and servers that are killed: one line, nothing left, and a rollout that resumes."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -21,8 +20,8 @@ def lines(run: str) -> int:
 
 
 def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
-    command = begun("rollout", *START, "-o", "killed", "-q")
-    os.kill(command.named("EngineCore"), signal.SIGKILL)
+    gated = begun("rollout", *START, "-o", "killed", "-q")
+    command = gated.struck(gated.command.named("EngineCore"), signal.SIGKILL)
     assert command.end() == 4
     assert "--resume" in command.refusal()
     assert 0 < lines("killed") < 64
@@ -32,15 +31,15 @@ def test_a_killed_engine_ends_the_rollout_in_one_line_and_it_resumes() -> None:
 
 
 def test_a_killed_command_leaves_no_engine() -> None:
-    command = begun("rollout", *START, "-o", "left", "-q")
-    command.named("EngineCore")
-    command.process.kill()
+    gated = begun("rollout", *START, "-o", "left", "-q")
+    gated.command.named("EngineCore")
+    command = gated.struck(gated.command.process.pid, signal.SIGKILL)
     assert command.end() == -signal.SIGKILL
 
 
 def test_ctrl_c_leaves_a_rollout_that_resumes_and_no_engine() -> None:
-    command = begun("rollout", *START, "-o", "interrupted", "-q")
-    command.process.send_signal(signal.SIGINT)
+    gated = begun("rollout", *START, "-o", "interrupted", "-q")
+    command = gated.struck(gated.command.process.pid, signal.SIGINT)
     assert command.end() == 130
     assert "--resume" in command.refusal()
 
