@@ -1,5 +1,6 @@
 """Engines and servers that are killed: one line, nothing left, and a rollout that resumes."""
 
+import os
 import signal
 from pathlib import Path
 
