@@ -1,4 +1,5 @@
-"""What passes between the stages, and how it lies on disk.
+"""The records that stages exchange, and their form on disk.
 
-Everything else imports this room; it imports nothing of ours but the errors.
+Every other subpackage imports this one. It imports nothing from agentcli but the
+errors.
 """

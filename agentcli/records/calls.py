@@ -4,9 +4,9 @@ import re
 from typing import NamedTuple
 
 COT = "cot"
-"""The action that runs no tool: the agent only thinks on (001, chain of thought)."""
+"""The action that calls no tool: the agent only reasons (001, chain of thought)."""
 ANSWER = "answer"
-"""The action that ends the episode with a letter."""
+"""The action that ends the episode with the letter of an answer."""
 LONGEST_CALL = 4000
 """Characters."""
 _FORM = re.compile(r"\s*(\w+)\s*\[(.*)\]\s*", re.DOTALL)
@@ -24,9 +24,9 @@ class ToolCall(NamedTuple):
 
 
 def read_call(action: str) -> ToolCall | None:
-    """The call that an action is; None where it is not written as one.
+    """Parses an action as a tool call; None if it is not written as one.
 
-    Blanks around name and argument do not matter, nor do capitals in the name.
+    Blanks around the name and the argument are ignored, and so is the case of the name.
     """
     form = _FORM.fullmatch(action[:LONGEST_CALL])
     if form is None or not form[2].strip():

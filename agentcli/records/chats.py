@@ -1,7 +1,7 @@
 """The lines of exported chats, in the formats of TRL's SFTTrainer and DPOTrainer.
 
-A prompt is what the policy was asked in one step, an answer what it said. The trainers
-leave out the columns that they do not know.
+The prompt is what the policy was asked in one step; the completion is its response. The
+trainers ignore columns that they do not know.
 """
 
 from typing import Literal
@@ -11,13 +11,12 @@ import msgspec
 from agentcli.records.types import Position, Record
 
 Images = list[str] | msgspec.UnsetType
-"""The files of the pictures of a prompt, as seen from the folder of the export; not
-written where there are none.
+"""Files of a prompt's pictures, relative to the export folder; absent if it has none.
 """
 
 
 class ChatPart(Record, kw_only=True):
-    """A text, or the place of the next picture."""
+    """A text, or the placeholder of the next picture."""
 
     type: Literal["text", "image"]
     text: str | msgspec.UnsetType = msgspec.UNSET
@@ -28,7 +27,7 @@ class ChatTurn(Record, kw_only=True):
 
     role: Literal["user", "assistant"]
     content: str | list[ChatPart]
-    """Parts where there are pictures."""
+    """A list of parts if the message has pictures."""
 
 
 class PromptCompletion(Record, kw_only=True):
@@ -45,9 +44,9 @@ class PromptCompletion(Record, kw_only=True):
 
 
 class Preference(Record, kw_only=True):
-    """Two responses to one prompt, after one of which the task was solved.
+    """Two responses to the same prompt; only the chosen one led to success.
 
-    It is a line of export/preferences.jsonl.
+    One line of export/preferences.jsonl.
     """
 
     prompt: list[ChatTurn]
@@ -63,7 +62,7 @@ class Preference(Record, kw_only=True):
 
 
 def asked(text: str, pictures: int = 0) -> list[ChatTurn]:
-    """A prompt as a chat; its pictures follow the text."""
+    """A prompt as a chat, with its pictures after the text."""
     if not pictures:
         return [ChatTurn(role="user", content=text)]
     places = [ChatPart(type="image")] * pictures

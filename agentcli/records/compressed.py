@@ -1,8 +1,8 @@
 """Record files with suffix .zst: one zstandard frame per record, each with a checksum.
 
-A frame that is cut short at the end of the file is like a torn last line: the process
-was killed while writing it. Any other damage is refused. A file that was compressed
-elsewhere, with all lines in one frame, is read the same way.
+A frame that is cut short at the end of the file is treated like a torn last line: the
+process was killed while it wrote. Any other damage is refused. A file that another
+program compressed, with all lines in one frame, is read in the same way.
 """
 
 import io
@@ -19,10 +19,10 @@ _CHUNK = 1 << 16
 
 
 def lines(path: Path, file: BinaryIO, whole: bool = False) -> Iterator[bytes]:
-    """The lines in the compressed `file`, which is that of `path`.
+    """The lines of the compressed `file`, opened from `path`.
 
-    Raises DataError naming the last line before the damage, and where the file is to be
-    `whole`, for a last frame that is cut short.
+    Raises DataError naming the last line before the damage. With `whole`, a last frame
+    that is cut short is an error too.
     """
     import zstandard
 
@@ -45,7 +45,7 @@ def lines(path: Path, file: BinaryIO, whole: bool = False) -> Iterator[bytes]:
 
 
 def gzip_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
-    """The lines in `file`, which is that of `path` and compressed by gzip.
+    """The lines of `file`, opened from `path` and compressed by gzip.
 
     Raises DataError naming the last line before the damage.
     """
@@ -65,18 +65,18 @@ def gzip_lines(path: Path, file: BinaryIO) -> Iterator[bytes]:
 
 
 def compressor() -> Callable[[bytes], bytes]:
-    """The function that makes one frame of a line."""
+    """A function that compresses one line into a frame."""
     import zstandard
 
     return zstandard.ZstdCompressor(write_checksum=True).compress
 
 
 def mend_last_frame(path: Path) -> None:
-    """Makes a file end with a whole frame, so that another can follow.
+    """Makes a file end with a complete frame, so that another one can be appended.
 
-    A last frame that was not written to its end is cut off. Where its record is whole
-    and only newline or checksum are missing, it is written anew. Raises DataError, and
-    changes nothing, for a damaged file and where the torn frame holds several records.
+    An incomplete last frame is cut off. If its record is complete and only the newline
+    or the checksum is missing, it is written again. Raises DataError and changes
+    nothing if the file is damaged, or if the torn frame contains several records.
     """
     import zstandard
 
@@ -104,17 +104,17 @@ class _End(NamedTuple):
     """How a compressed file ends."""
 
     whole: int
-    """Bytes up to the end of the last whole frame."""
+    """Bytes up to the end of the last complete frame."""
     ends_line: bool
-    """Whether the whole frames end with a newline."""
+    """Whether the complete frames end with a newline."""
     torn: bytes | None
-    """Text of a last frame that was not written to its end."""
+    """Text of an incomplete last frame."""
     several: bool
-    """Whether the torn frame holds more than one line; its text is not kept then."""
+    """Whether the torn frame contains more than one line; its text is then not kept."""
 
 
 def _read_end(file: IO[bytes]) -> _End:
-    """Walks all frames. Raises zstandard.ZstdError where one is damaged."""
+    """Walks all frames. Raises zstandard.ZstdError if one is damaged."""
     import zstandard
 
     decompressor = zstandard.ZstdDecompressor()
@@ -130,8 +130,8 @@ def _read_end(file: IO[bytes]) -> _End:
                 text = b""
                 several = False
             if several:
-                # Only the last byte matters, and there may be more lines than memory
-                # holds.
+                # Only the last byte matters, and all lines together may not fit into
+                # memory.
                 text = text[-1:]
             text += frame.decompress(chunk)
             several = several or b"\n" in text[:-1]

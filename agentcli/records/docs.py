@@ -1,6 +1,6 @@
 """The docstrings under the fields of a settings class.
 
-They are the help of options and the descriptions of a schema.
+They become the help of options and the descriptions in a JSON schema.
 """
 
 import ast
@@ -14,9 +14,9 @@ import msgspec
 
 
 def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstring of every field that has one, on one line; inherited fields too.
+    """The docstring of every field that has one, each on one line.
 
-    The class has a source file.
+    Inherited fields are included. The class must come from a source file.
     """
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
@@ -27,7 +27,7 @@ def field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
 
 
 def classes_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    """The structs that a type is made of, itself first."""
+    """The structs that a type contains, starting with itself."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         yield kind
         for field in msgspec.structs.fields(kind):
@@ -39,10 +39,10 @@ def classes_in(kind: Any) -> Iterator[type[msgspec.Struct]]:
 def describe(
     definitions: Mapping[str, Any], kinds: Iterable[type[msgspec.Struct]]
 ) -> None:
-    """Writes the docstrings of fields into the definitions of a JSON Schema."""
+    """Adds the docstrings of fields to the definitions of a JSON schema."""
     for kind in kinds:
         for one in classes_in(kind):
-            # Of two classes with one name each has a longer one in the schema.
+            # If two classes have the same name, the schema gives each a longer one.
             definition = definitions.get(one.__name__)
             if definition is None:
                 continue
@@ -54,7 +54,7 @@ def describe(
 
 @cache
 def _docs_in(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> docstring, of a whole module."""
+    """The docstrings of a whole module by class and field."""
     source = inspect.getsource(sys.modules[module])
     docs = {}
     for node in ast.parse(source).body:

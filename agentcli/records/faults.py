@@ -1,9 +1,9 @@
-"""Explains what is wrong with the bytes of a record, in one line.
+"""Explains in one line what is wrong with the bytes of a record.
 
-The line ends with the JSON path of the field. msgspec names the path of a value of the
-wrong type or out of bounds. Where the bytes are not JSON at all (NaN, a torn line, not
-UTF-8), it names a byte at most. The path of that byte is worked out here. All of this
-runs only for a record that is refused.
+The line ends with the JSON path of the field. msgspec gives the path if a value has the
+wrong type or is out of bounds. If the bytes are not JSON at all (NaN, a torn line, not
+UTF-8), it gives at most a byte offset, and the path of that byte is computed here. All
+of this runs only for records that are refused.
 """
 
 import re
@@ -12,19 +12,19 @@ from typing import Any
 import msgspec
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError)
-"""Everything a msgspec decoder raises, whatever the bytes."""
+"""Everything that a msgspec decoder can raise, whatever the bytes."""
 
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[\[\]{},]', re.DOTALL)
 _DEEPEST = 32
-"""Levels of nesting that a path names."""
+"""The most levels of nesting that a path shows."""
 
 
 def fault_in(error: BaseException, data: bytes) -> str:
-    """Says in one line what a decoder found wrong with `data`, and where."""
+    """Describes in one line what a decoder found wrong with `data`, and where."""
     if isinstance(error, msgspec.ValidationError):
         text = str(error)
-        # msgspec leaves the path out where the record itself is of the wrong type.
+        # msgspec gives no path if the record itself has the wrong type.
         if " - at " not in text:
             text = f"{text} - at `$`"
         return shown(text)
@@ -33,9 +33,10 @@ def fault_in(error: BaseException, data: bytes) -> str:
 
 
 def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
-    """Whether a line without a newline was never written to its end.
+    """Whether a line without a newline was only partly written.
 
-    Such a line is not JSON, rather than JSON of another record.
+    True if it is not valid JSON. A valid JSON line of another type of record is not
+    torn.
     """
     try:
         decoder.decode(line)
@@ -47,12 +48,12 @@ def is_torn(line: bytes, decoder: "msgspec.json.Decoder[Any]") -> bool:
 
 
 def json_path(data: bytes, offset: int) -> str:
-    """Path of the value that byte `offset` belongs to, e.g. $.steps[3].reward.
+    """The path of the value at byte `offset`, e.g. $.steps[3].reward.
 
-    It goes as far as the bytes before `offset` are JSON.
+    It goes as far as the bytes before `offset` are valid JSON.
     """
     path: list[int | str] = []
-    """The place in each open array or object; "" before the first key."""
+    """The position in each open array or object; "" before the first key."""
     key_follows = False
     for token in _TOKEN.finditer(data, 0, offset):
         mark = token[0]
@@ -85,9 +86,9 @@ def json_path(data: bytes, offset: int) -> str:
 
 
 def shown(text: str) -> str:
-    """`text` from a file as a message shows it: one line, shortened.
+    """`text` from a file in the form that messages show: one line, shortened.
 
-    Invisible characters are written as escapes.
+    Invisible characters are escaped.
     """
     if len(text) > 400:
         text = f"{text[:250]}...{text[-100:]}"
@@ -95,9 +96,9 @@ def shown(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` made harmless to a terminal.
+    """`text` made safe to print on a terminal.
 
-    Control, bidirectional and other invisible characters are written as escapes.
+    Control, bidirectional and other invisible characters are escaped.
     """
     if text.isprintable():
         return text
@@ -105,7 +106,7 @@ def printable(text: str) -> str:
 
 
 def _malformed(error: BaseException, data: bytes) -> tuple[str, int]:
-    """The fault of bytes that are not JSON, and at which byte."""
+    """What is wrong with bytes that are not JSON, and the offset of the fault."""
     if isinstance(error, RecursionError):
         return "nested too deeply", len(data)
     if isinstance(error, MemoryError):

@@ -1,11 +1,11 @@
-"""Record files: JSON Lines, UTF-8, one complete record a line, `.zst` by suffix.
+"""Record files: JSON Lines in UTF-8, one complete record a line, `.zst` by suffix.
 
-Data sets of others may also be compressed as `.gz`.
+Data sets from elsewhere may also be compressed as `.gz`.
 
-Readers stream: no function here holds a whole record file in memory. A torn last line
-is a record still owed, and is dropped: the process was killed while writing it.
-Anything else that does not decode is refused with file, line and field. Writers leave
-whole lines and whole files, or raise WriteError.
+Readers stream: nothing here holds a whole record file in memory. A torn last line is
+dropped: the process was killed while it wrote, and the record still has to be produced.
+Anything else that cannot be decoded is refused, naming file, line and field. Writers
+leave complete lines and complete files, or raise WriteError.
 """
 
 import errno
@@ -35,9 +35,9 @@ T = TypeVar("T")
 
 
 def derive_seed(*parts: int | str) -> int:
-    """A 64-bit seed from integers and strings.
+    """A 64-bit seed derived from integers and strings.
 
-    This is the only way in which seeds are derived from one another.
+    Every seed that depends on another one is derived with this function.
     """
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
@@ -45,16 +45,16 @@ def derive_seed(*parts: int | str) -> int:
 
 
 def sha256_file(path: Path) -> str:
-    """Hex sha256 of a file's bytes."""
+    """SHA-256 of a file's bytes, in hex."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turns an OSError of the block into a WriteError.
+    """Turns an OSError raised in the block into a WriteError.
 
-    It names `path`, the reason and what to do.
+    The error names `path`, the reason and what to do.
     """
     try:
         yield
@@ -70,20 +70,21 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def part_of(path: Path) -> Path:
-    """Where the content of `path` is written before it appears under its name.
+    """The temporary file for the content of `path`, which is then renamed to `path`.
 
-    The name is fixed, so that the next writer of `path` also replaces what a killed one
-    left there. Writers keep each other out by the lock of their run, or by `replacing`.
+    The name is fixed, so that the next writer of `path` also replaces what a killed
+    writer left there. The lock of the run, or `replacing`, allows only one writer at a
+    time.
     """
     return path.with_name(f".{path.name}.part")
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file whose content replaces that of `path` when the block ends.
+    """Opens a file whose content replaces that of `path` when the block ends.
 
-    When the block raises, `path` stays as it was. A second writer waits for the first.
-    Raises WriteError, also where something else than a regular file is in the way.
+    If the block raises, `path` is unchanged. A second writer waits for the first.
+    Raises WriteError, also if `path` exists and is not a regular file.
     """
     part = part_of(path)
     with writing(path):
@@ -101,12 +102,12 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _locked(part: Path) -> IO[bytes]:
-    """Opens an empty file that no other process writes to until it is closed."""
+    """Opens an empty file that no other process can write until it is closed."""
     while True:
         require_regular(part)
         file = open(part, "ab")  # noqa: SIM115 - closed by the caller
         fcntl.flock(file, fcntl.LOCK_EX)
-        # The writer before us has renamed what we waited for.
+        # While we waited, the previous writer may have renamed the file that we opened.
         with suppress(FileNotFoundError):
             if part.stat().st_ino == os.fstat(file.fileno()).st_ino:
                 file.truncate(0)
@@ -115,7 +116,7 @@ def _locked(part: Path) -> IO[bytes]:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Writes a whole file or none of it. Raises WriteError."""
+    """Writes the complete file or nothing. Raises WriteError."""
     with replacing(path) as file:
         file.write(data)
 
@@ -127,7 +128,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Reads one record. Raises DataError naming file and field."""
+    """Reads one record. Raises DataError naming the file and the field."""
     return _decode(msgspec.json.Decoder(kind), read_regular(path), str(path))
 
 
@@ -139,12 +140,12 @@ def read_records(path: Path, kind: type[T]) -> Iterator[T]:
 def read_numbered(
     path: Path, kind: type[T], whole: bool = False
 ) -> Iterator[tuple[int, T]]:
-    """Streams (line, record).
+    """Streams pairs of line number and record.
 
-    Lines are counted from 1 as an editor does, blank ones included. A last line that
-    has no newline and is not JSON is a record still owed, and ends the stream, unless
-    the file is to be `whole`. Raises DataError "file:line: what is wrong - at
-    `$.field`" for any other line that is not such a record.
+    Lines are counted from 1 as in an editor, blank ones included. A last line that has
+    no newline and is not JSON counts as not yet written, and ends the stream; with
+    `whole` it is an error. Raises DataError "file:line: what is wrong - at `$.field`"
+    for any other line that is not such a record.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path, whole), 1):
@@ -155,9 +156,9 @@ def read_numbered(
 
 
 def read_line(path: Path, wanted: int, kind: type[T]) -> T | None:
-    """The record of one line, counted from 1; the other lines are not decoded.
+    """The record on one line, counted from 1; the other lines are not decoded.
 
-    None where the file has no such line, or is torn there. Raises DataError.
+    None if the file has no such line, or the line is torn. Raises DataError.
     """
     decoder = msgspec.json.Decoder(kind)
     for number, line in enumerate(_lines(path), 1):
@@ -214,10 +215,10 @@ def _lines(path: Path, whole: bool = False) -> Iterator[bytes]:
 class RecordWriter:
     """Appends records, one complete line at a time.
 
-    A line has been handed to the system when `write` returns. Makes the folder. With
-    `append`, a torn last line (`.zst`: a torn last frame) left by a killed run is cut
-    off first. Every method raises WriteError when the disk is full or the place cannot
-    be written. The file then ends with the last whole record.
+    When `write` returns, the line has been handed to the operating system. Creates the
+    folder. With `append`, first cuts off a torn last line (`.zst`: a torn last frame)
+    that a killed run left. Every method raises WriteError if the disk is full or the
+    path cannot be written. The file then ends with the last complete record.
     """
 
     def __init__(self, path: Path, append: bool = False) -> None:
@@ -236,7 +237,7 @@ class RecordWriter:
             self._file = open(path, mode, buffering=0)  # noqa: SIM115 - by close()
 
     def write(self, record: msgspec.Struct) -> None:
-        """Appends one record. Raises DataError for a text that is not Unicode."""
+        """Appends one record. Raises DataError for text that is not valid Unicode."""
         try:
             line = self._encoder.encode(record) + b"\n"
         except UnicodeEncodeError as error:
@@ -256,8 +257,8 @@ class RecordWriter:
                 written = self._file.write(owed)
                 owed = owed[written:]
         except OSError:
-            # Take back the part of the line that was written, so that the file ends
-            # with a whole record.
+            # Remove the part of the line that was written, so that the file ends with a
+            # complete record.
             with suppress(OSError):
                 start = self._file.seek(len(owed) - len(data), os.SEEK_END)
                 self._file.truncate(start)
@@ -277,7 +278,7 @@ class RecordWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # An error of the block is the one to report, not the one that closing adds.
+        # Report the error of the block, not one raised by closing the file.
         with suppress(WriteError) if error else nullcontext():
             self.close()
 
@@ -285,7 +286,8 @@ class RecordWriter:
 def _mend_last_line(path: Path) -> None:
     """Makes a file end with a newline.
 
-    Adds it where only that is missing, else cuts off what follows the last one.
+    Adds the newline if only that is missing. Otherwise cuts off what follows the last
+    one.
     """
     with open(path, "rb+") as file:
         start = _start_of_last_line(file)
@@ -300,7 +302,7 @@ def _mend_last_line(path: Path) -> None:
 
 
 def _start_of_last_line(file: IO[bytes]) -> int:
-    """The offset behind the last newline."""
+    """The offset just after the last newline."""
     end = file.seek(0, os.SEEK_END)
     while end > 0:
         start = max(0, end - 65536)

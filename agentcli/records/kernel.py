@@ -1,6 +1,6 @@
-"""Calls of the Linux kernel that Python has no name for.
+"""Linux system calls that Python does not wrap.
 
-Only the standard library is imported here: the sandbox starts without site-packages.
+Imports only the standard library: the sandbox starts without site-packages.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def call(name: str, *arguments: object) -> int:
-    """The result of a function of the C library. Raises OSError where it is -1."""
+    """Calls a function of the C library. Raises OSError if it returns -1."""
     result: int = getattr(_libc, name)(*arguments)
     if result == -1:
         number = ctypes.get_errno()
@@ -27,23 +27,23 @@ def call(name: str, *arguments: object) -> int:
 
 
 def control(option: int, *values: int) -> None:
-    """A prctl(2) of up to four numbers. Raises OSError."""
+    """Calls prctl(2) with up to four numbers. Raises OSError."""
     padded = [*values, 0, 0, 0, 0][:4]
     call("prctl", option, *map(ctypes.c_ulong, padded))
 
 
 def die_with_parent(signal: int) -> None:
-    """Has the kernel send `signal` when the thread that started this process ends."""
+    """Makes the kernel send `signal` when the thread that started this process ends."""
     control(PR_SET_PDEATHSIG, signal)
 
 
 def drop_capabilities() -> None:
-    """Gives up every capability, for ever. Raises OSError."""
+    """Gives up every capability for good. Raises OSError."""
     for capability in range(LAST_CAPABILITY + 1):
         try:
             control(PR_CAPBSET_DROP, capability)
         except OSError:
-            # The kernel knows no more of them, or there were none to begin with.
+            # The kernel has no capability of this number, or this process had none.
             break
     header = (ctypes.c_uint32 * 2)(CAPABILITY_VERSION, 0)
     nothing = (ctypes.c_uint32 * 6)()

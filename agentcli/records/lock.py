@@ -1,12 +1,12 @@
 """A lock that lets one process at a time write to a run directory.
 
-The lock is the kernel's (flock on RUN/.lock). A killed process gives it up by dying,
-and what it leaves of the file means nothing. The file says who holds the lock. Readers
-need none: every file appears whole or grows by whole lines.
+The kernel holds the lock (flock on RUN/.lock), so it is released when its holder is
+killed; a file that is left behind locks nothing. The file only says who holds the lock.
+Readers need no lock: every file appears complete or grows by complete lines.
 
-The package filelock is not used. Where a file system has no flock it falls back to the
-mere existence of a file, which a killed process leaves behind for ever. Its older
-versions also empty the file of whoever asks in vain, and with it the holder's name.
+The package filelock is not used. On a file system without flock it falls back to the
+existence of a file, which a killed process leaves behind for good. Its older versions
+also empty the file when they fail to get the lock, which erases the holder's name.
 """
 
 import fcntl
@@ -33,9 +33,9 @@ class Holder(msgspec.Struct, kw_only=True):
 
 
 class RunLock:
-    """Held from construction until `release` or the end of the process.
+    """The lock, held from construction until `release` or the end of the process.
 
-    Makes the directory. Raises UsageError naming the other writer when there is one.
+    Creates the directory. Raises UsageError naming the other writer if there is one.
     """
 
     def __init__(self, run: Path, command: str, since: str) -> None:
@@ -52,7 +52,7 @@ class RunLock:
         os.pwrite(self._descriptor, msgspec.json.encode(holder) + b"\n", 0)
 
     def release(self) -> None:
-        """Lets the next writer in; may be called again."""
+        """Releases the lock; may be called more than once."""
         if self._descriptor >= 0:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -60,10 +60,10 @@ class RunLock:
 
 
 def refuse_held(run: Path) -> None:
-    """Raises UsageError, as RunLock does, when there is another writer.
+    """Raises UsageError, as RunLock does, if another process is writing.
 
-    Writes nothing. For the length of the question it locks the file that a writer has
-    left there. All who ask share that lock.
+    Writes nothing. During the check it takes a shared lock on an existing lock file, so
+    several processes can check at once.
     """
     path = run / NAME
     refuse_irregular(path)
@@ -75,10 +75,10 @@ def refuse_held(run: Path) -> None:
 
 
 def _locked(path: Path) -> int:
-    """Opens and locks the file that `path` names; returns its descriptor.
+    """Opens and locks the file at `path`; returns its descriptor.
 
-    The holder may remove the file between our opening and locking it. We then hold a
-    lock on nothing, and try again.
+    The holder may remove the file after we opened it and before we lock it. Our lock
+    would then protect nothing, so we try again.
     """
     refuse_irregular(path)
     while True:

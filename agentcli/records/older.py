@@ -1,15 +1,16 @@
-"""Settings that older versions recorded under another name."""
+"""Settings that older versions recorded under other names."""
 
 from typing import Any
 
 MOVED = {"train.dpo": "train.options, with train.objective dpo"}
-"""Where a setting stands now that a user may still write at its old place."""
+"""Settings that have moved, and where they are now; users may still write the old path.
+"""
 
 
 def renamed(settings: dict[str, Any]) -> dict[str, Any]:
-    """Recorded settings as this version names them.
+    """Recorded settings under the names of this version.
 
-    `train.dpo` was recorded for every objective, and read by dpo alone.
+    Older versions recorded `train.dpo` for every objective, although only dpo read it.
     """
     train = settings.get("train")
     if not isinstance(train, dict) or "dpo" not in train:

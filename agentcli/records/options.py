@@ -1,7 +1,7 @@
-"""Reads settings that have a class of their own: a world's, a method's, an objective's.
+"""Reads the settings of one world, method or objective, which has its own class.
 
-What does not fit is refused in one line that names the key, and the nearest name or the
-choices.
+A bad value or name is refused in one line that names the key, and the nearest name or
+the choices.
 """
 
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 def read_options(
     options: Mapping[str, Any], kind: type[OptionsT], place: str, owner: str
 ) -> OptionsT:
-    """The options that stand at `place` and belong to `owner`, typed and complete.
+    """The options at `place`, which belong to `owner`, typed and complete.
 
-    Raises UsageError for an unknown name, and for a bad value.
+    Raises UsageError for an unknown name or a bad value.
     """
     _refuse_unknown(options, kind, place, owner)
     return converted(options, kind, place)
 
 
 def converted(options: Mapping[str, Any], kind: type[OptionsT], place: str) -> OptionsT:
-    """The options whose names are known. Raises UsageError for a bad value."""
+    """The options as an instance of `kind`; names are known. Raises UsageError."""
     try:
         return msgspec.convert(options, kind)
     except msgspec.ValidationError as error:
         fault, path = fault_and_path(error)
-        # The check of the class itself says "field: fault".
+        # The check in the class itself already says "field: fault".
         if not path:
             raise UsageError(f"{place}.{fault}") from error
         choices = [str(choice) for choice in choices_at(kind, path)]
@@ -48,7 +48,7 @@ def converted(options: Mapping[str, Any], kind: type[OptionsT], place: str) -> O
 
 def fault_and_path(error: msgspec.ValidationError) -> tuple[str, str]:
     """The fault that msgspec names, and the path of the value; "" for the whole."""
-    # A key of a mapping is "at key in $...", a value "at $...".
+    # msgspec writes "at key in $..." for a key of a mapping and "at $..." for a value.
     text = str(error).replace("`", "").replace("at key in $", "at $")
     fault, _, path = text.partition(" - at $")
     return f"{fault[:1].lower()}{fault[1:]}", path.lstrip(".")
@@ -63,7 +63,7 @@ def section_in(kind: Any) -> type[msgspec.Struct] | None:
 
 
 def choices_at(section: type[msgspec.Struct], path: str) -> tuple[Any, ...]:
-    """The values that a Literal setting, or each of a list of them, may have."""
+    """The values that a Literal setting, or each item of a list of them, may have."""
     kind: Any = section
     for key in path.partition("[")[0].split("."):
         inner = section_in(kind)

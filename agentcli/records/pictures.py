@@ -1,8 +1,7 @@
-"""Pictures: PNG files beside the trees, RUN/pictures/<sha256>.png, each kept once.
+"""Pictures: PNG files in RUN/pictures/<sha256>.png, each stored once.
 
-A picture is written before the tree that names it, and appears whole under its name.
-What a world or a file gives is checked before anybody uses it. The limits stand here
-alone.
+A picture is written before the tree that names it, and appears complete. Pictures from
+a world or a file are checked before they are used. All limits are defined here.
 """
 
 import hashlib
@@ -23,11 +22,11 @@ from agentcli.records.runs import RunDirectory
 from agentcli.records.types import Tree
 
 LARGEST_BYTES = 4 * 2**20
-"""The most of one picture."""
+"""The largest size of one picture."""
 MOST_PIXELS = 2**22
-"""The most of one picture: those of 2048 x 2048."""
+"""The largest picture: 2048 x 2048."""
 MOST_PICTURES = 16
-"""The most of one observation."""
+"""The most pictures in one observation."""
 PNG_END = b"\0\0\0\0IEND\xaeB`\x82"
 
 
@@ -38,7 +37,7 @@ class Picture(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Its name in files."""
+        """The name of its file, without the suffix."""
         return name_of(self.png)
 
     def __repr__(self) -> str:
@@ -51,7 +50,7 @@ def name_of(png: bytes) -> str:
 
 
 def require_pillow() -> None:
-    """Raises MissingError without Pillow."""
+    """Raises MissingError if Pillow is not installed."""
     try:
         import PIL.Image  # noqa: F401 - only whether it is there
     except ImportError as error:
@@ -61,7 +60,7 @@ def require_pillow() -> None:
 
 
 def fault_of(png: bytes) -> str | None:
-    """Why these bytes are not a picture; None where they are one.
+    """Why these bytes are not a valid picture; None if they are.
 
     Raises MissingError without Pillow.
     """
@@ -82,13 +81,13 @@ def fault_of(png: bytes) -> str | None:
     except UnidentifiedImageError:
         return "is not a PNG"
     except Exception as error:
-        # Pillow raises nearly anything over damaged bytes.
+        # Pillow raises almost any exception for damaged bytes.
         return f"is a damaged PNG ({error})"
     return None
 
 
 def refuse_faulty(pictures: Sequence[Picture]) -> None:
-    """Raises EngineError for an observation that cannot have these pictures."""
+    """Raises EngineError if an observation may not have these pictures."""
     count = len(pictures)
     if count > MOST_PICTURES:
         raise EngineError(
@@ -110,9 +109,9 @@ def pictures_of(tree: Tree) -> list[str]:
 
 
 def folder_beside(trees: Path) -> Path:
-    """The folder of the pictures that the trees of a file name.
+    """The folder with the pictures of a trees file.
 
-    The trees of an evaluation lie two folders below the run, in evaluation/trees.
+    The trees of an evaluation are two folders below the run, in evaluation/trees.
     """
     folder = trees.parent
     if folder.parts[-2:] == ("evaluation", "trees"):
@@ -121,13 +120,13 @@ def folder_beside(trees: Path) -> Path:
 
 
 def picture_file(folder: Path, name: str) -> Path:
-    """Where a picture lies."""
+    """The path of a picture."""
     return folder / f"{name}.png"
 
 
 def keep_pictures(folder: Path, pictures: Mapping[str, bytes]) -> None:
-    """Writes the pictures that are not there yet. Raises WriteError."""
-    # One writer at a time holds the run; the next one replaces what a killed one left.
+    """Writes the pictures that do not exist yet. Raises WriteError."""
+    # Only one writer holds the run; it replaces what a killed one left.
     part = part_of(folder / "picture")
     for name, png in pictures.items():
         file = picture_file(folder, name)
@@ -141,7 +140,7 @@ def keep_pictures(folder: Path, pictures: Mapping[str, bytes]) -> None:
 def read_picture(folder: Path, name: str) -> bytes:
     """The bytes of a picture.
 
-    Raises DataError for one that is missing, altered or not a PNG.
+    Raises DataError if it is missing, altered or not a PNG.
     """
     file = picture_file(folder, name)
     remedy = f"copy the folder {folder.name} from where the run was made"
@@ -158,14 +157,14 @@ def read_picture(folder: Path, name: str) -> bytes:
 
 
 def read_pictures(folder: Path, tree: Tree) -> dict[str, bytes]:
-    """All pictures of a tree, by name. Raises what `read_picture` raises."""
+    """All pictures of a tree by name. Raises what `read_picture` raises."""
     return {name: read_picture(folder, name) for name in pictures_of(tree)}
 
 
 def described(folder: Path, name: str) -> str:
-    """A picture in words: its size and its file, or what is wrong with it.
+    """Describes a picture by its size and file, or says what is wrong with it.
 
-    The file's name is cut short, so that it fits a line and can still be typed.
+    The file name is shortened to fit on a line and can still be typed.
     """
     try:
         png = read_picture(folder, name)
@@ -176,7 +175,7 @@ def described(folder: Path, name: str) -> str:
 
 
 def copy_pictures(trees: Path, folder: Path) -> None:
-    """Copies the pictures that the trees of a file name into another folder.
+    """Copies the pictures of a trees file into another folder.
 
     Raises DataError and WriteError.
     """
@@ -186,9 +185,9 @@ def copy_pictures(trees: Path, folder: Path) -> None:
 
 
 def drop_unnamed(run: RunDirectory) -> None:
-    """Removes the pictures that no trees of a run name any more.
+    """Removes the pictures that no trees of the run name any more.
 
-    Where trees cannot be read, all stay.
+    If some trees cannot be read, removes nothing.
     """
     if not is_there(run.pictures):
         return

@@ -1,10 +1,10 @@
-"""Which of several processes this is: torchrun starts one command several times."""
+"""The rank of this process among those that torchrun started for one command."""
 
 import os
 
 
 def rank() -> int:
-    """The number of this process, from 0; 0 where it is the only one."""
+    """The rank of this process, from 0; 0 if it is the only one."""
     return _announced("RANK", 0)
 
 

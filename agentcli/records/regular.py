@@ -1,7 +1,7 @@
-"""Only regular files are opened: a pipe or a device could keep a command waiting for ever.
+"""Opens regular files only: a pipe or a device could block a command forever.
 
-Whatever reads or writes a file of the user's comes through here, or asks first where a
-library opens the file itself.
+Every read or write of a user's file uses this module. If a library opens the file
+itself, the path is checked here first.
 """
 
 import errno
@@ -21,10 +21,10 @@ KINDS = {
 
 
 def is_there(path: Path) -> bool:
-    """Whether something has this name, be it a link to nowhere or a loop of links.
+    """Whether the path exists, broken links and loops of links included.
 
-    `Path.exists` takes such a link for nothing at all. Here it is refused where it is
-    opened. Raises DataError where the folder cannot be searched.
+    `Path.exists` is false for such links; here they count, and opening them is refused.
+    Raises DataError if the folder cannot be searched.
     """
     try:
         path.lstat()
@@ -36,9 +36,9 @@ def is_there(path: Path) -> bool:
 
 
 def require_regular(path: Path) -> None:
-    """Raises OSError for what is there and is not a regular file.
+    """Raises OSError if the path exists and is not a regular file.
 
-    A path that leads nowhere passes, a loop of links does not.
+    A broken link is accepted; a loop of links is not.
     """
     try:
         mode = path.stat().st_mode
@@ -52,7 +52,7 @@ def require_regular(path: Path) -> None:
 
 
 def refuse_irregular(path: Path) -> None:
-    """Raises DataError as `require_regular` raises OSError."""
+    """Raises DataError where `require_regular` raises OSError."""
     try:
         require_regular(path)
     except OSError as error:

@@ -1,7 +1,7 @@
-"""A run directory: where each file lies, and the manifest that says how it came about.
+"""A run directory: the path of each file, and the manifest that records their origin.
 
-A stage writes its files first and its manifest entry last, atomically. So a directory
-whose manifest names a stage holds that stage's finished output.
+A stage writes its files first and its manifest entry last, atomically. So a manifest
+that names a stage guarantees that the stage's output is complete.
 """
 
 import shlex
@@ -22,14 +22,14 @@ from agentcli.records.types import Manifest, StageRecord
 from agentcli.requirements import PACKAGE, requirements
 
 BYSTANDERS = ("docs", "notebooks", "plots", "test", "trackers")
-"""Extras on which no result depends."""
+"""Extras that no result depends on."""
 
 
 def credit_name(method: str) -> str:
-    """The name of a method's credit file: the method's own, or its function's.
+    """The name of a method's credit file: the method's name, or its function's.
 
-    A method may be a place, folder/file.py:function or module:function. A function
-    called `assign` gives its file's name.
+    A method may also be given as folder/file.py:function or module:function. If the
+    function is called `assign`, the name of its file is used.
     """
     place, colon, function = method.rpartition(":")
     if not colon or function != "assign":
@@ -42,7 +42,7 @@ GROWN_BY = ("rollout", "demos")
 
 
 class RunDirectory:
-    """The paths below one run directory; making it touches nothing."""
+    """The paths in one run directory; creating this object touches no file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class RunDirectory:
 
     @property
     def trained(self) -> list[Path]:
-        """All that sft and train may write; one training's files belong together."""
+        """The paths that sft and train may write; a training writes them together."""
         return [
             self.checkpoint,
             self.critic,
@@ -85,8 +85,8 @@ class RunDirectory:
     def evaluation(self, label: str) -> Path:
         """The episodes of one evaluation: evaluation/<label>.jsonl.
 
-        The summary lies beside it with suffix .json. Raises UsageError for a label that
-        is not a file name.
+        The summary is the same path with suffix .json. Raises UsageError for a label
+        that is not a file name.
         """
         if not label or label.startswith(".") or "/" in label:
             raise UsageError(
@@ -102,15 +102,15 @@ class RunDirectory:
 
     @property
     def tree_files(self) -> list[Path]:
-        """Every file of trees, those of evaluations too."""
+        """Every trees file, evaluations included."""
         files = [*self.path.glob("trees.jsonl*")]
         files += (self.path / "evaluation/trees").glob("*.jsonl*")
         return sorted(files)
 
     def existing_trees(self, maker: str = "rollout") -> Path:
-        """trees.jsonl or trees.jsonl.zst.
+        """The path of trees.jsonl or trees.jsonl.zst.
 
-        Raises DataError saying that `maker` is the command that writes one.
+        Raises DataError that names `maker` as the command that writes one.
         """
         compressed = self.trees.with_suffix(".jsonl.zst")
         for path in (self.trees, compressed):
@@ -128,7 +128,7 @@ class RunDirectory:
         )
 
     def existing_credit(self, name: str | None) -> Path:
-        """The named credit file, or the only one there. Raises DataError."""
+        """The named credit file, or the only one in the run. Raises DataError."""
         if name is not None:
             path = self.credit(name)
             if not is_there(path):
@@ -151,8 +151,8 @@ class RunDirectory:
         )
 
     def load_manifest(self) -> Manifest:
-        """The manifest, empty where none was written yet."""
-        # A link that leads nowhere is a damaged run, not a new one.
+        """Reads the manifest; empty if none has been written yet."""
+        # A broken link means a damaged run, not a new one.
         if not is_there(self.manifest_path):
             return Manifest()
         manifest = read_json(self.manifest_path, Manifest)
@@ -167,24 +167,24 @@ class RunDirectory:
         write_json(self.manifest_path, manifest)
 
     def forget_stage(self, name: str) -> None:
-        """Removes one stage's entry, if any: its output is being written anew."""
+        """Removes one stage's entry, if any: its output is about to be rewritten."""
         manifest = self.load_manifest()
         if manifest.stages.pop(name, None) is not None:
             write_json(self.manifest_path, manifest)
 
     def forget_snapshot(self) -> None:
-        """Removes the snapshot that a killed training would have gone on from.
+        """Removes the snapshot that a killed training would resume from.
 
-        It is there after the training too where a kill came just before this.
+        A finished training may still have one if it was killed just before this call.
         """
         shutil.rmtree(self.snapshot, ignore_errors=True)
 
     def finished(self, name: str) -> StageRecord | None:
-        """The entry of a stage that ended here."""
+        """The entry of a finished stage; None if it has not finished."""
         return self.load_manifest().stages.get(name)
 
     def grown(self) -> tuple[str, StageRecord] | None:
-        """The finished stage that wrote the trees here, and its entry."""
+        """The finished stage that wrote the trees, and its entry."""
         stages = self.load_manifest().stages
         for name in GROWN_BY:
             if name in stages:
@@ -192,9 +192,9 @@ class RunDirectory:
         return None
 
     def lost_trees(self, held: int) -> str | None:
-        """What is wrong where the manifest does not name `held` trees.
+        """What is wrong if the manifest does not record `held` trees.
 
-        None where nothing is, or no stage has ended that wrote some.
+        None if the numbers agree, or if no finished stage wrote trees.
         """
         grown = self.grown()
         if grown is None:
@@ -208,11 +208,11 @@ class RunDirectory:
 
 
 def link_latest(run: Path) -> bool:
-    """Makes runs/latest name this run, so that the next command finds it.
+    """Points runs/latest at this run, so that the next command finds it.
 
-    Says False where something else than a link has that name.
+    Returns False if runs/latest exists and is not a link.
     """
-    # Nothing is written beside a folder that the user named elsewhere.
+    # Create no link next to a folder outside runs/, which the user chose.
     if run.absolute().parent.name != "runs":
         return True
     link = run.parent / "latest"
@@ -233,18 +233,18 @@ def now() -> str:
 def versions() -> dict[str, str]:
     """Versions of Python and of the installed packages that a result may depend on.
 
-    These are what agentcli requires, in its core or for a world or an engine, and the
-    packages that add plug-ins.
+    These are the requirements of agentcli (core and extras, for worlds and engines) and
+    the packages that provide plug-ins.
     """
     installed = {PACKAGE: __version__, "python": sys.version.split()[0]}
     names: set[str] = set()
-    # Where it is imported from a folder, nobody states what it requires.
+    # Imported from a bare folder, agentcli has no metadata that lists requirements.
     with suppress(metadata.PackageNotFoundError):
         for extra, needed in requirements().items():
             if extra not in BYSTANDERS:
                 names.update(requirement.name for requirement in needed)
     for name in sorted(names):
-        # An extra that nobody asked for is not there.
+        # An extra that was not asked for is not installed.
         with suppress(metadata.PackageNotFoundError):
             installed[name] = metadata.version(name)
     for distribution in metadata.distributions():
@@ -255,7 +255,7 @@ def versions() -> dict[str, str]:
 
 
 def git_commit() -> str | None:
-    """Commit of the agentcli checkout this runs from, None for an installed wheel."""
+    """The commit of the agentcli checkout in use; None for an installed wheel."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -269,7 +269,7 @@ def git_commit() -> str | None:
 
 
 def hash_inputs(paths: list[Path]) -> dict[str, str]:
-    """sha256 by path of every file. A directory stands for the regular files in it."""
+    """SHA-256 of every file, by path. A directory stands for its regular files."""
     hashes = {}
     for path in paths:
         files = [path]
@@ -281,7 +281,7 @@ def hash_inputs(paths: list[Path]) -> dict[str, str]:
 
 
 def loop_folders(place: Path) -> list[Path]:
-    """The iterations that were begun there, in order; none where no loop was run."""
+    """The iterations begun in a loop's folder, in order; empty if there was no loop."""
     numbered: list[tuple[int, Path]] = []
     for path in place.glob("iteration_*"):
         number = path.name.removeprefix("iteration_")

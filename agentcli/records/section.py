@@ -1,4 +1,4 @@
-"""What settings are made of: the base of their sections, and bounded numbers."""
+"""The base class of settings sections, and the types of bounded numbers."""
 
 from typing import Annotated
 

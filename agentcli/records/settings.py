@@ -1,9 +1,9 @@
-"""The settings of every stage: one vocabulary, one place.
+"""The settings of every stage, under the same names everywhere.
 
-A preset, a -c file and --set all speak of these fields by path (rollout.leaves,
-policy.temperature). Unknown fields are errors. Units stand in names. Defaults are the
-papers' (SPARK appendix B.4) where they name a value. What belongs to one exploration
-method, one credit method or one world stands beside it. Those settings are reached
+Presets, -c files and --set refer to these fields by path (rollout.leaves,
+policy.temperature). Unknown fields are errors. Names include units. If the papers give
+a value, it is the default (SPARK appendix B.4). Settings of a single exploration
+method, credit method or world are defined next to that method or world, and reached
 through `rollout`, `evaluation`, `credit` and `environment.options`.
 """
 
@@ -24,73 +24,74 @@ from agentcli.records.training_settings import SftSettings, TrainSettings
 
 
 class EnvironmentSettings(Section, kw_only=True):
-    """Which world, which tasks, how the engines run."""
+    """The world, its tasks, and how its engines run."""
 
     name: str = "alfworld"
     """A built-in or installed world, or package.module:Class, or folder/file.py:Class."""
     data: str | None = None
-    """Folder of the real data set; None: where the world itself looks for one."""
+    """Folder of the real data set. None: the folder where the world looks by default.
+    """
     split: str | None = None
-    """None: the split that the world is trained on."""
+    """The split to play. None: the world's training split."""
     tasks: Count | None = None
-    """Only the panel's first N tasks."""
+    """Use only the first N tasks of the panel."""
     where: dict[str, list[str]] = field(default_factory=dict)
-    """Keep tasks whose attribute (kind, room, ...) is one of these."""
+    """Keep tasks whose attribute (kind, room, ...) has one of these values."""
     panel: str | None = None
-    """A panel file, instead of a split."""
+    """A panel file to use instead of a split."""
     shard: str | None = None
-    """I/N: only every N-th task of the panel, from its I-th on (rollout and
-    evaluations); `agentcli merge` joins the N runs.
+    """I/N: play only every N-th task of the panel, starting with the I-th (rollouts and
+    evaluations). `agentcli merge` joins the N runs.
     """
     max_steps: Count = 30
-    """Horizon K: steps per episode."""
+    """Most steps per episode: the horizon K."""
     processes: Count = 1
-    """Engine processes."""
+    """Number of engine processes."""
     deadline_seconds: Positive = 60.0
-    """An engine call that takes longer is killed and becomes an errored leaf."""
+    """An engine call that takes longer is killed, and its leaf is errored."""
     options: dict[str, Any] = field(default_factory=dict)
     """The world's own settings (validated by the world)."""
 
 
 class EndpointSettings(Section, kw_only=True):
-    """A served model that speaks the OpenAI protocol (policy.kind openai)."""
+    """A model behind a server that speaks the OpenAI protocol (policy.kind openai)."""
 
     base_url: str | None = None
-    """For instance http://localhost:8000/v1."""
+    """Address of the server, e.g. http://localhost:8000/v1."""
     api_key_variable: str = "OPENAI_API_KEY"
-    """The environment variable that holds the key; the key itself is never a setting.
+    """Environment variable that contains the API key; the key itself is never a
+    setting.
     """
     request_seconds: Positive = 120.0
-    """Deadline of one attempt."""
+    """Timeout of one attempt."""
     retries: CountFromZero = 6
-    """Further attempts after a refusal that may pass (429, 5xx, a cut connection, a
-    deadline), each after a longer pause.
+    """Retries after a temporary error (429, 5xx, dropped connection, timeout), with
+    increasing pauses.
     """
     requests_per_minute: Positive | None = None
-    """Most requests started in a minute; None: as many as rollout.concurrency allows.
-    """
+    """Most requests started per minute. None: limited only by rollout.concurrency."""
     logprobs: Literal["raw", "processed"] = "raw"
-    """The distribution of the server's log-probabilities. raw: softmax(logits), as vLLM
-    and OpenAI return. processed: the one that was sampled from, softmax(logits /
-    temperature), as vLLM returns when started with --logprobs-mode processed_logprobs.
+    """Which log-probabilities the server returns. raw: of softmax(logits), as from vLLM
+    and OpenAI. processed: of the sampling distribution, softmax(logits / temperature),
+    as from vLLM started with --logprobs-mode processed_logprobs.
     """
 
 
 class VllmSettings(Section, kw_only=True):
-    """The engine of vLLM that is started here (policy.kind vllm)."""
+    """A vLLM engine started by agentcli (policy.kind vllm)."""
 
     tensor_parallel: Count = 1
-    """GPUs that one model is spread over."""
+    """GPUs that one model is split across."""
     gpu_memory_utilization: Share = 0.9
-    """Share of a GPU's memory that the engine takes."""
+    """Share of a GPU's memory that the engine reserves."""
     max_model_len: Count | None = None
-    """Longest prompt with its response, in tokens. None: policy.max_prompt_tokens and
-    policy.max_tokens together, or what the model is made for where that is less.
+    """Longest prompt plus response, in tokens. None: policy.max_prompt_tokens plus
+    policy.max_tokens, or the model's own limit if that is smaller.
     """
     sleep: Literal[0, 1, 2] = 1
-    """What `run` does with the engine's memory on the GPU while it trains. 0: keeps it.
-    1: frees it, and moves the weights to main memory. 2: frees it, and reads the
-    weights from disk again; the base of an adapter sleeps at 1.
+    """What `run` does with the engine's GPU memory during training. 0: keeps it. 1:
+    frees it and moves the weights to main memory. 2: frees it and later reads the
+    weights from disk again; the base model of an adapter uses level 1.
     """
 
 
@@ -98,15 +99,16 @@ class ClusterSettings(Section, kw_only=True):
     """Where trees grow: in this process, or in workers of a Ray cluster."""
 
     on: str = "local"
-    """local: in this process. ray: in workers on this machine. ray://HOST:PORT: in workers
-    of a running cluster (docs/guides/machines.md). Trees are the same anywhere.
+    """local: in this process. ray: in workers on this machine. ray://HOST:PORT: in
+    workers of a running cluster (docs/guides/machines.md). All of them produce the same
+    trees.
     """
     workers: Count = 2
-    """Workers, each with engines and models of its own, and rollout.concurrency tasks in
-    flight.
+    """Number of workers; each has its own engines and models and plays
+    rollout.concurrency tasks at a time.
     """
     gpus: NotNegative | None = None
-    """GPUs of a worker. None: one where the cluster has any and the worker loads a model.
+    """GPUs per worker. None: one if the cluster has any and the worker loads a model.
     """
 
     @property
@@ -116,88 +118,89 @@ class ClusterSettings(Section, kw_only=True):
 
 
 class PolicySettings(Section, kw_only=True):
-    """Who answers a prompt."""
+    """The policy that answers prompts."""
 
     trained: ClassVar[bool] = True
-    """Whether training may want to learn from its responses."""
+    """Whether a policy may later be trained on its responses."""
 
     kind: str = "transformers"
-    """transformers, vllm, openai (an endpoint), expert (a plan from the true state),
-    search (an expert without knowledge of places), random.
+    """transformers, vllm, openai (a server), expert (follows a plan computed from the
+    true state), search (an expert that has to find things), random.
     """
     model: str | None = None
     """A model directory, a hub id, or the name of a served model."""
     adapter: str | None = None
-    """Directory of a PEFT adapter on top of the model."""
+    """Directory of a PEFT adapter for the model."""
     device: str = "auto"
     """cpu, cuda, cuda:1, ...; auto: the first GPU, else the CPU."""
     dtype: str = "auto"
-    """Number type that the model is loaded in to sample (float32, bfloat16, ...)."""
+    """Data type in which the model is loaded for sampling (float32, bfloat16, ...)."""
     temperature: NotNegative = 0.4
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     max_tokens: Count = 512
     """Longest response, in tokens."""
     max_prompt_tokens: Count = 2048
-    """A longer prompt is not answered; rollout.overlong says what becomes of its
-    trajectory.
+    """A longer prompt is not sent to the model; rollout.overlong says what happens to
+    its trajectory.
     """
     batching: Literal["exact", "fast"] | None = None
-    """How prompts share a batch. exact: a reply is the same bits in any company. fast:
-    prompts of any length come together and equal ones are read once, so replies differ
-    in the last bits. None: fast on a GPU, which promises no bits anyway, else exact.
+    """How prompts are batched. exact: a reply has the same bits whatever else is in its
+    batch. fast: mixes prompts of all lengths and computes equal ones once, so replies
+    may differ in the last bits. None: fast on a GPU (not bit-exact anyway), else exact.
     """
     batch_rows: Count = 64
-    """Most requests generated together."""
+    """Most requests in one generation batch."""
     linger_ms: NotNegative = 4.0
-    """How long a batch that is not full waits for one more request."""
+    """How long an incomplete batch waits for another request."""
     endpoint: EndpointSettings = field(default_factory=EndpointSettings)
     vllm: VllmSettings = field(default_factory=VllmSettings)
 
 
 class AdvisorSettings(PolicySettings, kw_only=True):
-    """A model that is asked beside the policy, and not trained."""
+    """A further model that is asked for help, and not trained."""
 
     trained: ClassVar[bool] = False
 
     temperature: NotNegative = 0.0
-    """0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
 
 
 class PromptSettings(Section, kw_only=True):
-    """How an observation becomes a message."""
+    """How an observation becomes a prompt."""
 
     style: str | None = None
-    """full: the papers' prompt. shared: the same with what stays the same first, for
-    prefix caches and packed training. react: thought and action in turn. compact: the world's
-    own short view (for tiny policies). None: the one that suits the world.
+    """full: the papers' prompt. shared: the same with the constant part first, for
+    prefix caches and packed training. react: alternating thought and action. compact:
+    the world's own short view (for tiny policies). None: the default for the world.
     """
     history: CountFromZero = 5
-    """Past (observation, action) pairs shown."""
+    """Number of past (observation, action) pairs in the prompt."""
 
 
 class DemosSettings(Section, kw_only=True):
-    """Demonstrations and what is wrong with them on purpose."""
+    """Demonstrations, and the faults that are added to them on purpose."""
 
     count: Count = 300
-    """Episodes written."""
+    """Number of episodes to write."""
     policy: str = "search"
-    """Any policy kind."""
+    """The policy that plays; any policy kind."""
     noise: Share = 0.0
-    """Share of steps at which a random admissible action is executed instead; masked
-    for imitation.
+    """Share of steps at which a random admissible action is executed instead; these
+    steps are masked, so they are not imitated.
     """
     stray: Share = 0.0
-    """Share of steps before which an inadmissible action (a repeat, a thing of another
-    room) is tried; never imitated.
+    """Share of steps before which an inadmissible action is tried (a repetition, or an
+    object from another room); never imitated.
     """
     forget: Share = 0.0
-    """Share of episodes in which the tutor leaves out a step that the task needs. This
-    and the next two are habits of the world's tutor (environments/*/tutor).
+    """Share of episodes in which the expert leaves out a step that the task needs. This
+    and the next two are habits of the world's expert (environments/*/tutor), which may
+    count them in another way.
     """
     overlook: Share = 0.0
-    """Share of hidden places that the tutor passes by without looking."""
+    """Share of hidden places that the expert passes without looking."""
     wander: Share = 1.0
-    """Share of episodes in which the tutor visits places in an order of their own; else
+    """Share of episodes in which the expert visits places in a random order; otherwise
     it follows the order of the commands.
     """
     keep: Literal["all", "success"] = "success"
@@ -205,88 +208,92 @@ class DemosSettings(Section, kw_only=True):
 
 
 class RolloutSettings(Section, kw_only=True):
-    """How trees grow, whatever the method.
+    """How trees grow, with any method.
 
-    A method's own settings are a subclass beside it (agentcli/exploration/).
+    Settings of a single method are in a subclass, defined next to it
+    (agentcli/exploration/).
     """
 
     alone: ClassVar[str] = "chain"
-    """The method that samples a single trajectory of the policy that this one trains.
+    """The method for single trajectories of a policy that was trained with this method.
     """
     numbered: ClassVar[bool] = False
-    """Whether responses name the copies of the environment that they act in."""
+    """Whether responses number the copies of the environment that they act in."""
     redraws: ClassVar[bool] = True
-    """Whether the method takes part in `distinct`."""
+    """Whether the method supports `distinct`."""
     capability: ClassVar[type | None] = None
-    """What the method needs a world to be (environments/protocol.py)."""
+    """The interface that a world must have for this method (environments/protocol.py).
+    """
 
     method: str = "chain"
     """How trees grow: the name of an exploration method."""
     leaves: Count = 8
-    """Leaf budget N of a tree. chain samples exactly N independent trajectories: the
+    """Most leaves of a tree, N. chain samples exactly N independent trajectories: the
     group size G.
     """
     distinct: CountFromZero = 0
-    """Most times that a child is sampled again because its action is a sibling's. 0:
-    never. Its cost is charged; the stored log-probabilities stay the policy's own
-    (exploration/distinct.py). Evaluations and demonstrations sample without it.
+    """How often a child may be resampled because its action equals a sibling's. 0:
+    never. The cost is counted; the stored log-probabilities are still the policy's own
+    (exploration/distinct.py). Not used in evaluations and demonstrations.
     """
     overlong: Literal["error", "failure"] = "error"
-    """A prompt longer than policy.max_prompt_tokens. error: an errored leaf, which no
-    statistic counts and --resume owes again. failure: the task has failed (004 A.4).
+    """What to do with a prompt longer than policy.max_prompt_tokens. error: the leaf is
+    errored, excluded from statistics and played again by --resume. failure: the task
+    has failed (004 A.4).
     """
     deadline_seconds: Positive | None = None
-    """Wall clock of one tree. With it a file depends on timing: the same seed no longer
-    means the same bytes.
+    """Wall-clock limit per tree. Results then depend on timing: the same seed no longer
+    gives the same bytes.
     """
     minimum_leaves: Count = 2
-    """A tree that the deadline cuts is kept with what is finished from this many leaves
-    on, else its open leaves are errored.
+    """A tree stopped by its deadline is kept, without its unfinished leaves, if it has
+    this many finished ones. Otherwise its unfinished leaves are errored.
     """
     most_errored: Share = 0.1
     """Largest share of leaves that may be errored, in rollouts, evaluations and
-    demonstrations. With more the command writes everything and then fails.
+    demonstrations. Above it, the command writes everything and then fails.
     """
     budget: str | None = None
-    """tokens=N (generated), steps=N or leaves=N: the rollout ends when its trees, in
-    the panel's order, have cost this. A tree counts if less was spent before it; the
-    panel is walked once.
+    """tokens=N (generated), steps=N or leaves=N: stop when the trees, in panel order,
+    have cost this much. A tree is kept if the trees before it cost less. Each task is
+    played at most once.
     """
     concurrency: Count = 32
-    """Tasks in flight."""
+    """Number of tasks played at the same time."""
     critic: str | None = None
-    """Directory of a critic, which gives V(s) of every step (Step.value; credit ppo
-    reads it). Of a model that is no critic's every value is 0. Only rollouts ask it.
+    """Directory of a critic that computes V(s) for every step of a rollout (Step.value,
+    read by credit ppo). A model without a critic head gets a new head: every value is
+    0.
     """
     prm: str | None = None
-    """Directory or hub id of a process reward model, which scores every step
-    (Step.score; credit grpo-prm reads it). Only rollouts ask it.
+    """Directory or hub id of a process reward model that scores every step of a rollout
+    (Step.score, read by credit grpo-prm).
     """
     parser: AdvisorSettings | None = None
-    """A model that writes a response that cannot be read again in the form that was
-    asked for (001 section 3.1), in rollouts and evaluations; such steps have the note
-    `parsed`. None: it stays malformed.
+    """A model that rewrites an unreadable response in the required form (001 section
+    3.1), in rollouts and evaluations; such steps have the note `parsed`. None: the
+    response stays malformed.
     """
     answer_judge: AdvisorSettings | None = None
-    """A model that says whether an answer is right (003 App. C.4), in rollouts and
-    evaluations: its verdict is the outcome, and the world's reward stays. None: the
-    world decides.
+    """A model that judges whether an answer is right (003 App. C.4), in rollouts and
+    evaluations. Its verdict is the outcome; the world's reward does not change. None:
+    the world decides.
     """
     tasks_per_step: Count = 16
-    """Tasks of one iteration of `run` (and of `rollout --iteration`)."""
+    """Tasks per iteration of `run` (and of `rollout --iteration`)."""
     iteration: CountFromZero | None = None
-    """Take the slice of the panel that this iteration of `run` takes, with its seed."""
+    """Play the tasks of this iteration of `run`, with its seed."""
 
     @property
     def moves_per_step(self) -> int:
-        """How many actions one response may hold."""
+        """How many actions one response may contain."""
         return 1
 
     @property
     def further_models(self) -> dict[str, PolicySettings]:
-        """The models that the method asks besides the policy, by their setting's name.
+        """The models that the method uses besides the policy, by setting name.
 
-        One that is None is left out.
+        Settings that are None are left out.
         """
         models = {}
         for name in self.__struct_fields__:
@@ -296,73 +303,74 @@ class RolloutSettings(Section, kw_only=True):
         return models
 
     def check(self) -> None:
-        """Raises UsageError for values that are good by themselves and not together."""
+        """Raises UsageError for values that are valid alone but not together."""
 
 
 class EvaluationSettings(Section, kw_only=True):
-    """Whole panels, each episode once.
+    """Evaluation of whole panels, each episode played once.
 
-    The settings of the methods that evaluations sample with stand here too:
-    evaluation.vote, evaluation.copies (agentcli/exploration/settings.py).
+    The sampling methods of evaluations add their settings here: evaluation.vote,
+    evaluation.copies (agentcli/exploration/settings.py).
     """
 
     split: str | None = None
-    """None: the world's own. L0: new games in rooms of the training; L1: in other rooms;
-    L2: there, with kinds of tasks that L2-train leaves out.
+    """The split to evaluate. L0: new games in rooms seen in training. L1: in unseen
+    rooms. L2: in unseen rooms, and only kinds of tasks that L2-train leaves out. None:
+    the world's default.
     """
     tasks: Count | None = None
-    """Only the panel's first N tasks."""
+    """Use only the first N tasks of the panel."""
     samples: Count = 1
     """Episodes per task."""
     temperature: NotNegative | None = None
-    """None: policy.temperature. 0 is greedy."""
+    """Sampling temperature; 0 is greedy. None: policy.temperature."""
     label: str | None = None
-    """Name of the files in evaluation/; None: the split."""
+    """Name of the files in evaluation/. None: the name of the split."""
     n: Count = 32
-    """pass-at-k: samples per task."""
+    """pass-at-k: samples per task, n."""
     k: Count = 16
-    """pass-at-k: attempts allowed."""
+    """pass-at-k: attempts allowed, k."""
     budget: str | None = None
-    """Like rollout.budget: the panel's tasks are walked until so much is spent."""
+    """Like rollout.budget: tasks are played in panel order until this much is spent."""
     trees: Literal["all", "failed", "none"] = "all"
-    """Trees that are kept in evaluation/trees/, for `agentcli show`. failed: those with
-    a trajectory that did not succeed.
+    """Which trees are kept in evaluation/trees/, for `agentcli show`. failed: trees
+    with a trajectory that did not succeed.
     """
 
 
 class TrackingSettings(Section, kw_only=True):
-    """Where metrics go besides metrics.jsonl, with some of the trajectories."""
+    """Where metrics and some trajectories are sent, besides metrics.jsonl."""
 
     to: list[Literal["tensorboard", "wandb", "trackio"]] = field(default_factory=list)
-    """The trackers."""
+    """Names of the trackers."""
     project: str = "agentcli"
-    """Project of the trackers that have projects."""
+    """Project name, for trackers that have projects."""
     name: str | None = None
-    """None: the run directory's name."""
+    """Name of the tracked run. None: the name of the run directory."""
     samples: CountFromZero = 3
-    """Trajectories of every rollout that trackers show as text."""
+    """Number of trajectories of every rollout that trackers show as text."""
 
 
 class RunSettings(Section, kw_only=True):
-    """The loop rollout -> assign-credit -> train."""
+    """The loop of rollout, assign-credit and train."""
 
     iterations: Count = 120
-    """Times round the loop."""
+    """Number of iterations."""
     keep: Count | None = 2
-    """Iterations whose weights and optimiser stay: the newest ones, and the best by the
-    loop's evaluations. None: all.
+    """Iterations whose weights and optimiser state are kept: the newest ones, and the
+    best one by the loop's evaluations. None: all.
     """
     evaluate_every: Count | None = None
     """Evaluate the policy after every N-th iteration and after the last, as `eval`
-    would, by the settings of `evaluation`. None: never.
+    does, with the settings of `evaluation`. None: never.
     """
 
 
 class Settings(Section, kw_only=True):
-    """Everything one command may need, fully resolved."""
+    """All settings of one command, fully resolved."""
 
     seed: Seed = 0
-    """Every random draw derives from it."""
+    """All random numbers derive from this seed."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     prompt: PromptSettings = field(default_factory=PromptSettings)
@@ -370,17 +378,17 @@ class Settings(Section, kw_only=True):
     sft: SftSettings = field(default_factory=SftSettings)
     rollout: RolloutSettings = field(default_factory=RolloutSettings)
     credit: dict[str, Any] = field(default_factory=lambda: {"method": "grpo"})
-    """`method` and that method's own settings."""
+    """`method`, and the settings of that method."""
     train: TrainSettings = field(default_factory=TrainSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
     run: RunSettings = field(default_factory=RunSettings)
     tracking: TrackingSettings = field(default_factory=TrackingSettings)
     threads: Count = 1
-    """torch threads per process."""
+    """Number of torch threads per process."""
 
     @property
     def in_flight(self) -> int:
-        """Tasks in flight, in all processes that grow trees."""
+        """Tasks played at the same time, over all processes that grow trees."""
         processes = 1 if self.cluster.is_local else self.cluster.workers
         return processes * self.rollout.concurrency

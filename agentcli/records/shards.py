@@ -1,4 +1,4 @@
-"""Shards: parts of a panel that are walked by separate commands."""
+"""Shards: the parts of a panel that separate commands play."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ TaskT = TypeVar("TaskT")
 
 
 class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Part `index` of `count` of a panel, counted from 1."""
+    """Part `index` of `count` of a panel; `index` starts at 1."""
 
     index: int
     count: int
@@ -18,9 +18,9 @@ class Shard(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.index}/{self.count}"
 
     def part(self, tasks: Sequence[TaskT]) -> Sequence[TaskT]:
-        """Every `count`-th task.
+        """Every `count`-th task, starting with the `index`-th.
 
-        So all parts meet the same mixture of tasks where a panel is sorted by kind.
+        If a panel is sorted by kind, every shard gets the same mixture of kinds.
         """
         return tasks[self.index - 1 :: self.count]
 
@@ -34,9 +34,9 @@ class WholePanel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ShardExtent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which shard of which panel a run is.
+    """The shard that a run played, and the panel it belongs to.
 
-    It stands in the manifest as `statistics.shard`, where `merge` reads it.
+    Stored in the manifest as `statistics.shard`, where `merge` reads it.
     """
 
     shard: Shard

@@ -1,8 +1,8 @@
-"""Siblings, responses sampled at the same state, and their different actions.
+"""Siblings (responses sampled at the same state) and how many actions differ.
 
-A fork that repeats its sibling's action buys a second walk of the same way. The papers
-count forks; these functions count what was new in them. They read only a step's action,
-so that they also serve a reader who decodes less of a step than Step.
+A fork that repeats its sibling's action pays twice for the same path. The papers count
+forks; these functions count how many of them took a new action. They read only a step's
+action, so they also work with a type that decodes less than Step.
 """
 
 from collections import defaultdict
@@ -13,14 +13,14 @@ from agentcli.records.types import StopReason
 
 
 class Acting(Protocol):
-    """The part of a move that names an action."""
+    """The part of a move that contains an action."""
 
     copy: int
     action: str
 
 
 class Answered(Protocol):
-    """The part of a step that says whether a response was sampled, and its action."""
+    """The part of a step with its action, and whether a response was sampled."""
 
     response: str
     parent: int | None
@@ -33,16 +33,16 @@ class Answered(Protocol):
 
 
 class Siblings(NamedTuple):
-    """Counts of steps that share the state they leave, and of their different actions.
+    """Counts of sampled siblings and of their distinct actions.
 
-    Actions are counted in each state by itself.
+    Actions are counted separately in each state.
     """
 
     steps: int = 0
     distinct: int = 0
 
     def plus(self, other: "Siblings") -> "Siblings":
-        """Both together."""
+        """The sum of both counts."""
         return Siblings(
             self.steps + other.steps,
             self.distinct + other.distinct,
@@ -50,14 +50,14 @@ class Siblings(NamedTuple):
 
     @property
     def share(self) -> float | None:
-        """Share of distinct actions; None where no step has a sibling."""
+        """Share of distinct actions; None if no step has a sibling."""
         return self.distinct / self.steps if self.steps else None
 
 
 def was_sampled(step: Answered) -> bool:
     """Whether the policy gave a response.
 
-    It did not where it broke before, nor where it was not asked (overlong).
+    False if it failed before it answered, or if it was not asked (overlong).
     """
     if step.stop is StopReason.OVERLONG:
         return False
@@ -65,9 +65,9 @@ def was_sampled(step: Answered) -> bool:
 
 
 def named_action(step: Answered) -> str:
-    """The step's action, or those of its moves in the order of the copies.
+    """The step's action; with several copies, the actions of its moves in copy order.
 
-    "" where no action could be read.
+    "" if no action could be read.
     """
     if step.moves:
         return joined({move.copy: move.action for move in step.moves})
@@ -75,12 +75,12 @@ def named_action(step: Answered) -> str:
 
 
 def joined(texts: Mapping[int, str]) -> str:
-    """One text out of those of several copies, in their order."""
+    """Joins the texts of several copies into one, in copy order."""
     return "\n".join(f"env_{copy}: {texts[copy]}" for copy in sorted(texts))
 
 
 def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
-    """Counts all steps of a tree: the siblings at the initial state, and at forks."""
+    """Counts the siblings of a whole tree: at the initial state, and at forks."""
     groups: dict[int | None, list[Answered]] = defaultdict(list)
     for step in steps:
         groups[step.parent].append(step)
@@ -92,15 +92,15 @@ def by_place(steps: Iterable[Answered]) -> tuple[Siblings, Siblings]:
 
 
 def count_siblings(steps: Iterable[Answered]) -> Siblings:
-    """Counts the steps that were sampled at one state.
+    """Counts the steps sampled at one state.
 
-    All malformed responses are one action.
+    All malformed responses count as the same action.
     """
     actions = []
     for step in steps:
         if was_sampled(step):
             actions.append(named_action(step))
-    # A step alone has no sibling.
+    # A step alone has no siblings.
     if len(actions) < 2:
         return Siblings()
     return Siblings(len(actions), len(set(actions)))

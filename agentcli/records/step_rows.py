@@ -1,4 +1,4 @@
-"""The steps of trees as flat rows: the columns of data frames and of exported tables."""
+"""The steps of trees as flat rows: the columns of data frames and exported tables."""
 
 from collections.abc import Iterable
 
@@ -9,21 +9,22 @@ from agentcli.records.types import Credit, Step, StepCredit, Tree
 
 
 class StepRow(msgspec.Struct, kw_only=True):
-    """One step of a tree; the fields are the columns, in their order."""
+    """One step of a tree; the fields are the columns, in this order."""
 
     tree: int
-    """Number of the tree, from 1: its line in the file, as in `agentcli show RUN TREE`."""
+    """Number of the tree, from 1: its line in the file, as in `agentcli show RUN TREE`.
+    """
     task: str
     kind: str
     trajectory: int
     """Number of the trajectory, from 1, as in `agentcli show --trajectory`.
 
-    A step that several trajectories share has the first of them.
+    For a step that several trajectories share, it is the first of them.
     """
     step: int
     """Its position in the tree."""
     parent: int | None
-    """The step before it; None for a first step."""
+    """The step before it; None for the first step of a trajectory."""
     depth: int
     """How many steps come before it."""
     prompt: str
@@ -31,32 +32,33 @@ class StepRow(msgspec.Struct, kw_only=True):
     tag: str | None
     """Reasoning tag of the response: think, explore, ..."""
     action: str | None
-    """None where none can be read from the response, or it acts in several copies."""
+    """None if no action can be read from the response, or if it acts in several copies.
+    """
     validity: str
     observation: str
     """What the policy saw before acting."""
     next_observation: str
-    """What came back."""
+    """The observation that the action returned."""
     reward: float
     """The world's own reward for this step."""
     outcome: str | None
-    """How the trajectory ended, on its last step; None on the others."""
+    """How the trajectory ended, on its last step; None on other steps."""
     tokens: int
     """Tokens of the response."""
     advantage: float | None = None
-    """None where no credit is given, or none assigned."""
+    """None if no credit file is given, or none is assigned to this step."""
     pictures: list[str] = []
     """Names of the pictures that the policy saw: files of RUN/pictures."""
 
 
 def mean_advantage(rows: Iterable[StepCredit]) -> float | None:
-    """The mean advantage of the rows of one step; None where none is assigned."""
+    """The mean advantage of one step's credit rows; None if none is assigned."""
     assigned = [row.advantage for row in rows if row.advantage is not None]
     return sum(assigned) / len(assigned) if assigned else None
 
 
 def advantages(credit: Credit) -> dict[int, float | None]:
-    """The advantage of every step that the credit speaks of, by step."""
+    """The advantage of every step in the credit, by step."""
     by_step: dict[int, list[StepCredit]] = {}
     for row in credit.steps:
         by_step.setdefault(row.step, []).append(row)
@@ -64,7 +66,7 @@ def advantages(credit: Credit) -> dict[int, float | None]:
 
 
 def step_rows(number: int, tree: Tree, credit: Credit | None = None) -> list[StepRow]:
-    """Every step of a tree once, in order. `number` is the tree's."""
+    """Every step of a tree once, in order; `number` is the number of the tree."""
     assigned = advantages(credit) if credit is not None else {}
     numbers = _first_trajectories(tree)
     depths: list[int] = []
@@ -104,7 +106,7 @@ def step_row(
 
 
 def _first_trajectories(tree: Tree) -> dict[int, int]:
-    """The number of the first trajectory that holds a step, by step."""
+    """The number of the first trajectory that contains a step, by step."""
     numbers: dict[int, int] = {}
     for number, leaf in enumerate(leaves(tree), 1):
         step: Step | None = leaf

@@ -1,22 +1,23 @@
-"""The seconds of a tree: a line of seconds.jsonl.
+"""The times of a tree, in seconds: one line of seconds.jsonl.
 
-They lie beside the trees, so that one seed means the same trees.jsonl.
+They are not part of the trees, so that the same seed gives the same trees.jsonl.
 """
 
 from agentcli.records.types import SCHEMA_VERSION, Record, Seconds
 
 
 class TreeSeconds(Record, kw_only=True):
-    """The seconds that a tree took. A tree that was redone has two lines."""
+    """The seconds that a tree took. A tree that was played again has two lines."""
 
     schema_version: int = SCHEMA_VERSION
     task: str
     """Task id of the tree."""
     policy: Seconds
-    """Seconds its requests waited for the policy, each counted: shared batches and the
-    queue before them are part of it.
+    """Total time its requests waited for the policy, queueing and shared batches
+    included. Requests that overlap are all counted.
     """
     environment: Seconds
-    """Seconds its steps waited for the engines, each counted."""
+    """Total time its steps waited for the engines; steps that overlap are all counted.
+    """
     wall: Seconds
     """From its first request to its end."""

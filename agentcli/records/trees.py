@@ -1,6 +1,6 @@
-"""Walks over a tree (children, leaves, paths), and the check that it is one.
+"""Traversals of a tree (children, leaves, paths), and its validation.
 
-No walk is recursive, so any depth will do.
+No traversal is recursive, so trees may have any depth.
 """
 
 import math
@@ -27,7 +27,7 @@ from agentcli.records.types import (
 def children(tree: Tree) -> dict[int | None, list[Step]]:
     """Steps by parent id, siblings in order of creation.
 
-    None is the parent of steps that leave the initial state.
+    Steps that start at the initial state have the parent None.
     """
     by_parent: dict[int | None, list[Step]] = {}
     for step in tree.steps:
@@ -36,7 +36,7 @@ def children(tree: Tree) -> dict[int | None, list[Step]]:
 
 
 def step_range(tree: Tree) -> str:
-    """The steps that can be named: "the steps 0 to 7", "no steps"."""
+    """The ids that a user may name: "the steps 0 to 7", "no steps"."""
     return f"the steps 0 to {len(tree.steps) - 1}" if tree.steps else "no steps"
 
 
@@ -63,7 +63,7 @@ def paths(tree: Tree) -> list[list[Step]]:
 
 
 def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
-    """Streams (line, tree) of a trees file, each tree checked.
+    """Streams (line, tree) from a trees file and validates each tree.
 
     Raises DataError with file and line, as `read_numbered` and `validate_tree` do.
     """
@@ -75,7 +75,7 @@ def read_trees(file: Path) -> Iterator[tuple[int, Tree]]:
 def read_with_credit(
     trees: Path, credit: Path
 ) -> Iterator[tuple[tuple[int, Tree], tuple[int, Credit]]]:
-    """Streams every tree with its credit, each with its line and checked.
+    """Streams every tree with its credit and its line, both validated.
 
     Raises DataError for damaged files, and for files that do not belong together.
     """
@@ -93,12 +93,13 @@ def read_with_credit(
 
 
 def validate_tree(tree: Tree, place: str = "tree") -> None:
-    """Checks what the types cannot say.
+    """Checks what the types cannot express.
 
-    Ids are positions and parents come first. Outcomes sit on leaves and only there.
-    Token ids and log-probabilities pair up. Every copy moves at most once in a step.
-    Numbers are finite and within the bounds of types.py: a tree that was made in this
-    process has not been through a reader. Raises DataError naming `place` and the step.
+    Ids are positions, and parents come before their children. Leaves, and only leaves,
+    have outcomes. There is one log-probability per token id. Every copy moves at most
+    once in a step. Numbers are finite and within the bounds of types.py; a tree made in
+    this process has not been checked by a reader. Raises DataError naming `place` and
+    the step.
     """
     for position, step in enumerate(tree.steps):
         fault = _misplaced(step, position)
@@ -113,7 +114,7 @@ def validate_tree(tree: Tree, place: str = "tree") -> None:
 
 
 def validate_credit(credit: Credit, tree: Tree, place: str = "credit") -> None:
-    """Checks that credit is for this valid tree, and only for steps that it has.
+    """Checks that credit belongs to this valid tree, and only to steps that it has.
 
     Raises DataError naming `place` and the entry.
     """
@@ -138,7 +139,7 @@ def _damaged(tree: Tree, place: str, position: int, fault: str) -> DataError:
 
 
 def _misplaced(step: Step, position: int) -> str | None:
-    """The field by which the steps do not hang together, and why."""
+    """The field that breaks the structure of the steps, and why; None if none does."""
     if step.id != position:
         return f"id: is {step.id}, must be its position {position}"
     if step.parent is not None and not 0 <= step.parent < position:
@@ -147,7 +148,7 @@ def _misplaced(step: Step, position: int) -> str | None:
 
 
 def _wrong_end(step: Step, inner: bool) -> str | None:
-    """The field by which a step ends a trajectory wrongly, and why."""
+    """The field that ends a trajectory wrongly, and why; None if none does."""
     if inner and step.outcome is not None:
         return "outcome: an inner step has an outcome"
     if not inner and step.outcome is None:
@@ -159,12 +160,12 @@ def _wrong_end(step: Step, inner: bool) -> str | None:
 
 
 def _wrong_content(step: Step) -> str | None:
-    """Another field that is wrong, and why."""
+    """Any other field that is wrong, and why; None if none is."""
     if len(step.token_ids) != len(step.logprobs):
         return f"logprobs: {len(step.logprobs)} for {len(step.token_ids)} token_ids"
     if step.logprobs and not _are_logprobs(step.logprobs):
         return "logprobs: not a finite log-probability"
-    # Not > the bound: a NaN is not within it either.
+    # Written with `not <=`, so that NaN is refused too.
     if not abs(step.reward) <= LARGEST_REWARD:
         return f"reward: {step.reward} is not a number within {LARGEST_REWARD:g}"
     for name in ("value", "score"):
@@ -182,12 +183,12 @@ def _are_logprobs(values: list[float]) -> bool:
     """Whether all values are finite and within bounds."""
     if min(values) < LEAST_LOGPROB or max(values) > LARGEST_LOGPROB:
         return False
-    # A NaN may survive min and max, but not a sum.
+    # min and max may ignore a NaN; a sum does not.
     return math.isfinite(sum(values))
 
 
 def acts_by_copy(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step with their copies.
+    """The moves of a step, each with its copy.
 
     A step in one environment is one move in copy 1. A copy moves at most once a step. A
     step whose policy was not asked has no moves.

@@ -1,10 +1,11 @@
 """The records of a run: Task, Step, Tree, Credit, Panel, Manifest.
 
 Everything sampled for one task in one rollout is one tree. A step is an edge: the state
-it leaves, the response that was sampled, the action taken and what came back. Steps
-with the same parent are siblings sampled from the same state; a root-to-leaf path is a
-trajectory; a GRPO group is a tree that branches only at the root. Trees hold counts,
-never times, so that one seed means one file, byte for byte; times are in the manifest.
+where it starts, the sampled response, the action and what it returned. Steps with the
+same parent are siblings sampled from the same state; a root-to-leaf path is a
+trajectory; a GRPO group is a tree that branches only at the root. Trees contain counts
+but no times, so that the same seed gives the same file, byte for byte; times are in the
+manifest.
 """
 
 from enum import StrEnum
@@ -14,42 +15,42 @@ import msgspec
 from msgspec import Meta
 
 SCHEMA_VERSION = 3
-"""The version of the records' form.
+"""The version of the record schema.
 
-2: log-probabilities are those of the tempered distribution; exact state keys leave out
-the last text. 3: steps say whether they only looked and carry a method's notes; tasks
-carry their attributes.
+Version 2: log-probabilities are those of the tempered distribution; exact state keys
+leave out the last text. Version 3: steps record whether they only looked, and a
+method's notes; tasks record their attributes.
 """
 
 LARGEST_REWARD = 1e9
-"""Rewards, scores, values and advantages beyond it are refused.
+"""The bound on the size of rewards, scores, values and advantages.
 
-Sums of their squares must stay finite in float32.
+The sums of their squares must stay finite in float32.
 """
 LEAST_LOGPROB = -1e4
-"""The least that is accepted; some servers say -9999 for "very unlikely"."""
+"""The smallest value accepted; some servers say -9999 for "very unlikely"."""
 LARGEST_LOGPROB = 1e-6
-"""The largest that is accepted; 0 may come out a rounding error above."""
+"""The largest value accepted; a log-probability of 0 may be rounded up slightly."""
 
 Position = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-"""The place of a step in its tree, or of a token in its vocabulary."""
+"""The index of a step in its tree, or of a token in its vocabulary."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-"""Exact as a float."""
+"""Bounded so that a float represents it exactly."""
 Reward = Annotated[float, Meta(ge=-LARGEST_REWARD, le=LARGEST_REWARD)]
 Score = Annotated[float, Meta(ge=-1e15, le=1e15)]
 """The sum of up to a million rewards."""
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 LogProbability = Annotated[float, Meta(ge=LEAST_LOGPROB, le=LARGEST_LOGPROB)]
 Temperature = Annotated[float, Meta(ge=0, le=1e9)]
-"""T of softmax(logits / T); 0 is greedy."""
+"""T in softmax(logits / T); 0 is greedy."""
 PictureName = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
-"""The sha256 of a picture, in hex; its file is RUN/pictures/<name>.png."""
+"""The SHA-256 of a picture, in hex; its file is RUN/pictures/<name>.png."""
 Pictures = tuple[PictureName, ...] | msgspec.UnsetType
-"""Names of pictures, in order; not written where there are none."""
+"""Names of pictures, in order; not written if there are none."""
 
 
 class Record(msgspec.Struct, forbid_unknown_fields=True):
-    """Base of all records: unknown fields are refused with their path."""
+    """Base class of all records: an unknown field is refused, naming its path."""
 
 
 class Outcome(StrEnum):
@@ -62,7 +63,8 @@ class Outcome(StrEnum):
     TRUNCATED = "truncated"
     """The horizon K was reached."""
     ERRORED = "errored"
-    """The engine or the policy broke; left out of every group statistic, and counted.
+    """The engine or the policy failed; counted, and excluded from every group
+    statistic.
     """
 
 
@@ -73,26 +75,26 @@ class Validity(StrEnum):
     MALFORMED = "malformed"
     """No action can be read from the response; the environment was not stepped."""
     INADMISSIBLE = "inadmissible"
-    """The engine did not accept the action."""
+    """The engine refused the action."""
 
 
 class StopReason(StrEnum):
-    """Why generation ended."""
+    """The reason why generation ended."""
 
     STOP = "stop"
     """The end-of-turn token was sampled (it is the last of token_ids)."""
     LENGTH = "length"
-    """max_tokens were generated first."""
+    """max_tokens was reached first."""
     OVERLONG = "overlong"
     """The prompt was longer than policy.max_prompt_tokens: no model was asked, and the
-    trajectory has failed (rollout.overlong).
+    trajectory counts as failed (rollout.overlong).
     """
     NONE = "none"
     """No model was asked (expert, random, or an error before sampling)."""
 
 
 class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """One episode. Its id is unique in its world and enough to open it."""
+    """One game to play. Its id is unique in its world and sufficient to open it."""
 
     id: str
     world: str
@@ -100,21 +102,21 @@ class Task(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     kind: str
     """Task type within the world, e.g. pick_clean_then_place_in_recep."""
     attributes: dict[str, str] = {}
-    """Further names for --where, e.g. {"room": "kitchen"}."""
+    """Further attributes for --where, e.g. {"room": "kitchen"}."""
 
 
 class Move(Record, kw_only=True):
-    """The part of a step in one of several copies of the environment (dpepo)."""
+    """What a step does in one of several copies of the environment (dpepo)."""
 
     copy: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     """1-based: the index i of <env_i>."""
     action: str
     validity: Validity = Validity.VALID
     observation: str
-    """The text that the policy saw of this copy before acting."""
+    """The text of this copy that the policy saw before acting."""
     admissible: list[str] = []
     state: str
-    """This and the next three fields are those of Step, for this copy."""
+    """This field and the next three are as in Step, but for this copy."""
     next_state: str
     canonical: str | None = None
     next_canonical: str | None = None
@@ -122,7 +124,7 @@ class Move(Record, kw_only=True):
     looked: bool = False
     reward: Reward = 0.0
     outcome: Outcome | None = None
-    """Set when this copy ended with this move."""
+    """Set if this move ended this copy."""
 
 
 class Step(Record, kw_only=True):
@@ -130,32 +132,33 @@ class Step(Record, kw_only=True):
 
     `prompt` is the user message as text; the chat template of the policy's tokenizer
     turns it into tokens. `token_ids` and `logprobs` (natural log) are those of the
-    response, the end-of-turn token included; both are empty when no model was asked.
+    response, the end-of-turn token included; both are empty if no model was asked.
     """
 
     id: Position
-    """Position in Tree.steps; a parent always comes before its children."""
+    """Index in Tree.steps; a parent always comes before its children."""
     parent: Position | None
     prompt: str
     pictures: Pictures = msgspec.UNSET
-    """The pictures that the policy saw, after the text of the prompt."""
+    """The pictures that the policy saw, placed after the text of the prompt."""
     response: str
     token_ids: list[Position] = []
     logprobs: list[LogProbability] = []
     """Under softmax(logits / logprob_temperature)."""
     generated_tokens: Count | msgspec.UnsetType = msgspec.UNSET
-    """Tokens of a response whose `token_ids` a server did not give; else not written."""
+    """Number of response tokens, if a server gave no `token_ids`; else not written."""
     temperature: Temperature = 1.0
-    """T that the response was sampled at. The behaviour policy of 002 eq. 10 is
+    """T at which the response was sampled. The behaviour policy of 002 eq. 10 is
     softmax(logits / T).
     """
     logprob_temperature: Temperature = 1.0
-    """T of the distribution that `logprobs` are of: `temperature`, except for greedy
-    responses (1) and for endpoints that return log-probabilities before tempering (1).
+    """T of the distribution that `logprobs` refer to. It equals `temperature`, or is 1
+    for greedy responses and for endpoints that return log-probabilities before
+    tempering.
     """
     redrawn: Count = 0
-    """Responses that were drawn and thrown away before this one, because their action
-    was a sibling's (rollout.distinct).
+    """Number of responses discarded before this one because their action equalled a
+    sibling's (rollout.distinct).
     """
     stop: StopReason = StopReason.NONE
     observation: str
@@ -167,39 +170,40 @@ class Step(Record, kw_only=True):
     """None when malformed."""
     validity: Validity = Validity.VALID
     state: str
-    """Exact state key before the action: equal keys have an equal future, whatever was
-    read last.
+    """Exact state key before the action: states with the same key have the same future,
+    whatever text was shown last.
     """
     next_state: str
     canonical: str | None = None
-    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, with
-    what it cannot see but must know. None: the world has no other than `state`.
+    """The papers' state before the action, f(s) of 002 B.1: what the agent sees, plus
+    what it must know but cannot see. None: the world has only `state`.
     """
     next_canonical: str | None = None
     next_observation: str
     next_pictures: Pictures = msgspec.UNSET
-    """The pictures that came back, of all copies that acted."""
+    """The pictures returned, for all copies that acted."""
     looked: bool = False
-    """The world says that the action only looked. RewardFlow's graph leaves such steps
-    out (002 B.2).
+    """Whether the action only looked, according to the world. RewardFlow's graph leaves
+    out such steps (002 B.2).
     """
     reward: Reward = 0.0
     """The environment's own reward for this step."""
     outcome: Outcome | None = None
-    """Set on leaves, and only there."""
+    """Set on every leaf and on no other step."""
     error: str | None = None
-    """The fault, when the outcome is errored."""
+    """What failed, if the outcome is errored."""
     mask: str | None = None
     """Why this step must not be imitated (noise in a demonstration), else None."""
     moves: list[Move] = []
-    """One response acting in several copies at once: its moves, at most one a copy;
-    empty for a step in one environment. Then `action` is None, and observation, states
-    and reward are the joined ones.
+    """The moves of a response that acts in several copies at once, at most one per
+    copy; empty for a step in one environment. With moves, `action` is None, and
+    observation, states and reward are joined from the copies.
     """
     value: Reward | None = None
-    """A critic's V(s) before the action, where one was asked."""
+    """A critic's V(s) before the action, if a critic was used."""
     score: Reward | msgspec.UnsetType = msgspec.UNSET
-    """A process reward model's score of the response; else not written."""
+    """A process reward model's score of the response; not written without such a model.
+    """
     notes: dict[str, float | str] = {}
     """Numbers and words that the exploration method recorded here, by name, for its
     credit method to read.
@@ -207,46 +211,44 @@ class Step(Record, kw_only=True):
 
     @property
     def request(self) -> tuple[str, Pictures]:
-        """What the policy was asked: pictures may differ where texts do not."""
+        """What the policy was asked. Equal texts may come with different pictures."""
         return self.prompt, self.pictures
 
     @property
     def tokens(self) -> int:
-        """How many tokens the response has."""
+        """Number of tokens in the response."""
         if isinstance(self.generated_tokens, int):
             return self.generated_tokens
         return len(self.token_ids)
 
 
 class Ledger(Record, kw_only=True):
-    """The cost of a tree, or of a whole stage. Counts only."""
+    """The cost of a tree or of a whole stage, as counts."""
 
     leaves: Count = 0
     steps: Count = 0
-    """Steps executed for the agent (malformed ones included), each shared prefix once;
-    one that acts in several copies of the environment counts once for each.
+    """Steps executed for the agent, malformed ones included. A shared prefix counts
+    once. A step in several copies of the environment counts once per copy.
     """
     forks: Count = 0
-    """Children beyond the first that were continued from one state other than the
-    initial one.
-    """
+    """Children beyond the first of every state other than the initial one."""
     siblings: Count = 0
-    """Steps that share the state they leave with another step sampled there, the
-    initial state included.
+    """Steps with a sibling, i.e. another step sampled at the same state, the initial
+    state included.
     """
     distinct_siblings: Count = 0
-    """The different actions of these steps, counted in each state by itself.
+    """Distinct actions among these steps, counted separately in each state.
 
-    As many as `siblings` where no fork repeats another.
+    Equal to `siblings` if no sibling repeats another's action.
     """
     replayed_steps: Count = 0
-    """Environment steps spent to restore states."""
+    """Environment steps executed to restore states."""
     generated_tokens: Count = 0
     prompt_tokens: Count = 0
     shared_prompt_tokens: Count = 0
-    """Prompt tokens that a prefix cache pays once: of a sibling after the first all,
-    for it is the same prompt; of a first child those with which its prompt begins like
-    its parent's. Endpoints do not report the latter, so there it is a lower bound.
+    """Prompt tokens that a prefix cache saves. A sibling after the first shares its
+    whole prompt; a first child shares the tokens that its prompt and its parent's begin
+    with. Endpoints do not report the latter, so for them this is a lower bound.
     """
 
     def __add__(self, other: "Ledger") -> "Ledger":
@@ -262,35 +264,36 @@ class Tree(Record, kw_only=True):
     schema_version: int = SCHEMA_VERSION
     task: Task
     instruction: str
-    """The task sentence the agent was given."""
+    """The task description that the agent was given."""
     method: str
     seed: int
     roots: Count | None = None
-    """How many trajectories started from the initial state before any fork of it (M of
-    spark, N0 of carl): its first children. None: the method makes no such difference.
+    """Number of trajectories started from the initial state before it was forked (M in
+    spark, N0 in carl): its first children. None: the method does not distinguish them.
     """
     steps: list[Step]
     ledger: Ledger
 
 
 INHERITED = "inherited"
-"""The part that an only child without an advantage carries.
+"""The name of the part that holds an only child's inherited advantage.
 
-It is the advantage that it would take from the step before (003 eq. 16).
+If an only child has no advantage of its own, it inherits that of the step before (003
+eq. 16).
 """
 
 
 class StepCredit(Record, kw_only=True):
     """The credit of one training row.
 
-    `advantage` None means not assigned, with the reason in `masked`; 0.0 is an assigned
+    `advantage` is None if not assigned, with the reason in `masked`; 0.0 is an assigned
     zero. A step may occur several times (prefix: duplicate).
     """
 
     step: Position
     advantage: Reward | None
     parts: dict[str, float] = {}
-    """The advantage's summands and what they were computed from, by name."""
+    """The terms of the advantage and the values it was computed from, by name."""
     masked: str | None = None
     weight: Annotated[float, Meta(ge=0, le=1e6)] = 1.0
 
@@ -298,7 +301,8 @@ class StepCredit(Record, kw_only=True):
 class GraphSize(Record, kw_only=True):
     """The size of a state graph (002 Table 9).
 
-    An edge is one action between two states, however often it was taken.
+    An edge is an action between two states and is counted once, however often it was
+    taken.
     """
 
     nodes: Count
@@ -314,43 +318,43 @@ class Credit(Record, kw_only=True):
     method: str
     steps: list[StepCredit]
     graph: GraphSize | None = None
-    """Size of the state graph that the credit rests on, where the method builds one."""
+    """Size of the state graph that the credit was computed on, if there is one."""
 
 
 class Episode(Record, kw_only=True):
-    """One evaluated episode: a root-to-leaf path reduced to what the metrics need."""
+    """One evaluated episode: a root-to-leaf path reduced to what metrics need."""
 
     schema_version: int = SCHEMA_VERSION
     task: str
     kind: str
     sample: Count
-    """0-based index among the samples of this task."""
+    """Index among the samples of this task, from 0."""
     outcome: Outcome
     score: Score
-    """Sum of the environment's rewards; of several copies that of the best."""
+    """Sum of the environment's rewards; with several copies, the largest sum."""
     steps: Count
-    """Responses."""
+    """Number of responses."""
     moves: Count | None = None
-    """Steps, but one that acts in several copies of the environment counts once for
-    each. None: written by an agentcli that did not count them; there a step is
-    repetitive or inadmissible when all its moves are.
+    """Number of moves: a step in several copies of the environment counts once per
+    copy. None: written by a version that did not count moves; there, a step is
+    repetitive or inadmissible if all its moves are.
     """
     tokens: Count
     repetitive_steps: Count
-    """Moves whose action already occurred in the episode from the same state, in the
-    same copy.
+    """Moves that repeat an action taken earlier in the episode from the same state, in
+    the same copy.
     """
     explore_steps: Count
     malformed_steps: Count
     inadmissible_steps: Count
-    """Moves."""
+    """Number of moves that the world refused."""
     error: str | None = None
     ledger: Ledger | None = None
-    """The cost of all samples of this task; on the first of them only."""
+    """The cost of all samples of this task; only on the first of them."""
 
 
 class Panel(Record, kw_only=True):
-    """A fixed ordered list of tasks with the sha256 of their ids joined by newlines."""
+    """A fixed, ordered list of tasks, and the SHA-256 of their newline-joined ids."""
 
     schema_version: int = SCHEMA_VERSION
     name: str
@@ -360,18 +364,18 @@ class Panel(Record, kw_only=True):
 
 
 class StageRecord(Record, kw_only=True):
-    """The record of one stage, written when it ended."""
+    """The record of one stage, written when the stage finished."""
 
     command: list[str]
     settings: dict[str, Any]
-    """Fully resolved settings of the command."""
+    """The fully resolved settings of the command."""
     versions: dict[str, str]
     git_commit: str | None
     seed: int
     inputs: dict[str, str] = {}
-    """sha256 of every file read, by path."""
+    """SHA-256 of every file read, by path."""
     panel: str | None = None
-    """Hash of the panel, where one was walked."""
+    """Hash of the panel, if the stage played one."""
     panel_name: str | None = None
     counts: dict[str, Count] = {}
     ledger: Ledger | None = None
@@ -383,8 +387,9 @@ class StageRecord(Record, kw_only=True):
 
 
 class Manifest(Record, kw_only=True):
-    """manifest.json of a run directory: one entry per stage that ended there, e.g.
-    rollout, credit/grpo, train.
+    """manifest.json of a run directory.
+
+    It has one entry per finished stage, e.g. rollout, credit/grpo, train.
     """
 
     schema_version: int = SCHEMA_VERSION
