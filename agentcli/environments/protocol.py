@@ -80,7 +80,7 @@ class Observation(msgspec.Struct, kw_only=True, frozen=True):
     possible, and nothing happened.
     """
     looked: bool = False
-    """The action that led here only looked: it changed nothing that matters (002 B.2).
+    """The action that led here only looked: it changed nothing that matters (002 C.1).
     """
     reward: Reward = 0.0
     end: Literal["success", "failure", "truncated"] | None = None

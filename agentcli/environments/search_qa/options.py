@@ -26,7 +26,7 @@ class SearchQaOptions(msgspec.Struct, kw_only=True, frozen=True):
     access, read and answer, results as titles with their beginnings (003).
     """
     reward: Literal["exact", "f1", "f1-asearcher"] = "exact"
-    """Of an answer: exact match (002), the F1 of its words after SQuAD's normalisation,
+    """Of an answer: exact match (for 002), the F1 of its words after SQuAD's normalisation,
     or the F1 that ASearcher takes, whose evaluation 003 follows. Success is an exact
     match in all three.
     """

@@ -1,7 +1,8 @@
 """How good an answer is: exact match, and two kinds of F1.
 
-002 rewards an exact match, as the SQuAD evaluation has it, and 003 the F1 of the words,
-as ASearcher has it. All hold the answer against every known one, and the best counts.
+002 says only that success is 0 or 1; we take an exact match, as SQuAD's evaluation does.
+003 rewards the F1 of the words, as ASearcher computes it. Each compares the answer with
+every known answer, and the best one counts.
 """
 
 import re
