@@ -1,8 +1,10 @@
-"""Trees to credit: one file per method, named in registry.py. Knows records only.
+"""Credit assignment: one module per method, listed in registry.py.
 
-A worked example. From the hall the first trajectory goes to the kitchen (step 0) and
-finds the cup there (step 1). The second forks in the kitchen and fails (step 2). The
-other two fail at once (steps 3 and 4).
+Of the other subpackages it imports only records.
+
+A worked example. The first trajectory goes from the hall to the kitchen (step 0) and
+finds the cup there (step 1). The second is forked in the kitchen and fails (step 2).
+The other two fail at once (steps 3 and 4).
 
 >>> from agentcli.credit.registry import make
 >>> from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
@@ -29,16 +31,16 @@ other two fail at once (steps 3 and 4).
 ...         print(" ", part, *(f"{row.parts[part]:+.2f}" for row in rows))
 
 The rewards of the leaves are 1, 0, 0, 0: mean 0.25, std 0.5. A success is 1.5 std
-above the mean, a failure 0.5 below; the shared step 0 takes the mean of its two leaves.
-Leaving one out, a success is 1 above the other three.
+above the mean, a failure 0.5 std below it. The shared step 0 gets the mean over its two
+leaves. With leave-one-out, a success is 1 above the mean of the other three.
 
 >>> show("grpo")
 grpo +0.50 +1.50 -0.50 -0.50 -0.50
 >>> show("rloo")
 rloo +0.33 +1.00 -0.33 -0.33 -0.33
 
-carl and treerpo go by expected rewards: 1/2 in the kitchen, and (1/2 + 0 + 0) / 3 in
-the hall. carl takes the difference, treerpo divides it by the std of the siblings.
+carl and treerpo use expected rewards: 1/2 in the kitchen, and (1/2 + 0 + 0) / 3 in the
+hall. carl takes the difference; treerpo also divides it by the std of the siblings.
 
 >>> show("carl", "baseline")
 carl +0.33 +0.50 -0.50 -0.17 -0.17
@@ -46,14 +48,15 @@ carl +0.33 +0.50 -0.50 -0.17 -0.17
 >>> show("treerpo")
 treerpo +1.15 +0.71 -0.71 -0.58 -0.58
 
-treerl goes by leaves: 1/4 of the hall's succeed, 1/2 of the kitchen's. Step 0 is 1/4
-above the root, which is also its parent, and is divided by the root of its 2 leaves.
+treerl uses the share of leaves that succeed: 1/4 below the hall, 1/2 below the kitchen.
+Step 0 is 1/4 above the root, which is also its parent, so it gets
+(1/4 + 1/4) / sqrt(2 leaves).
 
 >>> show("treerl")
 treerl +0.35 +1.25 -0.75 -0.50 -0.50
 
-rewardflow adds how much closer a step came to the cup: the hall is worth 0.9 ** 2, the
-kitchen 0.9, the cup 1, a dead end 0.
+rewardflow adds a term for how much closer the step came to the cup. The value of a
+state is 0.9 ** 2 in the hall, 0.9 in the kitchen, 1 at the cup and 0 at a dead end.
 
 >>> show("rewardflow", "gain", "action", "trajectory")
 rewardflow +1.65 +2.21 -1.21 -1.08 -1.08

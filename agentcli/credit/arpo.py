@@ -1,13 +1,13 @@
-"""arpo: grpo over the leaves, a shared step taking the mean of its leaves' advantages.
+"""arpo: grpo over the leaves; a shared step gets the mean of its leaves' advantages.
 
 ARPO as in 003 App. C.5 and eq. 22:
 
     A_shared = 1/d sum_i (R_i - mean) / (std + 1e-6)
              = (mean of the d leaves' R - mean) / (std + 1e-6)
 
-Merging the prefix is what defines the method, and every leaf counts once: there is no
-`prefix` and no `over`. 003 App. A.1 shows that this is biased where a state's
-continuations are unevenly forked, which carl's credit mends.
+The method is defined by merged prefixes and counts every leaf once, so it has no
+switches `prefix` and `over`. 003 App. A.1 shows that it is biased where the
+continuations of a state are forked unevenly; carl's credit is not.
 """
 
 from agentcli.credit.grpo import evidence, group_credit
@@ -29,9 +29,9 @@ EQUATIONS = outcome_among_leaves(
 
 
 class ArpoSettings(NormalisedSwitches, kw_only=True):
-    """The switches of a group of leaves, each of which counts once."""
+    """Settings of arpo: the switches of a group in which every leaf counts once."""
 
 
 def assign(tree: Tree, settings: ArpoSettings) -> Credit:
-    """One StepCredit per step; parts as in grpo."""
+    """Returns one StepCredit per step, with the same parts as grpo."""
     return group_credit(tree, settings, "arpo")

@@ -1,24 +1,27 @@
 """carl: how much an action changes the expected outcome (003 section 5, Algorithm 2).
 
-Bottom up, the expected reward of a state is the mean over its children, whatever was
-forked below them (eq. 10):
+Bottom up, the expected reward of a state is the mean over its children, no matter how
+much was forked below each of them (eq. 10):
 
     E[R(u)] = 1/n sum_v E[R(v)]        a leaf: its outcome reward
 
-Top down, the advantage of the action u -> v is what it adds (eq. 11):
+Top down, the advantage of the action u -> v is what it adds to that (eq. 11):
 
     A(u -> v) = E[R(v)] - E[R(u)]
 
-Two passes, any depth. The estimate is unbiased however unevenly the tree was forked, as
-long as forks do not depend on the actions sampled (App. A.1). Algorithm 1's own forks
-do (PAPERS.md, Deviations). Only steps with a sibling are trained
-(eq. 13). `update: all` trains the rest too, an only child taking the advantage of the
-step before it (eq. 16; 0 at the root). Without an advantage it still carries it as a
-part, for `train --update all`. Errored children are left out.
+Two passes suffice at any depth. The estimate is unbiased however unevenly the tree was
+forked, as long as forks do not depend on the actions sampled (App. A.1). The forks of
+Algorithm 1 do depend on them (PAPERS.md, Deviations).
 
-The penalty p of an invalid step is its own. It changes no expectation, and is baselined
-among siblings like the reward: A(u -> v) = (E[R(v)] - p_v) - mean over siblings v' of
-(E[R(v')] - p_v'). An only child inherits no penalty.
+Only steps with a sibling are trained (eq. 13). `update: all` trains the others too: an
+only child gets the advantage of the step before it (eq. 16; 0 at the root). Under
+`critical` it stores that advantage as a part, for `train --update all`. Errored
+children are left out.
+
+The penalty p of an invalid step is charged to that step alone and changes no
+expectation. It is baselined among siblings like the reward: A(u -> v) =
+(E[R(v)] - p_v) - mean over siblings v' of (E[R(v')] - p_v'). An only child inherits no
+penalty.
 """
 
 import math
@@ -39,9 +42,9 @@ from agentcli.records.faults import shown
 from agentcli.records.types import INHERITED, Credit, Tree
 
 ONLY_CHILD = "only child"
-"""Why a step without siblings is left out."""
+"""Marks a step that is left out because it has no siblings."""
 FIRST_PHASE = "first phase"
-"""Why a step of the trajectories that started from scratch is left out."""
+"""Marks a step that is left out because its trajectory started from scratch."""
 WITHOUT = {
     "normalise": "a difference of expectations is divided by nothing",
     "penalty": (
@@ -103,27 +106,29 @@ UNFORKED_EQUATIONS = (
 
 
 class CarlSettings(Switches, kw_only=True):
-    """Which steps are trained."""
+    """Settings of carl: which steps are trained."""
 
     update: Literal["critical", "all"] = "critical"
-    """critical: only steps that have a sibling (eq. 13). all: also the others (eq. 16).
+    """critical: train only steps that have a sibling (eq. 13). all: train the others
+    too (eq. 16).
     """
     first_phase: Literal["all", "forked", "none"] = "all"
     """Which actions of the first N0 trajectories are trained. all: those with a
-    sibling, as of any other (eq. 13). forked: those whose state was forked later; the
-    N0 first actions are siblings from the start and do not count as forked. none: no
-    action of theirs (App. C.1). No one of them gives every |D_upd| of 003 Table 2. At
-    4B it is 32.0 = 2N, which is `forked` where trajectories are long. At 3B it is 32.0
-    of 32.1, which is `all` where they have two actions. Needs trees that say N0
-    (Tree.roots).
+    sibling, as in any other trajectory (eq. 13). forked: those whose state was forked
+    later; the N0 first actions are siblings from the start and do not count as forked.
+    none: none of them (App. C.1). No single choice reproduces every |D_upd| of 003
+    Table 2. At 4B it is 32.0 = 2N, which matches `forked` where trajectories are long.
+    At 3B it is 32.0 of 32.1, which matches `all` where they have two actions. forked
+    and none need trees that record N0 (Tree.roots).
     """
 
 
 def assign(tree: Tree, settings: CarlSettings) -> Credit:
-    """One StepCredit per step.
+    """Returns one StepCredit per step.
 
     parts: expected (E[R(v)]), baseline (E[R(u)]), outcome and penalty (the summands).
-    An only child that gets no advantage has the part inherited.
+    An only child without an advantage has only the part inherited. Raises DataError
+    where `first_phase` needs Tree.roots and the tree has none.
     """
     survey = survey_of(tree, settings)
     children = survey.children()
@@ -164,7 +169,7 @@ def assign(tree: Tree, settings: CarlSettings) -> Credit:
 
 
 def _mean_penalties(survey: Survey, children: list[list[int]]) -> list[float]:
-    """Means over the children of every step, and of the root as last element."""
+    """Mean penalty of the children of every step; the root's is the last element."""
     means = []
     for siblings in children:
         penalties = [survey.penalties[step] for step in siblings]
@@ -179,7 +184,7 @@ def _left_out(
 ) -> set[int]:
     """The steps of the first phase that are not trained.
 
-    Raises DataError for a tree that does not say what its first phase is.
+    Raises DataError for a tree that does not record its first phase (Tree.roots).
     """
     if settings.first_phase == "all":
         return set()
@@ -202,8 +207,8 @@ def _left_out(
 def first_phase(parents: list[int], roots: int) -> set[int]:
     """The steps of the first `roots` trajectories.
 
-    They are the first children of the initial state, and from there the first child of
-    each, in the order of their ids.
+    These are the first `roots` children of the initial state and, from each of them on,
+    the first child of every step, in the order of their ids.
     """
     first: set[int] = set()
     begun = 0
@@ -221,9 +226,9 @@ def first_phase(parents: list[int], roots: int) -> set[int]:
 
 @once
 def expected_rewards(survey: Survey) -> list[float]:
-    """E[R] after every step, and of the root as last element (003 eq. 10).
+    """E[R] after every step, with the root's as the last element (003 eq. 10).
 
-    0 where all leaves below errored.
+    It is 0 where all leaves below errored.
     """
     children = survey.children()
     expected = list(survey.rewards)
@@ -241,9 +246,9 @@ def evidence(
     settings: CarlSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row.
+    """The evidence that EQUATIONS need for one row.
 
-    An only child is explained by the nearest step before it that has siblings.
+    An only child is explained by the nearest earlier step that has siblings.
     """
     survey = survey_of(tree, settings)
     children = survey.children()

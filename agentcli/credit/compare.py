@@ -1,12 +1,15 @@
 """How far credit methods agree on the same trees.
 
-Correlations over steps, opposite signs, and where the methods differ most. A comparison
-is fed tree by tree, with one Credit per method; what is kept of a step is a number per
-method. Up to SAMPLE steps everything is exact; of more a uniform sample of that many is
-kept, so memory is bounded. A step with several rows (prefix: duplicate) counts once,
-with the mean of its rows by their weights, and a masked one has no advantage; a pair of
-methods is compared over the steps to which both give one. Advantages within RESOLUTION
-of one another are ties, and within it of 0 zeros: what differs less is float noise.
+It reports correlations over steps, opposite signs, and where the methods differ most.
+
+Trees are added one at a time with one Credit per method. Only one number per step and
+method is stored. Up to SAMPLE steps the figures are exact; beyond that a uniform sample
+of SAMPLE steps is kept, so memory is bounded.
+
+A step with several rows (prefix: duplicate) counts once, with the weighted mean of its
+rows. A masked step has no advantage. Two methods are compared over the steps to which
+both give an advantage. Advantages are rounded to RESOLUTION, which turns float noise
+into ties and zeros.
 """
 
 import random
@@ -22,12 +25,12 @@ from numpy.typing import NDArray
 from agentcli.records.types import Credit, Tree
 
 SAMPLE = 1_000_000
-"""Steps that are kept at most: 8 bytes each per method."""
+"""The most steps that are kept, at 8 bytes per step and method."""
 RESOLUTION = 1e-9
 DECIMALS = 9
-"""Advantages are rounded to RESOLUTION."""
+"""Advantages are rounded to this many decimals, which is RESOLUTION."""
 Column = NDArray[np.float64]
-"""A number for each step that is kept."""
+"""One number per step that is kept."""
 
 
 class ComparedMethod(msgspec.Struct, kw_only=True):
@@ -42,9 +45,9 @@ class ComparedMethod(msgspec.Struct, kw_only=True):
     mean: float | None
     spread: float | None
     file: str | None = None
-    """None: computed now."""
+    """The credit file that was read; None where the credit was computed now."""
     settings: dict[str, Any] = {}
-    """Switches other than the method's defaults."""
+    """The switches that differ from the method's defaults."""
 
 
 class Agreement(msgspec.Struct, kw_only=True):
@@ -52,24 +55,25 @@ class Agreement(msgspec.Struct, kw_only=True):
 
     methods: list[str]
     kind: str | None
-    """The kind of the tasks; None: all of them."""
+    """The kind of the tasks; None for all kinds."""
     steps: int
     pearson: float | None
-    """None where one of the two is constant."""
+    """None where one of the two methods is constant."""
     spearman: float | None
     share_opposite: float | None
     share_zero_in_one: float | None
 
 
 class Disagreement(msgspec.Struct, kw_only=True):
-    """A step where methods differ much."""
+    """A step where the methods differ a lot."""
 
     task: str = ""
     kind: str = ""
     line: int
     step: int
     distance: float
-    """In units of each method's root mean square."""
+    """Largest minus smallest advantage, each in units of its method's root mean square.
+    """
     advantages: dict[str, float | None]
     action: str | None = None
 
@@ -79,16 +83,16 @@ class CreditComparison(msgspec.Struct, kw_only=True):
 
     steps: int
     kept: int
-    """Steps that the figures are computed from."""
+    """The number of steps that the figures are computed from."""
     methods: list[ComparedMethod]
     agreement: list[Agreement]
     disagreements: list[Disagreement]
 
 
 class Comparison:
-    """Collects trees with their credit, then answers.
+    """Collects trees with their credit, then compares the methods.
 
-    `names`: of the methods, in the order of the credits given to `add`.
+    `names` are the methods, in the order of the credits given to `add`.
     """
 
     def __init__(
@@ -99,7 +103,7 @@ class Comparison:
     ) -> None:
         self.names = list(names)
         self.steps = 0
-        """Steps that were added."""
+        """The number of steps that were added."""
         self._sample = sample
         self._draw = random.Random(seed)
         self._advantages = [array("d") for _ in names]
@@ -114,7 +118,7 @@ class Comparison:
         tree: Tree,
         credits: Sequence[Credit],
     ) -> None:
-        """Add one tree (`line` of its file) and what each method gave it."""
+        """Adds one tree (`line` of its file) with the credit of each method."""
         kind = self._kinds.setdefault(tree.task.kind, len(self._kinds))
         columns = (*self._advantages, self._lines, self._step_ids, self._kind_numbers)
         advantages_by_method = [by_step(credit, len(tree.steps)) for credit in credits]
@@ -133,11 +137,11 @@ class Comparison:
 
     @property
     def kept(self) -> int:
-        """Steps that the answers are computed from."""
+        """The number of steps that the answers are computed from."""
         return len(self._lines)
 
     def answer(self, most: int) -> CreditComparison:
-        """Everything about the trees so far, with up to `most` disagreements."""
+        """The comparison over the trees so far, with up to `most` disagreements."""
         return CreditComparison(
             steps=self.steps,
             kept=self.kept,
@@ -147,7 +151,7 @@ class Comparison:
         )
 
     def methods(self) -> list[ComparedMethod]:
-        """One row per method, over the steps to which it gives an advantage."""
+        """One entry per method, over the steps to which it gives an advantage."""
         rows = []
         for name, column in zip(self.names, self._advantages, strict=True):
             values = np.asarray(column)
@@ -164,7 +168,7 @@ class Comparison:
         return rows
 
     def agreement(self) -> list[Agreement]:
-        """Rows per pair of methods, by task kind and over all of them (kind None)."""
+        """One entry per pair of methods and task kind; kind None is over all kinds."""
         kind_numbers = np.asarray(self._kind_numbers)
         columns = dict(zip(self.names, self._rounded(), strict=True))
         rows = []
@@ -190,10 +194,10 @@ class Comparison:
         return rows
 
     def disagreements(self, most: int) -> list[Disagreement]:
-        """Up to `most` steps where the methods differ most; their texts are not known.
+        """Up to `most` steps where the methods differ most, without their texts.
 
-        The largest distance, between the largest and the smallest advantage, comes
-        first, then file order.
+        Sorted by distance (largest minus smallest scaled advantage), largest first;
+        ties stay in file order.
         """
         columns = self._rounded()
         scaled = np.vstack([column / _root_mean_square(column) for column in columns])
@@ -222,14 +226,14 @@ class Comparison:
         return rows
 
     def _rounded(self) -> list[Column]:
-        """The advantages by method and step, NaN for none, with ties made equal."""
+        """The rounded advantages by method and step; NaN where there is none."""
         return [np.round(np.asarray(column), DECIMALS) for column in self._advantages]
 
 
 def by_step(credit: Credit, steps: int) -> list[float]:
     """The advantage of every step; NaN where there is none.
 
-    It is the weighted mean over the step's rows that have one.
+    For a step with several rows, it is the weighted mean over those with an advantage.
     """
     totals = [0.0] * steps
     weights = [0.0] * steps
@@ -255,7 +259,7 @@ def pearson(first: Column, second: Column) -> float | None:
 
 
 def ranks(values: Column) -> Column:
-    """Ranks from 1, ties sharing their mean."""
+    """Ranks from 1; ties get their mean rank."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last_ranks = np.cumsum(counts)
     mean_ranks: Column = last_ranks - (counts - 1) / 2
@@ -263,12 +267,12 @@ def ranks(values: Column) -> Column:
 
 
 def _mean(values: NDArray[Any]) -> float | None:
-    """The mean; None of nothing."""
+    """The mean; None for an empty array."""
     return float(np.mean(values)) if len(values) else None
 
 
 def _root_mean_square(values: Column) -> float:
-    """The scale of a method's advantages; 1 where all are 0, or there are none."""
+    """The root mean square of a method's advantages; 1 where it is 0 or undefined."""
     given = values[~np.isnan(values)]
     mean_square = _mean(given**2)
     return float(np.sqrt(mean_square)) if mean_square else 1.0

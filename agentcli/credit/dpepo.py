@@ -1,27 +1,27 @@
-"""dpepo: grpo, each step weighed by how little its actions repeat (004 section 3).
+"""dpepo: grpo, with each step weighted by how little it repeats (004 section 3).
 
-One response acts in several copies of the environment (Step.moves). E' are the copies
-it selected, a transition is (state, action). The counts are taken in repeats.py:
+One response acts in several copies of the environment (Step.moves). E' is the set of
+copies it selected, and a transition is (state, action). repeats.py counts:
 
     C_depth(i)  earlier identical actions in copy i
-    C_width     actions of this step that repeat another of it
+    C_width     actions of this step that repeat another action of this step
     M_depth(i)  earlier identical transitions in copy i
-    M_width(i)  other selected copies that have seen the transition, earlier or in this
-                same step
+    M_width(i)  other selected copies that made the transition, earlier or in this step
 
     R_action     = mean_i alpha^C_depth + omega^C_width                        (eq. 3)
     R_transition = mean_i gamma^M_depth + mean_i beta^M_width                  (eq. 4)
     R_step       = (R_action + R_transition) / 2, in (0, 2]                    (eq. 5)
-                   0.5 without a readable action
+                   (0.5 for a step without a readable action)
     A = R_step * Phi_traj if Phi_traj > 0 else (2 - R_step) * Phi_traj         (eq. 8-9)
 
-Phi_traj is grpo's advantage (eq. 7), the outcome being a success as soon as any copy's
-is. A shared step takes the mean of A over its leaves. `invalid_factor` f multiplies
-R_step by f^(inadmissible moves) (004 App. B.2). A step in one environment is one move.
+Phi_traj is grpo's advantage (eq. 7); the trajectory succeeds as soon as one copy does.
+A shared step gets the mean of A over its leaves. `invalid_factor` f multiplies R_step
+by f^(inadmissible moves) (004 App. B.2). A step in a single environment is one move.
 
-The ablations of 004 Tables 2 and 4 leave a reward out: R_step is then the other one,
-still in (0, 2]; without both, A = Phi_traj. Coefficients of 1 are not that ablation:
-they make every term 1, R_step 2 and the factor of all failures 0.
+The ablations of 004 Tables 2 and 4 drop one of the two rewards: R_step is then the
+other one, still in (0, 2]. Without both, A = Phi_traj. Setting the coefficients to 1 is
+not the same ablation: every term is then 1, R_step is 2, and failures are multiplied
+by 0.
 
 `form: release` is in release/dpepo.py.
 """
@@ -53,7 +53,7 @@ WITHOUT = {
     "similarity": "a transition is one state and one action",
 }
 PLAIN = 1.0
-"""R_step where neither reward is part of it: both factors of eq. 8 are 1."""
+"""R_step where both rewards are off: both factors of eq. 8 are then 1."""
 PAPER_OMEGA, RELEASE_OMEGA = 0.95, 0.80
 EQUATIONS = (
     Equation("C_width", None, "actions of this step that repeat another of it"),
@@ -61,41 +61,44 @@ EQUATIONS = (
     LEAVES,
     PENALTY,
 )
-"""The numbers that are given. The equations of a row depend on its settings and
-outcomes: see `evidence`.
+"""Only the given numbers. The equations depend on the settings and on the outcomes of a
+row: see `evidence`.
 """
 OutcomeShare = tuple[float, float]
-"""Share of a row's leaves, and their outcome reward."""
+"""A share of a row's leaves, and the outcome reward of those leaves."""
 
 
 class DpepoSettings(GroupSwitches, kw_only=True):
-    """Defaults of 004 App. B.2."""
+    """Settings of dpepo, with the defaults of 004 App. B.2."""
 
     invalid_penalty: float = 0.0
     state: StateForm = "paper"
-    """What a transition starts in: f(s) of 002 B.1 (paper), the true state (exact), or
-    the text that was read (observation). A move that changed nothing leaves its copy in
-    the state before.
+    """The state that a transition starts in: f(s) of 002 B.1 (paper), the true state
+    (exact), or the text that the agent read (observation). A move that changed nothing
+    leaves its copy in the previous state.
     """
     alpha: float = 0.8
     """Factor per earlier identical action in the same copy, in (0, 1]."""
     omega: float | None = None
-    """Factor per action repeated within the step. Unset: 0.95 (paper), 0.80 (release).
+    """Factor per action repeated within the step, in (0, 1]. Unset: 0.95 (paper), 0.80
+    (release).
     """
     gamma: float = 0.95
-    """Factor per earlier identical transition in the same copy."""
+    """Factor per earlier identical transition in the same copy, in (0, 1]."""
     beta: float = 0.95
-    """Factor per other selected copy that has seen the transition."""
+    """Factor per other selected copy that made the same transition, in (0, 1]."""
     invalid_factor: float | None = None
-    """Factor per inadmissible move; unset: none. 004 takes 0.5 in one of its two worlds
-    (App. B.2).
+    """Factor per inadmissible move, in (0, 1]; unset: no factor. 004 uses 0.5 in one of
+    its two worlds (App. B.2).
     """
     action_reward: bool = True
-    """Whether R_action is part of R_step (DAR of 004 Tables 2 and 4). Coefficients of 1
-    do not leave it out: see above.
+    """Whether R_step includes R_action, which rewards new actions (DAR of 004 Tables 2
+    and 4). Setting alpha and omega to 1 does not turn it off.
     """
     transition_reward: bool = True
-    """Whether R_transition is (DTR). Without both, R_step is 1: grpo."""
+    """Whether R_step includes R_transition, which rewards new transitions (DTR). With
+    both rewards off, R_step is 1: plain grpo.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -117,11 +120,11 @@ class DpepoSettings(GroupSwitches, kw_only=True):
 
     @property
     def rewarded(self) -> bool:
-        """Whether there is an R_step at all."""
+        """Whether at least one of the two rewards is on."""
         return self.action_reward or self.transition_reward
 
     def _require_coefficients(self, reward: str, **usual: float) -> None:
-        """Require the usual coefficients of a reward that is left out."""
+        """Requires that the coefficients of a reward that is off are left alone."""
         on = getattr(self, reward)
         require(
             on or self.form == "paper",
@@ -136,10 +139,10 @@ class DpepoSettings(GroupSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: DpepoSettings) -> Credit:
-    """One StepCredit per row. Raises DataError for a tree without state keys.
+    """Returns one StepCredit per row; raises DataError for a tree without state keys.
 
-    parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or W),
-    penalty.
+    parts: trajectory (Phi_traj, mean over the row's leaves), step (R_step, or the
+    release's W), penalty.
     """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "dpepo")
@@ -174,7 +177,7 @@ def assign(tree: Tree, settings: DpepoSettings) -> Credit:
 
 
 def _shares(reward: float, settings: DpepoSettings) -> list[OutcomeShare]:
-    """The leaves of a row, successes and the others."""
+    """The shares of a row's leaves: those that succeeded and the others."""
     if settings.outcome == "score":
         # A row that is not merged has one leaf.
         return [(1.0, reward)]
@@ -183,9 +186,9 @@ def _shares(reward: float, settings: DpepoSettings) -> list[OutcomeShare]:
 
 
 def _score_shares(survey: Survey) -> list[list[OutcomeShare]]:
-    """Per step the live leaves below it, largest outcome reward first.
+    """The shares of the live leaves below each step, largest outcome reward first.
 
-    Sorted, so that no order of the siblings changes the last bit.
+    They are sorted so that the order of siblings does not change rounding.
     """
     counts: list[Counter[float]] = [Counter() for _ in survey.live]
     for step in range(len(survey.parents) - 1, -1, -1):
@@ -194,8 +197,8 @@ def _score_shares(survey: Survey) -> list[list[OutcomeShare]]:
         below = counts[step] or Counter({survey.rewards[step]: 1})
         counts[step] = below
         parent = survey.parents[step]
-        # An only child's counts are its parent's: a long trajectory is not copied step
-        # by step.
+        # A parent shares the counts of its only child, so that a long trajectory is not
+        # copied step by step.
         counts[parent] = counts[parent] + below if counts[parent] else below
     shares = []
     for rewards, leaves in zip(counts, survey.live, strict=True):
@@ -209,7 +212,7 @@ def step_rewards(
     survey: Survey,
     settings: DpepoSettings,
 ) -> list[float]:
-    """R_step, or the release's W, of every step that counts."""
+    """R_step, or the release's W, by step id."""
     if not settings.rewarded:
         return [PLAIN] * len(tree.steps)
     states = standing_states(tree, settings.state)
@@ -217,7 +220,7 @@ def step_rewards(
 
 
 class PaperForm(Form):
-    """dpepo of the paper."""
+    """dpepo as the paper defines it."""
 
     def before(
         self,
@@ -225,7 +228,7 @@ class PaperForm(Form):
         states: dict[int, str],
         history: PastActs,
     ) -> str | None:
-        """The state in which the copy stands."""
+        """The state that the copy is in."""
         return states[copy]
 
     def within(self, step: Step, acts: Sequence[Act]) -> int:
@@ -238,7 +241,7 @@ class PaperForm(Form):
         acts: Sequence[Act],
         history: PastActs,
     ) -> int:
-        """M_width: the other selected copies that have seen the transition."""
+        """M_width: the number of other selected copies that made the transition."""
         copy, action, before = act
         copies = 0
         for other, other_action, other_before in acts:
@@ -266,7 +269,7 @@ class PaperForm(Form):
         return charged * (r_action + r_transition) / 2  # 004 eq. 5
 
     def equations(self, settings: DpepoSettings) -> tuple[Equation, ...]:
-        """The equations of R_step."""
+        """The equations that define R_step."""
         table = []
         if settings.action_reward:
             formula = "mean_depth + omega ** C_width"
@@ -302,9 +305,9 @@ def evidence(
     settings: DpepoSettings,
     row: int,
 ) -> Evidence:
-    """The numbers of one row, and its equations.
+    """The numbers and equations of one row.
 
-    There is one Phi_traj for every outcome reward among the row's leaves.
+    Each distinct outcome reward among the row's leaves has its own Phi_traj.
     """
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
@@ -338,7 +341,7 @@ def _add_repeats(
     settings: DpepoSettings,
     step: int,
 ) -> tuple[Equation, ...]:
-    """Adds what the step repeats; returns the equations that make R_step of it."""
+    """Adds the step's repetition counts; returns the equations for R_step."""
     if not settings.rewarded:
         words = "neither reward is part of it (action_reward, transition_reward)"
         evidence.add("step", PLAIN, words)

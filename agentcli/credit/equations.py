@@ -1,16 +1,17 @@
-"""How a method's parts make an advantage, as equations.
+"""Equations that show how an advantage is computed from its parts.
 
-They stand beside the method; --explain evaluates them and shows them line by line.
+They are defined in the module of each method. --explain evaluates them and shows them
+line by line.
 
-A method has a table `EQUATIONS`, from what the tree says down to a last one named
-"advantage". A formula is arithmetic (+ - * / ** and brackets) over names. A name is a
-part of the row (StepCredit.parts), a numeric setting, a number of the row's Evidence,
-or what an earlier equation defines. A part that is a Python keyword is written with an
-underscore behind it (`return_`).
+A method has a table `EQUATIONS`. It starts with the numbers read from the tree and ends
+with the equation named "advantage". A formula is arithmetic (+ - * / ** and brackets)
+over names. A name is a part of the row (StepCredit.parts), a numeric setting, a number
+of the row's Evidence, or the result of an earlier equation. A part that is a Python
+keyword gets a trailing underscore (`return_`).
 
-An equation that names a part must come to the value of that part, and the last one to
-the advantage that the method assigned; explain.py holds them to it. So the table cannot
-say one thing while the method computes another. Nothing here prints.
+An equation named like a part must evaluate to that part, and the last equation to the
+advantage that the method assigned. explain.py checks both, so the table cannot
+contradict the method. Nothing here prints.
 """
 
 import ast
@@ -30,9 +31,9 @@ from agentcli.errors import AgentCliError
 ADVANTAGE = "advantage"
 """Name of the last equation."""
 UNCHARGED = "uncharged"
-"""Name it takes where a penalty is charged after it."""
+"""Its name where a penalty is still charged afterwards."""
 STATISTICS = ("mean", "std", "W")
-"""The numbers of a group NAME are called mean_NAME, std_NAME and W_NAME in formulas."""
+"""In formulas, the numbers of a group NAME are mean_NAME, std_NAME and W_NAME."""
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -46,9 +47,9 @@ _OPERATORS = {
 class Equation:
     """One line of a method's table.
 
-    Without a formula it only says what a number is that the tree or the settings give.
-    `among` names a group: the formula is then a score, and the line is how that score
-    compares within the group.
+    Without a formula it only describes a number given by the tree or the settings.
+    `among` names a group: the formula is then a score, and the result is that score
+    compared within the group.
     """
 
     name: str
@@ -67,13 +68,13 @@ EXPECTED = Equation(
 
 
 class Line(msgspec.Struct, kw_only=True, tag_field="entry", tag="number"):
-    """One number of an account: given (no formula), or computed from numbers above it."""
+    """One number of an account: given (no formula), or computed from earlier lines."""
 
     name: str
     value: float
     formula: str | None = None
     meaning: str
-    """What it is, or why it is 0."""
+    """What the number is, or why it is 0."""
     source: str | None = None
 
 
@@ -81,15 +82,17 @@ class Member(msgspec.Struct):
     """One entry of a group."""
 
     step: int
-    """Id of the step, or of the leaf, that it stands for."""
+    """Id of the step, leaf or copy that the entry stands for."""
     score: float
     weight: float
     explained: bool
-    """Whether the explained row is (part of) it."""
+    """Whether the explained row is this entry or part of it."""
 
 
 class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
-    """The group that a score is compared with, W being the sum of the weights.
+    """The group that a score is compared with.
+
+    W is the sum of the weights:
 
     mean = sum(w x) / W        std^2 = sum(w (x - mean)^2) / (W - 1)
     """
@@ -97,10 +100,10 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
     name: str
     meaning: str
     of: str = "step"
-    """What Member.step counts: step, or copy (of the environment)."""
+    """What Member.step identifies: a step, or a copy of the environment."""
     how: str = "mean"
-    """How scores are compared: std, mean (no division), leave-one-out, or zero (no
-    two differ).
+    """How scores are compared: std, mean (no division), leave-one-out, or zero (nothing
+    to compare).
     """
     members: list[Member]
     mean: float
@@ -110,7 +113,7 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
 
     @property
     def statistics(self) -> dict[str, float]:
-        """Its numbers by the names that formulas call them by."""
+        """The numbers of the group, by their names in formulas."""
         numbers = {f"mean_{self.name}": self.mean, f"W_{self.name}": self.weight}
         if self.std is not None:
             numbers[f"std_{self.name}"] = self.std
@@ -119,17 +122,15 @@ class ScoreGroup(msgspec.Struct, kw_only=True, tag_field="entry", tag="group"):
 
 @dataclass
 class Evidence:
-    """The numbers that the equations of one row need beside its parts and settings."""
+    """The numbers that a row's equations need besides its parts and the settings."""
 
     numbers: dict[str, float] = field(default_factory=dict)
-    """By name. Where an equation has the same name, the number wins and the equation is
-    skipped.
-    """
+    """Numbers by name. A number replaces the equation of the same name."""
     words: dict[str, str] = field(default_factory=dict)
-    """The meaning of a number or a line, where that differs from row to row."""
+    """The meanings of numbers or lines, where they differ from row to row."""
     groups: dict[str, ScoreGroup] = field(default_factory=dict)
     equations: Sequence[Equation] | None = None
-    """The table of this row, where it is not the method's EQUATIONS."""
+    """The table of this row; None for the method's EQUATIONS."""
 
     def add(
         self,
@@ -137,7 +138,7 @@ class Evidence:
         value: float,
         words: str | None = None,
     ) -> None:
-        """One number, with what it is."""
+        """Adds a number, with its meaning in words."""
         self.numbers[name] = float(value)
         if words is not None:
             self.words[name] = words
@@ -152,10 +153,10 @@ class Evidence:
         how: str = "mean",
         of: str = "step",
     ) -> None:
-        """A group of entries.
+        """Adds a group of entries.
 
-        `places` holds the positions of the row's entries. `scale` is what the method made
-        of the group.
+        `places` are the positions of the row's entries. `scale` is the normalisation
+        that the method computed for the group.
         """
         mean, std, weight = _statistics(entries)
         members = []
@@ -177,7 +178,7 @@ class Evidence:
 
 @once
 def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
-    """Mean, std and weight of a group's entries; no std where it weighs at most 1."""
+    """Mean, std and weight of a group; std is None where the weight is at most 1."""
     live = [entry for entry in entries if entry[2] > 0]
     scale = scale_of(live, "mean", 0.0)
     mean, weight = scale.center, scale.weight
@@ -188,7 +189,7 @@ def _statistics(entries: Sequence[Entry]) -> tuple[float, float | None, float]:
 
 
 class Account:
-    """The lines and groups of one row, in the order in which they are needed."""
+    """The lines and groups that explain one row, in the order they are needed."""
 
     def __init__(
         self,
@@ -199,14 +200,14 @@ class Account:
     ) -> None:
         self.entries: list[Line | ScoreGroup] = []
         self.numbers: dict[str, float] = {}
-        """The numbers that are shown, by name."""
+        """The numbers shown so far, by name."""
         self._evidence = evidence
         self._parts = {_spelled(name): value for name, value in parts.items()}
         self._given: dict[str, float] = {}
         for name, value in settings.items():
             if isinstance(value, int | float):
                 self._given[name] = float(value)
-        # A part comes before a setting of its name, and evidence before both.
+        # For equal names, a part overrides a setting, and evidence overrides both.
         self._given |= self._parts
         self._given |= evidence.numbers
         self._meanings = {equation.name: equation.meaning for equation in equations}
@@ -218,7 +219,7 @@ class Account:
     def advantage(self) -> float:
         """The value of the last line.
 
-        Raises AgentCliError where that line is not the advantage.
+        Raises AgentCliError if that line is not the advantage.
         """
         last = self.entries[-1] if self.entries else None
         if not isinstance(last, Line) or last.name != ADVANTAGE:
@@ -227,11 +228,11 @@ class Account:
 
     @property
     def magnitude(self) -> float:
-        """The largest number, at least 1: rounding errors are measured by it."""
+        """The largest absolute number, at least 1: the scale of rounding errors."""
         return max([1.0, *(abs(value) for value in self.numbers.values())])
 
     def differing(self, precision: float) -> str | None:
-        """The name of a part that its equation does not come to."""
+        """The first part whose equation gives another value; None if all agree."""
         for name, value in self._parts.items():
             shown = self.numbers.get(name, value)
             if not abs(shown - value) <= precision * self.magnitude:
@@ -239,7 +240,7 @@ class Account:
         return None
 
     def _define(self, equation: Equation, formula: str) -> None:
-        """Add an equation as a line, after the numbers and groups that it needs."""
+        """Adds an equation as a line, after the numbers and groups that it needs."""
         meaning = self._evidence.words.get(equation.name, equation.meaning)
         for name in names_in(formula):
             self._show(name)
@@ -260,9 +261,9 @@ class Account:
         )
 
     def _show(self, name: str) -> None:
-        """Show a number that is not shown yet.
+        """Shows a number, unless it is already shown.
 
-        Raises KeyError for a name that nothing gives.
+        Raises KeyError for an unknown name.
         """
         if name in self.numbers:
             return
@@ -289,7 +290,7 @@ def compared(
     meaning: str,
     group: ScoreGroup,
 ) -> tuple[str, str]:
-    """Formula and meaning of a score's comparison within a group."""
+    """The formula that compares a score within a group, and its meaning."""
     mean, std, weight = [f"{statistic}_{group.name}" for statistic in STATISTICS]
     difference = f"({score} - {mean})"
     if group.how == "zero":
@@ -306,7 +307,7 @@ def compared(
 
 
 def why_zero(group: ScoreGroup) -> str:
-    """Why no two members of the group differ."""
+    """Says why the comparison within the group gives 0."""
     if group.std is None:
         return "there is nothing to compare it with"
     if len(group.members) == 1:
@@ -326,7 +327,7 @@ def evaluate(formula: str, numbers: Mapping[str, float]) -> float:
 
 @lru_cache
 def names_in(formula: str) -> list[str]:
-    """The names of a formula, from left to right."""
+    """The names in a formula, from left to right."""
     nodes = ast.walk(_parsed(formula))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     return [node.id for node in sorted(names, key=lambda node: node.col_offset)]
@@ -340,7 +341,7 @@ def _parsed(formula: str) -> ast.expr:
 def _with_charge(
     equations: Sequence[Equation], parts: Mapping[str, float]
 ) -> list[Equation]:
-    """The table, ended by the charge where penalties are outside (Survey.credit)."""
+    """The table, with a last line for a penalty charged outside (Survey.credit)."""
     if "charge" not in parts or not equations:
         return list(equations)
     *before, last = equations
@@ -350,7 +351,7 @@ def _with_charge(
 
 
 def _spelled(part: str) -> str:
-    """The name of a part in formulas, where no name is a keyword."""
+    """The name of a part in formulas, where no name may be a Python keyword."""
     return f"{part}_" if keyword.iskeyword(part) else part
 
 

@@ -1,11 +1,9 @@
-"""Why a step has the advantage it has.
+"""Explains why a step has its advantage.
 
-Shown are the step itself, its rows, and the method's account of one of them.
-
-The account evaluates the method's EQUATIONS (equations.py), and is held against the
-advantage and the parts that `assign` gave. A row without an advantage comes with the
-reason. A method without EQUATIONS (an installed one may have none) is shown with its
-parts.
+An explanation has the step itself, the advantages of its rows, and the account of one
+row. The account evaluates the method's EQUATIONS (equations.py) and is checked against
+the advantage and parts from `assign`. A row without an advantage comes with the reason.
+A method without EQUATIONS (an installed one may have none) shows its parts only.
 """
 
 from typing import Any
@@ -20,7 +18,7 @@ from agentcli.errors import AgentCliError
 from agentcli.records.types import Credit, Outcome, Step, StepCredit, Tree, Validity
 
 PRECISION = 1e-9
-"""Relative to the largest number of the account."""
+"""Tolerance, relative to the largest number of the account."""
 REASONS = {
     ERRORED: (
         "every leaf below it errored: the engine or the policy broke, which says "
@@ -37,11 +35,11 @@ REASONS = {
         "C.1, Table 2)"
     ),
 }
-"""The marks that methods set, in words."""
+"""Explanations of the marks that methods set."""
 
 
 class Peer(msgspec.Struct):
-    """A step that stands in a group."""
+    """A step that is a member of a group."""
 
     action: str | None
     outcome: Outcome | None
@@ -50,7 +48,7 @@ class Peer(msgspec.Struct):
 class Explanation(msgspec.Struct, kw_only=True):
     """One step and the account of one of its rows.
 
-    Texts are as recorded: whoever prints them must escape them.
+    Texts are as recorded, so escape them before printing.
     """
 
     task: str
@@ -59,7 +57,7 @@ class Explanation(msgspec.Struct, kw_only=True):
     method: str
     settings: dict[str, Any]
     changed: dict[str, Any]
-    """The settings that are not the method's defaults."""
+    """The settings that differ from the method's defaults."""
     step: int
     parent: int | None
     siblings: int
@@ -68,36 +66,35 @@ class Explanation(msgspec.Struct, kw_only=True):
     observation: str
     action: str | None
     moves: list[str]
-    """The action in every copy, where it acted in several: "2: go to desk 1"."""
+    """The action in each copy, where copies are numbered: "2: go to desk 1"."""
     validity: Validity
     outcome: Outcome | None
     next_observation: str
     advantage: float | None
     masked: str | None
-    """The mark of a row without advantage."""
+    """The mark of a row without an advantage."""
     why_masked: str | None
-    """The same in words."""
+    """The meaning of that mark, in words."""
     weight: float
     parts: dict[str, float]
     row: int
-    """Which of its rows is explained, from 0."""
+    """Which of the step's rows is explained, counted from 0."""
     rows: list[float | None]
-    """The advantages of all rows of this step; several where prefixes are duplicated.
-    """
+    """The advantages of all rows of the step; several where prefixes are duplicated."""
     account: list[Line | ScoreGroup]
-    """Empty for a masked row, and for a method that gives no account."""
+    """Empty for a masked row, and for a method without EQUATIONS."""
     peers: dict[int, Peer]
-    """The steps of its groups, by id."""
+    """The steps in the groups of the account, by id."""
 
 
 class Written(msgspec.Struct, kw_only=True):
-    """The same row in the credit file of RUN."""
+    """The same row as stored in the credit file of RUN."""
 
     file: str
     advantage: float | None
     same: bool
     settings: dict[str, list[Any]]
-    """Switches that differ: name -> [in the file, here]."""
+    """Switches that differ, as name -> [in the file, here]."""
 
 
 class ExplainedStep(msgspec.Struct, kw_only=True):
@@ -108,7 +105,7 @@ class ExplainedStep(msgspec.Struct, kw_only=True):
     """The line of the tree in the file, from 1."""
     explanation: Explanation
     written: Written | None
-    """None where RUN holds no credit of the method."""
+    """None where RUN has no credit of this method."""
 
 
 def explain(
@@ -118,10 +115,10 @@ def explain(
     settings: msgspec.Struct,
     explainer: Explainer | None,
 ) -> Explanation:
-    """Explain `credit.steps[row]`.
+    """Explains `credit.steps[row]`.
 
-    `credit` is what the method gave `tree` with these `settings`. Raises AgentCliError
-    when the account does not come to the advantage.
+    `credit` is the method's credit for `tree` with these `settings`. Raises
+    AgentCliError if the account does not reproduce the advantage and the parts.
     """
     entry = credit.steps[row]
     step = tree.steps[entry.step]
@@ -164,7 +161,10 @@ def account_of(
     entry: StepCredit,
     explainer: Explainer | None,
 ) -> list[Line | ScoreGroup]:
-    """The lines and groups that come to the row's advantage; [] without one."""
+    """The lines and groups that explain the row's advantage; [] if it has none.
+
+    Raises AgentCliError if they do not reproduce the advantage and the parts.
+    """
     if explainer is None or entry.advantage is None:
         return []
     evidence = Evidence()
@@ -195,7 +195,7 @@ def account_of(
 
 
 def _peers(tree: Tree, account: list[Line | ScoreGroup]) -> dict[int, Peer]:
-    """The steps of all groups, by id."""
+    """The steps in all groups, by id."""
     peers: dict[int, Peer] = {}
     for group in account:
         if not isinstance(group, ScoreGroup) or group.of != "step":

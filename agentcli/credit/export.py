@@ -1,11 +1,12 @@
 """State graphs as files for other programs: GraphML, DOT and JSON.
 
-networkx, which writes two of them, is imported here and nowhere else in credit.
+networkx writes two of the three formats. It is imported here and nowhere else in
+credit.
 
-Observations are text from outside: what XML or UTF-8 cannot carry is written as a
-visible escape, and DOT strings are quoted. A picture of the DOT file shows short labels
-and the whole ones as tooltips. The nearer a state is to a success, the greener it is;
-edges are green or red as the method gave credit or took it.
+Observations are text from outside: characters that XML or UTF-8 cannot represent are
+escaped visibly, and DOT strings are quoted. In a picture of the DOT file, labels are
+shortened and the full text is the tooltip. States closer to a success are greener. An
+edge with a positive advantage (without credit: gain) is green, a negative one red.
 """
 
 import json
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 
 _UNCARRIABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNFIT = re.compile(r"[^A-Za-z0-9._-]+")
-"""What is no part of a file's name here."""
+"""Characters that are replaced in file names."""
 LONGEST_STEM = 100
-"""Characters of a file's name without its suffix."""
+"""The most characters of a file name, without its suffix."""
 LABEL = 60
-"""Characters of a state that its box shows."""
+"""The most characters of a state that its box shows."""
 _COLOURS = {
     "success": "palegreen",
     "failure": "lightcoral",
@@ -35,16 +36,16 @@ _COLOURS = {
 
 
 def stem_of(line: int, task: str) -> str:
-    """The name of a tree's graph: its line in the trees file, and its task."""
+    """The file stem of a tree's graph: its line in the trees file, and its task."""
     return f"{line:05d}-{_UNFIT.sub('_', task)}"[:LONGEST_STEM]
 
 
 def write_graph(
     graph: StateGraph, stem: Path, credit: Credit | None = None
 ) -> list[Path]:
-    """Write STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically.
+    """Writes STEM.graphml, STEM.dot and STEM.json (node-link form), each atomically.
 
-    `credit` is that of the same tree. Returns the three paths.
+    `credit` belongs to the same tree. Returns the three paths.
     """
     import networkx
 
@@ -68,9 +69,9 @@ def to_networkx(
 ) -> "networkx.MultiDiGraph[int]":
     """Nodes with label, kind, visits, value and hops; edges with action, count, gain.
 
-    A node from which no success can be reached has no hops, one where no trajectory was
-    cut off no `truncated`. With `credit` an edge also has the mean advantage of its
-    steps, where they have any.
+    A node that cannot reach a success has no `hops`. Only a node where trajectories
+    were cut off has `truncated`. With `credit`, an edge also has the mean `advantage`
+    of its steps, if they have any.
     """
     import networkx
 
@@ -108,7 +109,7 @@ def to_networkx(
 def _mean_advantages(
     graph: StateGraph, credit: Credit | None
 ) -> dict[tuple[int, int, str], float]:
-    """The mean advantage of the steps of each edge that has any."""
+    """The mean advantage of each edge's steps, for edges that have any."""
     values: dict[tuple[int, int, str], list[float]] = {}
     for row in credit.steps if credit is not None else ():
         if row.advantage is None or graph.pruned[row.step]:
@@ -123,12 +124,12 @@ def _mean_advantages(
 
 
 def printable(text: str) -> str:
-    """`text` with control characters and lone surrogates as \\uXXXX."""
+    """`text` with control characters and lone surrogates written as \\uXXXX."""
     return _UNCARRIABLE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
 
 
 def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
-    """The graph in Graphviz' language; networkx would need pydot for it."""
+    """The graph in Graphviz' language; with networkx this would need pydot."""
     lines = [
         f"digraph {_quoted(graph.graph['task'])} {{",
         "  node [shape=box, style=filled, fillcolor=white];",
@@ -141,7 +142,7 @@ def _dot(graph: "networkx.MultiDiGraph[int]") -> str:
 
 
 def _node_attributes(node: dict[str, Any]) -> str:
-    """Label, tooltip and colour of a state. Where trajectories were cut off: dashed."""
+    """Label, tooltip and colour of a state; dashed where trajectories were cut off."""
     text = " ".join(node["label"].split())
     if len(text) > LABEL:
         text = f"{text[:LABEL]}..."
@@ -156,7 +157,7 @@ def _node_attributes(node: dict[str, Any]) -> str:
 
 
 def _edge_attributes(edge: dict[str, Any]) -> str:
-    """Label and colour of an action, by its advantage or else its gain."""
+    """Label and colour of an edge, by its advantage, or its gain if it has none."""
     worth = edge.get("advantage", edge["gain"])
     attributes = {"label": f"{edge['action']} {worth:+.3f} x{edge['count']}"}
     if worth:

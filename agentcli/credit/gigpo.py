@@ -1,18 +1,18 @@
-"""gigpo: grpo, plus how a step's return compares with others from the same state.
+"""gigpo: grpo, plus a step's return compared with others from the same state.
 
 Feng et al. 2025, "Group-in-Group Policy Optimization", section 4; release
 langfengQ/verl-agent.
 
     A = A_traj + w * A_step
     R_t = r_t + gamma R_t+1        A_step = (R_t - p [invalid] - mean) / F over all
-                                   steps of the tree that leave the same state
+                                   steps of the tree taken from the same state
 
-A_traj is grpo's (group.outcome_scale). p is the penalty of an invalid step. F is
-std + 1e-6, or 1 where `scale` is none; a step alone in its state gets 0. A shared
-step's return is the mean over its leaves and it is one member of its group; with
-`prefix: duplicate` every leaf's row is a member. The penalty is charged to its own
-step, after discounting. States are as `state` says (states.py), or clusters of similar
-ones (similarity.py). `form: release` is the same arithmetic over step rows with
+A_traj is grpo's advantage (group.outcome_scale). p is the penalty of an invalid step,
+charged to that step alone, after discounting. F is std + 1e-6, or 1 where `scale` is
+none. The only step taken from a state gets A_step 0. A shared step is one member of its
+group, and its return is the mean over its leaves; with `prefix: duplicate` it is a
+member once per leaf. `state` chooses the states (states.py), which can be clustered by
+similarity (similarity.py). `form: release` is the same arithmetic over step rows with
 prefixes repeated.
 """
 
@@ -66,18 +66,18 @@ EQUATIONS = (
 
 
 class GigpoSettings(StateSwitches, kw_only=True):
-    """Defaults of the paper."""
+    """Settings of gigpo, with the defaults of the paper."""
 
     gamma: float = 0.95
     """Discount per step, in (0, 1]."""
     w: float = 1.0
-    """Weight of A_step."""
+    """Weight of A_step, the comparison within a state."""
     scale: Literal["std", "none"] | None = None
-    """F of A_step. Unset: as `normalise` divides."""
+    """Divisor F of A_step: std plus 1e-6, or none. Unset: as in `normalise`."""
     rewards: Rewards = "outcome"
-    """r_t of A_step. outcome: the outcome reward (`outcome`) on the last step.
-    environment: the world's own reward of every step; A_traj still compares outcome
-    rewards.
+    """Reward r_t in the returns of A_step. outcome: the outcome reward (`outcome`), on
+    the last step. environment: the world's own reward of every step; A_traj still
+    compares outcome rewards.
     """
 
     def __post_init__(self) -> None:
@@ -88,10 +88,10 @@ class GigpoSettings(StateSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: GigpoSettings) -> Credit:
-    """One StepCredit per row. Raises DataError for a tree without state keys.
+    """Returns one StepCredit per row; raises DataError for a tree without state keys.
 
     parts: trajectory and step (the summands, w included), return (R_t), group (the mean
-    that is taken from the step's score).
+    that is subtracted from the step's score).
     """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "gigpo")
@@ -107,7 +107,7 @@ def assign(tree: Tree, settings: GigpoSettings) -> Credit:
         gain: float,
     ) -> AdvantageParts:
         penalty = survey.penalties[step]
-        # Without a critic V is 0, and the estimate with lambda 1 is the return.
+        # Without a critic V is 0; with lambda 1 the estimate is the return.
         step_return = value + gain
         scale = scales[keys[step]]
         parts = {
@@ -127,7 +127,7 @@ def _rows(
     survey: Survey,
     settings: GigpoSettings,
 ) -> list[EstimatedRow]:
-    """The rows with their returns: nothing is estimated, so lambda is 1 and V is 0."""
+    """The rows with their returns: there is no critic, so V is 0 and lambda is 1."""
     rewards = step_rewards(tree, survey, settings.rewards)
     values = [0.0] * len(rewards)
     rows = estimated_rows(
@@ -143,7 +143,7 @@ def _grouping(
     survey: Survey,
     settings: GigpoSettings,
 ) -> Grouping:
-    """The rows that leave one state, scored by their returns."""
+    """The rows grouped by the state they start in, scored by return less penalty."""
     entries = []
     for step, _, value, advantage in rows:
         weight = float(survey.masked[step] is None)
@@ -165,7 +165,7 @@ def evidence(
     settings: GigpoSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     evidence = group_evidence(tree, survey, settings, row)
     rows = _rows(tree, survey, settings)

@@ -1,15 +1,16 @@
-"""The state graph of a tree: states, transitions, and how far success is.
+"""The state graph of a tree: states, transitions, and distances to a success.
 
-RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) gives credit with it,
-`assign-credit --graph` draws it. Nodes are states as `credit.state` says (states.py). A
-trajectory that succeeded ends in a node of kind success, one that failed in a node of
-kind failure, one that was truncated in an ordinary state. Steps that change nothing are
-pruned: malformed and inadmissible ones, self-loops, and those of which the world says
-that they only looked (Step.looked). After a pruned step the walk is in the state before
-it. Steps that lead only to errored leaves are left out.
+RewardFlow (002 sections 3.2 and 4.1, App. B.2, D.4) computes credit from it, and
+`assign-credit --graph` writes it to files. Nodes are states, as chosen by
+`credit.state` (states.py). A trajectory that succeeded ends in a node of kind success,
+one that failed in a node of kind failure, and a truncated one in an ordinary state.
+Steps that change nothing are pruned: malformed and inadmissible ones, self-loops, and
+those that only looked according to the world (Step.looked). A pruned step does not move
+along the graph. Steps that lead only to errored leaves are left out.
 
-Plain dictionaries and one breadth-first search: linear in the steps (`distance: mean`:
-times the number of success nodes), no networkx, no recursion.
+The code uses plain dictionaries and breadth-first search, without networkx or
+recursion. It is linear in the steps, times the number of success nodes under
+`distance: mean`.
 """
 
 import math
@@ -32,7 +33,7 @@ KINDS = {
 }
 """The kind of the node that a leaf leads to, by its outcome."""
 OUTSIDE = -1
-"""In the place of a node, for a step that leads only to errored leaves."""
+"""Stands for a node, for a step that leads only to errored leaves."""
 
 
 @dataclass(slots=True)
@@ -42,14 +43,16 @@ class StateNode:
     key: str
     kind: str
     visits: int = 0
-    """How often it was started in or arrived in."""
+    """How often a trajectory started or arrived in it."""
     truncated: int = 0
     """Trajectories that were cut off here."""
     hops: float | None = None
-    """To the nearest success; fractional under distance mean. None: cannot reach one."""
+    """Edges to the nearest success, or their mean under distance mean. None: no success
+    is reachable.
+    """
     value: float = 0.0
-    """gamma ** hops in [0, 1]; 0 when no success is reachable (002 eq. 3). A
-    mean-pooled cluster has the mean over its members.
+    """gamma ** hops, in [0, 1]; 0 when no success is reachable (002 eq. 3). Under pool
+    mean, a cluster has the mean over its members.
     """
 
 
@@ -74,25 +77,25 @@ class StateGraph:
     counts: dict[tuple[int, int, str], int] = field(default_factory=dict)
     """Steps by (source, target, action)."""
     sources: list[int] = field(default_factory=list)
-    """The node that a step leaves, noise before it skipped. OUTSIDE: leads only to
-    errored leaves.
+    """The node that the step starts in; pruned steps before it do not count. OUTSIDE:
+    the step leads only to errored leaves.
     """
     targets: list[int] = field(default_factory=list)
-    """The node after the step; its source when pruned."""
+    """The node after the step; equal to its source when the step is pruned."""
     pruned: list[bool] = field(default_factory=list)
     actions: list[str] = field(default_factory=list)
 
     def add(self, source: int, target: int, *, pruned: bool) -> None:
-        """Puts the next step, by its id, between two nodes."""
+        """Adds the next step (in order of ids) between two nodes."""
         self.sources.append(source)
         self.targets.append(target)
         self.pruned.append(pruned)
 
     @property
     def size(self) -> GraphSize:
-        """Nodes and edges as 002 Fig. 12 and Table 9 have them.
+        """Nodes and edges as 002 Fig. 12 and Table 9 count them.
 
-        All successes are one node there.
+        There all successes are one node.
         """
         goals = set(self.goals)
         nodes = len(self.nodes)
@@ -124,20 +127,20 @@ class StateGraph:
 
 @dataclass(slots=True)
 class Moves:
-    """The gains of all steps, by step id, in either form of rewardflow."""
+    """The states and values that rewardflow computes gains from, by step id."""
 
     states: Sequence[Hashable]
-    """The state it leaves."""
+    """The state that the step is taken from."""
     values: list[float]
-    """R(s)."""
+    """R(s), the value of that state."""
     next_values: list[float]
-    """R(s')."""
+    """R(s'), the value of the state after the step."""
     idle: list[bool]
-    """Valid, and nothing changed."""
+    """Whether the step was valid but pruned (paper form only)."""
     informed: bool
-    """Whether there is an action term at all."""
+    """Whether there is an action term: some success was reached (release: always)."""
     size: GraphSize
-    """Of the state graph."""
+    """The size of the state graph."""
 
 
 def build(
@@ -153,14 +156,14 @@ def build(
 ) -> StateGraph:
     """The state graph of a valid `tree`, with values in [0, 1].
 
-    A step that ends in success or failure is never pruned: the terminal node comes from
-    the last step's result.
+    A step that ends in success or failure is never pruned: it leads to the terminal
+    node.
 
-    `states` are those of the steps by id, the papers' where it is left out. `clusters`
-    maps a state to its cluster's representative: one node per cluster, whose value is
-    that of its best member (`pool` max: the search on the merged graph) or the mean
-    over its members, each by its own transitions. `survey`: the tree's, where there is
-    one.
+    `states` are the states of the steps by id; without them the paper's form is used.
+    `clusters` maps a state to its cluster's representative, and a cluster becomes one
+    node. Under `pool` max its value is that of its best member (the search runs on the
+    merged graph). Under mean it is the mean over its members, each valued by its own
+    transitions. `survey` may be passed if the tree's survey exists already.
     """
     survey = survey or survey_of(tree, Switches())
     states = states or states_of(tree.steps, "paper")
@@ -186,7 +189,7 @@ def _walk(
 ) -> list[bool]:
     """Fills the graph step by step.
 
-    Returns by step id whether the state it leads to was looked up, and so is a node.
+    Returns, by step id, whether the state after the step was given a node.
     """
     nodes = graph.nodes
     keys = states if clusters is None else _clustered(states, clusters)
@@ -210,7 +213,7 @@ def _walk(
         if not pruned:
             arrived[place] = True
             target = _number(nodes, numbers[kind], keys.after[place], kind)
-            # Two states of one cluster are one node: a self-loop.
+            # Two states of one cluster are one node, so this may be a self-loop.
             pruned = pruning and target == source
         if not pruned:
             nodes[target].visits += 1
@@ -221,7 +224,7 @@ def _walk(
 
 
 def _clustered(states: States, clusters: Mapping[str, str]) -> States:
-    """The representatives of the states' clusters."""
+    """The states with each one replaced by its cluster's representative."""
     return States(
         before=[clusters[state] for state in states.before],
         after=[clusters[state] for state in states.after],
@@ -230,7 +233,7 @@ def _clustered(states: States, clusters: Mapping[str, str]) -> States:
 
 def _kind_after(step: Step) -> str:
     """The kind of the node that a step leads to."""
-    # Where the prompt was too long no action ended the episode: no terminal node.
+    # After an overlong prompt no action ended the episode, so no terminal node.
     if step.outcome is None or step.stop is StopReason.OVERLONG:
         return STATE
     return KINDS[step.outcome]
@@ -239,7 +242,7 @@ def _kind_after(step: Step) -> str:
 def _number(
     nodes: list[StateNode], numbers: dict[str, int], key: str, kind: str
 ) -> int:
-    """The number of a node of this kind, which is made when it is first asked for."""
+    """The number of the node with this key and kind; creates it if it is new."""
     number = numbers.get(key)
     if number is None:
         number = numbers[key] = len(nodes)
@@ -252,7 +255,7 @@ def hops_to(
     edges: Iterable[tuple[int, int]],
     nodes: int,
 ) -> list[int | None]:
-    """Fewest edges from every node to the nearest goal, None where there is no path.
+    """Fewest edges from every node to the nearest goal; None where there is no path.
 
     One breadth-first search from all goals on the reversed edges, O(nodes + edges).
     """
@@ -273,9 +276,9 @@ def hops_to(
 
 
 def _set_values(graph: StateGraph, gamma: float, distance: str) -> None:
-    """Gives every node its R(s) (002 eq. 3).
+    """Sets R(s) of every node (002 eq. 3).
 
-    distance mean (App. D.4) averages the hops over the successes that can be reached.
+    With distance mean (App. D.4), hops are averaged over the reachable successes.
     """
     nodes = graph.nodes
     goals = graph.goals
@@ -304,13 +307,14 @@ def _exits(
     states: States,
     arrived: list[bool],
 ) -> dict[tuple[int, str], set[int]]:
-    """The nodes that a state's transitions lead to, by the state and its cluster's node.
+    """The nodes that each state's own transitions lead to, by (cluster node, state).
 
-    Edges of the graph are those of whole clusters. `arrived` is what _walk returns.
+    The graph cannot tell: its edges belong to whole clusters. `arrived` is the result
+    of _walk.
     """
     exits: dict[tuple[int, str], set[int]] = {}
     standing: list[str] = []
-    """The state after each step; where it was pruned, the one before it."""
+    """The state after each step; after a pruned step, the state before it."""
     for step, parent in enumerate(survey.parents):
         here = states.before[step] if parent == ROOT else standing[parent]
         source = graph.sources[step]
@@ -334,8 +338,9 @@ def _pool(
 ) -> None:
     """Gives every cluster the mean value of its members (002 App. C.4).
 
-    A member is worth 1 where it is a success, else gamma ** (1 + hops of the nearest
-    node that a transition of its own leads to), 0 where none leads to a success.
+    A member that is a success has value 1. Any other has gamma ** (1 + hops), with the
+    fewest hops among the nodes that its own transitions lead to; 0 where none of them
+    leads to a success.
     """
     nodes = graph.nodes
     values: dict[int, list[float]] = {}

@@ -1,6 +1,6 @@
-"""How the scores of a group are compared: over the leaves of a tree, or by any key.
+"""Compares scores within a group: the leaves of a tree, or entries with an equal key.
 
-The group of a tree is its leaves, as a GRPO group; errored ones are left out of every
+As in GRPO, the group of a tree is its leaves. Errored leaves are left out of every
 statistic. Everything is float64.
 """
 
@@ -16,19 +16,19 @@ from agentcli.credit.switches import Normalise, RowSwitches, Switches
 EPSILON = 1e-6
 """Added to every standard deviation before dividing by it."""
 SMALLEST_STD = 1e-4
-"""A group that spreads less gets advantage 0: what is left of it is float noise."""
+"""A group with a smaller std gets advantage 0: such a spread is float noise."""
 Entry = tuple[int, float, float]
 """One member of a group: id of its step or leaf, score, weight."""
 
 
 @dataclass(slots=True)
 class Scale:
-    """How a score of a group becomes an advantage: (score - center) * factor."""
+    """Turns a score of a group into an advantage: (score - center) * factor."""
 
     center: float
     factor: float
     weight: float = 1.0
-    """Of the whole group."""
+    """Sum of the weights of the group."""
 
     def __call__(self, score: float) -> float:
         # Adding 0.0 turns -0.0 into 0.0.
@@ -40,18 +40,18 @@ def scale_of(
     normalise: str,
     smallest_std: float = SMALLEST_STD,
 ) -> Scale:
-    """The normalisation of a group's scores, with W the sum of the weights.
+    """The normalisation of a group's scores, where W is the sum of the weights.
 
         mean = sum(w x) / W        std = sqrt(sum(w (x - mean)^2) / (W - 1))
 
-    Integer weights are repetitions and give the usual ddof-1 estimate. A group of
+    Integer weights act as repetitions and give the usual ddof-1 estimate. A group of
     weight 1 or less, or with a std below `smallest_std`, gets factor 0.
     """
     group = [(score, weight) for _, score, weight in entries if weight > 0]
     if not group:
         return Scale(0.0, 0.0, 0.0)
     if len(group) == 1 and group[0][1] == 1:
-        # Most states of a tree are left once: no sums are needed for them.
+        # From most states of a tree only one step is taken: they need no sums.
         return Scale(group[0][0], 0.0)
     total = math.fsum([weight for _, weight in group])
     mean = math.fsum([weight * score for score, weight in group]) / total
@@ -66,12 +66,12 @@ def scale_of(
 
 
 def division(scale: str | None) -> Normalise:
-    """How scores are compared where a method's `scale` is std or none."""
+    """The `normalise` value for a method's `scale`: std for std, mean for none."""
     return "std" if scale == "std" else "mean"
 
 
 class Grouping:
-    """Entries, one a row, that are compared with those of an equal key."""
+    """Entries grouped by key; each is compared with the entries of the same key."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Grouping:
             self.scales[key] = scale_of(group, normalise, smallest_std)
 
     def among(self, place: int) -> tuple[list[Entry], int, Scale]:
-        """The group of the entry at `place`, its position there, and the group's scale.
+        """The group of the entry at `place`, the entry's position in it, and its scale.
 
         Members of weight 0 are left out.
         """
@@ -111,7 +111,7 @@ def step_grouping(
     prefix: str | None,
     normalise: str,
 ) -> Grouping:
-    """The steps of equal keys, compared by their scores less penalties.
+    """The steps grouped by key, scored by their scores less penalties.
 
     A merged step counts once in its group, a duplicated one once per leaf.
     """
@@ -125,7 +125,7 @@ def step_grouping(
 
 
 class GroupForm(NamedTuple):
-    """Which rows are the group of a tree (RowSwitches)."""
+    """Which rows make up the group of a tree (see RowSwitches)."""
 
     form: str = "paper"
     over: str | None = "trajectories"
@@ -134,7 +134,7 @@ class GroupForm(NamedTuple):
 
 @once
 def form_of(switches: Switches) -> GroupForm:
-    """The form that the switches ask for; the paper's where a method has only one."""
+    """The form chosen by the switches; the paper's for methods with only one form."""
     if isinstance(switches, RowSwitches):
         return GroupForm(switches.form, switches.over, switches.prefix)
     return GroupForm()
@@ -148,9 +148,9 @@ def outcome_scale(
 ) -> Scale:
     """Mean and std of the group of leaves, with the penalty inside the baseline.
 
-    With R_i the outcome reward and T_i the steps of trajectory i, G trajectories and
-    penalty p, the row of step t of trajectory i scores x_it = R_i -
-    p [step t invalid] and weighs w_i:
+    There are G trajectories and a penalty p. R_i is the outcome reward of trajectory i
+    and T_i its number of steps. The row of step t of trajectory i has the score x_it =
+    R_i - p [step t invalid] and the weight w_i:
 
         over = trajectories:  w_i = 1 / T_i    (W = G: every trajectory counts once)
         over = steps:         w_i = 1          (W = sum T_i); with prefix = merge a
@@ -159,10 +159,10 @@ def outcome_scale(
         mean = sum w_i x_it / W      std^2 = sum w_i (x_it - mean)^2 / (W - 1)
         A_it = (x_it - mean) / (std + 1e-6)
 
-    So the weighted sum of all A_it is 0 even without a success. Without
-    invalid steps over = trajectories is GRPO (002 eq. 8) to the letter. A merged step
-    has the mean of its leaves' A_it. One trajectory alone: 0. With `penalty: outside` p
-    is 0 here, and Survey.credit takes it from the advantage.
+    So the weighted sum of all A_it is 0 even without a success. Without invalid steps,
+    over = trajectories is exactly GRPO (002 eq. 8). A merged step gets the mean of its
+    leaves' A_it. A single trajectory gets 0. With `penalty: outside`, p is 0 here and
+    Survey.credit subtracts the penalty from the advantage.
     """
     form = form_of(switches)
     if form.form == "release":
@@ -176,9 +176,10 @@ def outcome_scale(
 
 @once
 def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
-    """The group of `outcome_scale`, in the paper's form.
+    """The entries of the group in `outcome_scale`, in the paper's form.
 
-    One entry per leaf for its valid rows and one for its invalid ones, or one per step.
+    Each leaf has one entry for its valid rows and one for its invalid rows. With over =
+    steps and prefix = merge, each step has one entry instead.
     """
     rewards = survey.rewards
     penalties = survey.penalties
@@ -194,7 +195,7 @@ def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
         length = counts.length[end]
         wrong = counts.invalid[end]
         if form.over == "trajectories":
-            # A trajectory counts once, even one that was never asked.
+            # Every trajectory counts once, even if its only prompt was never asked.
             length = length or 1
             unit = 1.0 / length
         else:
@@ -206,7 +207,7 @@ def outcome_entries(survey: Survey, form: GroupForm) -> list[Entry]:
 
 
 def mean_penalty(survey: Survey) -> float:
-    """Mean over the live trajectories of the mean penalty of their steps; 0 without."""
+    """The mean penalty per step of each live trajectory, averaged; 0 without any."""
     penalty = max(survey.penalties, default=0.0)
     trajectories = survey.live[ROOT]
     if not penalty or not trajectories:
@@ -219,19 +220,19 @@ def mean_penalty(survey: Survey) -> float:
 
 
 class PathCounts(NamedTuple):
-    """Figures of the path to every step, by step id."""
+    """Figures of the path that ends in each step, by step id."""
 
     first: list[int]
-    """Its first step."""
+    """The first step of the path."""
     length: list[int]
-    """Its number of steps, without one that was never asked."""
+    """The number of its steps, without one whose prompt was too long to be asked."""
     invalid: list[int]
-    """Its number of invalid steps."""
+    """The number of its invalid steps."""
 
 
 @once
 def path_counts(survey: Survey) -> PathCounts:
-    """The figures of all paths, in one pass."""
+    """Computes the figures of all paths in one pass."""
     size = len(survey.parents)
     counts = PathCounts(
         list(range(size)),

@@ -1,10 +1,10 @@
-"""grpo: a trajectory's outcome, normalised over the group, for all its steps (002 eq. 8).
+"""grpo: every step gets its trajectory's normalised outcome (002 eq. 8).
 
     A_i = (R_i - mean R) / (std R + 1e-6)        over the leaves of the tree
 
-A step shared by several leaves takes their mean. The penalty of an invalid step is
-inside the baseline: group.outcome_scale has the formula. Steps of one trajectory differ
-by their own penalty only; for more see rewardflow.
+A step shared by several leaves gets their mean. The penalty of an invalid step is part
+of the baseline: group.outcome_scale has the formula. Apart from that, the steps of one
+trajectory all get the same advantage; rewardflow distinguishes them.
 """
 
 from agentcli.credit.equations import Evidence
@@ -18,11 +18,11 @@ EQUATIONS = outcome_among_leaves()
 
 
 class GrpoSettings(GroupSwitches, kw_only=True):
-    """The switches of a group only."""
+    """Settings of grpo: the group switches only."""
 
 
 def assign(tree: Tree, settings: GrpoSettings) -> Credit:
-    """One StepCredit per row.
+    """Returns one StepCredit per row.
 
     parts: reward (mean outcome reward of the row's leaves), penalty, baseline (the
     group's mean).
@@ -35,7 +35,7 @@ def group_credit(
     settings: GroupSwitches | NormalisedSwitches,
     method: str,
 ) -> Credit:
-    """grpo under the name of `method`."""
+    """The credit of grpo, recorded under the name `method`."""
     survey = survey_of(tree, settings)
     scale = outcome_scale(survey, settings, settings.normalise)
     return scaled_credit(survey, settings, scale, method)
@@ -47,7 +47,7 @@ def scaled_credit(
     scale: Scale,
     method: str,
 ) -> Credit:
-    """The leaves' outcome rewards, less the step's penalty and scaled, on every step."""
+    """Scales each row's outcome reward, less the step's penalty."""
     penalties = survey.penalties
     baseline = scale.center
 
@@ -68,5 +68,5 @@ def evidence(
     settings: GroupSwitches | NormalisedSwitches,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row; also of spark and arpo."""
+    """The evidence that EQUATIONS need for one row; spark and arpo use it too."""
     return group_evidence(tree, survey_of(tree, settings), settings, row)

@@ -1,13 +1,13 @@
-"""grpo-prm: grpo, plus how a process reward model scores a step among those of its state.
+"""grpo-prm: grpo, plus process reward model scores compared within each state.
 
     A = alpha_traj * A_traj + alpha_action * A_action
-    A_action = (score - p [invalid] - mean) / F over all steps that leave one state
+    A_action = (score - p [invalid] - mean) / F over all steps from the same state
 
 This is the baseline "GRPO + PRM" of 002 (App. C.2): "state-wise GRPO" with a model that
-scores every action. So it is rewardflow with the model's score (Step.score) where
-rewardflow has the gain r of its graph (002 eq. 5-9). A_traj is grpo's. p is the penalty
-of an invalid step, and F is std + 1e-6, or 1 where `scale` is none. A step alone in its
-state gets 0 from A_action.
+scores every action. It is rewardflow with the model's score (Step.score) in place of
+the gain r (002 eq. 5-9). A_traj is grpo's advantage. p is the penalty of an invalid
+step. F is std + 1e-6, or 1 where `scale` is none. The only step taken from a state gets
+A_action 0.
 """
 
 from typing import Literal
@@ -53,14 +53,16 @@ EQUATIONS = (
 
 
 class GrpoPrmSettings(StateSwitches, kw_only=True):
-    """The weights of outcome and score."""
+    """Settings of grpo-prm: the weights of outcome and score."""
 
     alpha_action: float = 1.0
-    """Weight of A_action; 002 names none."""
+    """Weight of A_action, the compared score; 002 gives no value."""
     alpha_traj: float = 1.0
-    """Weight of A_traj; 002 names none. 0: the scores alone."""
+    """Weight of A_traj, the compared outcome; 002 gives no value. 0: only the scores
+    count.
+    """
     scale: Literal["std", "none"] | None = None
-    """F of A_action. Unset: as `normalise` divides."""
+    """Divisor F of A_action: std plus 1e-6, or none. Unset: as in `normalise`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,10 +71,10 @@ class GrpoPrmSettings(StateSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
-    """One StepCredit per row. Raises DataError for a tree without states or scores.
+    """Returns one StepCredit per row; raises DataError without states or scores.
 
     parts: action and trajectory (the summands, weights included), score, group (the
-    mean that is taken from the step's score).
+    mean that is subtracted from the step's score).
     """
     survey = survey_of(tree, settings)
     require_states(tree, survey, "grpo-prm")
@@ -98,7 +100,7 @@ def assign(tree: Tree, settings: GrpoPrmSettings) -> Credit:
 
 @once
 def _scores(tree: Tree, survey: Survey) -> list[float]:
-    """The score of every step; 0 where the step is masked and needs none."""
+    """The score of every step; 0 for a masked step without one."""
     scores = []
     for step in tree.steps:
         score = None if step.score is msgspec.UNSET else step.score
@@ -113,7 +115,7 @@ def _scores(tree: Tree, survey: Survey) -> list[float]:
 
 
 def evidence(tree: Tree, settings: GrpoPrmSettings, row: int) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     evidence = group_evidence(tree, survey, settings, row)
     step, _ = row_leaves(survey, settings, row)

@@ -1,8 +1,9 @@
-"""Answers that the accounts of one tree share.
+"""A cache for results that are needed again while the rows of a tree are explained.
 
-A page accounts for every row of a tree, and most of what a row's evidence rests on is
-the same for all of them. Within `shared_answers` a function marked `once` is computed
-once for the same objects. Outside nothing is kept: a tree may change between two calls.
+A page explains every row of a tree, and most intermediate results are the same for all
+rows. Inside `shared_answers`, a function marked `once` is computed once for the same
+objects (calls with keyword arguments are not cached). Outside, nothing is cached: a
+tree may change between two calls.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,14 +15,14 @@ from typing import Any, ParamSpec, TypeVar
 Arguments = ParamSpec("Arguments")
 AnswerT = TypeVar("AnswerT")
 Answers = dict[tuple[Any, ...], tuple[tuple[Any, ...], Any]]
-"""Arguments and answer, by the function and the identities of the arguments."""
+"""Arguments and answer, keyed by the function and the ids of its arguments."""
 
 _answers: ContextVar[Answers | None] = ContextVar("answers", default=None)
 
 
 @contextmanager
 def shared_answers() -> Iterator[None]:
-    """Keeps the answers of functions marked `once` until the block ends."""
+    """Caches the answers of functions marked `once` until the block ends."""
     token = _answers.set({})
     try:
         yield
@@ -30,7 +31,7 @@ def shared_answers() -> Iterator[None]:
 
 
 def once(function: Callable[Arguments, AnswerT]) -> Callable[Arguments, AnswerT]:
-    """Marks a function of objects that do not change while its answers are shared."""
+    """Marks a function whose arguments do not change while answers are cached."""
 
     @wraps(function)
     def answer(*objects: Arguments.args, **named: Arguments.kwargs) -> AnswerT:
@@ -39,7 +40,7 @@ def once(function: Callable[Arguments, AnswerT]) -> Callable[Arguments, AnswerT]
             return function(*objects, **named)
         key = (function, *map(id, objects))
         if key not in answers:
-            # The objects are held too: nothing else can then have their identity.
+            # Also keeps the objects alive, so that no other object can get their ids.
             answers[key] = (objects, function(*objects, **named))
         shared: AnswerT = answers[key][1]
         return shared

@@ -1,4 +1,4 @@
-"""ppo: generalised advantage estimation from the values a critic gave while sampling.
+"""ppo: generalised advantage estimation with values stored while sampling.
 
 Schulman et al. 2016, eq. 11-16; 2017:
 
@@ -6,12 +6,12 @@ Schulman et al. 2016, eq. 11-16; 2017:
     estimate_t = delta_t + gamma lambda estimate_t+1
     A_t = estimate_t - p [invalid]
 
-V(s_t) is Step.value; a tree without values is refused. Nothing is bootstrapped after a
-leaf: a truncated episode is worth what it got within its horizon, as its outcome is.
-One V(s_t) is taken from one return, however long the trajectory goes on. A shared step
-has the mean over its leaves (`prefix: merge`) or one row per leaf. The penalty is
-charged to its own step, and to the `return` a critic is to learn, which so becomes part
-of the baseline.
+V(s_t) is the critic's Step.value; a tree without values is refused. There is no
+bootstrapping after a leaf: a truncated episode is worth the rewards within its horizon,
+as for its outcome. Each return has exactly one V(s_t) subtracted, however long the
+trajectory continues. A shared step has the mean over its leaves (`prefix: merge`) or
+one row per leaf. The penalty is charged to its own step. It is also part of `return`,
+the critic's target, so the baseline learns it.
 """
 
 from collections.abc import Iterator
@@ -58,15 +58,17 @@ EQUATIONS = (
 
 
 class PpoSettings(Switches, kw_only=True):
-    """Discounts, and the rewards that are estimated."""
+    """Settings of ppo: discounts and rewards."""
 
     gamma: float = 1.0
     """Discount per step, in (0, 1]."""
     gae_lambda: float = 0.95
-    """0: one step ahead, least variance. 1: the whole return less V(s), least bias."""
+    """Lambda of the estimate. 0: one step ahead, least variance. 1: the whole return
+    less V(s), least bias.
+    """
     rewards: Rewards = "outcome"
-    """r_t. outcome: the outcome reward (`outcome`) on the last step. environment: the
-    world's own reward of every step.
+    """Reward r_t. outcome: the outcome reward (`outcome`), on the last step.
+    environment: the world's own reward of every step.
     """
     prefix: Literal["merge", "duplicate"] = "merge"
     """A step shared by several leaves: one row with the mean over its leaves, or one
@@ -79,7 +81,7 @@ class PpoSettings(Switches, kw_only=True):
         in_range(self, "gae_lambda", most=1)
         if self.rewards == "outcome":
             return
-        # The world's own rewards are taken: outcomes are not rewarded.
+        # The world's own rewards are used, so outcomes are not rewarded.
         require(
             self.success_reward == 1.0,
             "success_reward",
@@ -95,7 +97,7 @@ class PpoSettings(Switches, kw_only=True):
 
 
 def assign(tree: Tree, settings: PpoSettings) -> Credit:
-    """One StepCredit per row. Raises DataError for a step without a value.
+    """Returns one StepCredit per row; raises DataError for a step without a value.
 
     parts: value (V(s_t)), return (A_t + V(s_t), the critic's target), penalty.
     """
@@ -137,7 +139,7 @@ def _estimated(
 
 
 def _values(tree: Tree, survey: Survey) -> list[float]:
-    """V of every step; 0 where the step is masked and needs none."""
+    """V of every step; 0 for a masked step without one."""
     values = []
     for step in tree.steps:
         if step.value is None and survey.masked[step.id] is None:
@@ -160,7 +162,7 @@ def evidence(
     settings: PpoSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     rows = list(_estimated(tree, survey, settings))
     step = rows[row][0]

@@ -1,15 +1,15 @@
-"""rare-tool: the reward of a step, from what a judge said about it (001 section 3.3).
+"""rare-tool: rewards a step by the verdict of a judge (001 section 3.3).
 
     R_t = rho (best - chosen) + (1 - rho) process_ok
 
-`chosen` is the judge's score of the action that was run, `best` that of the best one,
-both divided by 10; process_ok is 1 where the judge found the step reasonable, else 0.
-So R_t lies in [0, 1]. It is the advantage, and the part `return`: objective offline-ppo
-takes its critic's V(s_t) from it.
+`chosen` is the judge's score of the action that was run and `best` its highest score,
+both divided by 10. process_ok is 1 where the judge found the step reasonable, else 0.
+So R_t lies in [0, 1]. It is both the advantage and the part `return`, from which the
+objective offline-ppo subtracts its critic's V(s_t).
 
-The paper prints a minus before the second term. That would punish reasonable steps, and
-contradicts the sentence above its equation ("convex", and process_ok keeps the policy
-"from performing too poorly"). `process_sign: minus` computes what is printed.
+The paper prints a minus before the second term. That would punish reasonable steps and
+contradict the sentence above the equation ("convex", and process_ok keeps the policy
+"from performing too poorly"). `process_sign: minus` computes the printed form.
 """
 
 from typing import Literal
@@ -23,7 +23,7 @@ from agentcli.records.section import Section, Share
 from agentcli.records.types import Credit, Step, Tree, Validity
 
 HIGHEST_SCORE = 10.0
-"""Scores are divided by it."""
+"""The highest score; scores are divided by it."""
 UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
@@ -42,25 +42,27 @@ EQUATIONS = (
 
 
 class RareToolSettings(Section, kw_only=True):
-    """The balance of the reward, and which steps are left out."""
+    """Settings of rare-tool: the weights of the reward, and steps to leave out."""
 
     rho: Share = 0.5
-    """Weight of exploration against soundness; 001 names no value."""
+    """Weight of exploration (best - chosen) against soundness (process_ok); 001 gives
+    no value.
+    """
     process_sign: Literal["plus", "minus"] = "plus"
     """Sign of process_ok. plus: it is rewarded, as 001 says in words. minus: it is
     punished, as 001's equation is printed.
     """
     drop_unsound: bool = False
-    """Leave out the steps that the judge found unreasonable (001 section 4.1)."""
+    """Leave out steps that the judge found unreasonable (001 section 4.1)."""
     drop_wrong: bool = False
-    """Leave out the steps of which no success came (001 section 4.1)."""
+    """Leave out steps that led to no success (001 section 4.1)."""
 
 
 def assign(tree: Tree, settings: RareToolSettings) -> Credit:
-    """One StepCredit per step.
+    """Returns one StepCredit per step.
 
     parts: best, chosen, process_ok, sign (-1 with process_sign minus), return. Raises
-    DataError for a tree that no judge saw.
+    DataError for a tree without a judge's scores.
     """
     survey = survey_of(tree, Switches())
     sign = -1.0 if settings.process_sign == "minus" else 1.0
@@ -89,7 +91,7 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
 def _reason(
     tree: Tree, step: Step, won: list[int], settings: RareToolSettings
 ) -> str | None:
-    """Why a step is left out; None where it is not."""
+    """Why a step is left out; None if it is not."""
     unjudged = tree.method == "rare-tool" and not step.notes
     if step.validity is Validity.MALFORMED or unjudged:
         return UNREADABLE
@@ -101,7 +103,7 @@ def _reason(
 
 
 def _note(tree: Tree, step: Step, name: str) -> float:
-    """A number that the rollout noted. Raises DataError where there is none."""
+    """A number from Step.notes; raises DataError where there is none."""
     value = step.notes.get(name)
     if value is not None and not isinstance(value, str):
         return float(value)

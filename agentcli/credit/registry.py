@@ -1,17 +1,18 @@
-"""All credit methods by name, imported when asked for.
+"""All credit methods by name; a method is imported when it is first used.
 
-A method is a module with `assign(tree, settings) -> Credit`; the class its `settings`
-is annotated with is the method's settings: exactly the switches that can matter for it.
-METHODS has what is known by its name alone. A module may have three more names:
+A method is a module with `assign(tree, settings) -> Credit`. The annotation of
+`settings` is the class of the method's settings, which has exactly the switches that
+can matter for the method. METHODS holds the facts that are known without an import. A
+module may define three more names:
 
-WITHOUT    why the method does not have a switch that other methods have
-EQUATIONS  how the parts of a row make its advantage (equations.py)
-evidence   (tree, settings, row) -> Evidence: what the equations need besides
+WITHOUT    why the method lacks a switch that other methods have
+EQUATIONS  how a row's advantage is computed from its parts (equations.py)
+evidence   (tree, settings, row) -> Evidence: further numbers for the equations
 
 An installed package adds such modules under the entry-point group `agentcli.credit`.
-A method that is not packaged is used by writing the place of its function as its name:
-"folder/file.py:function" or "package.module:function". The other names are then those
-of the function's module.
+A method that is not packaged is named by the location of its function:
+"folder/file.py:function" or "package.module:function". The three other names are then
+looked up in the function's module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -36,16 +37,16 @@ if TYPE_CHECKING:
 
 
 class Method(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts of a method that are known before it is imported."""
+    """Facts about a method that are known before it is imported."""
 
     aggregate: Aggregate = "step"
-    """How the loss of its paper weighs tokens (train.aggregate). step: 002 eq. 11.
-    token: 003 eq. 2, a mean over the tokens of all that is trained.
+    """How the loss in the method's paper weights tokens (train.aggregate). step: 002
+    eq. 11. token: 003 eq. 2, the mean over all trained tokens.
     """
     needs_values: bool = False
-    """Every step must hold a critic's value (Step.value)."""
+    """Whether every step must have a critic's value (Step.value)."""
     needs_scores: bool = False
-    """Every step must hold a process reward model's score (Step.score)."""
+    """Whether every step must have a process reward model's score (Step.score)."""
 
 
 METHODS = {
@@ -77,7 +78,7 @@ Assign = Callable[[Tree, Any], Credit]
 
 
 class Explainer(NamedTuple):
-    """How a method's advantages are explained."""
+    """What is needed to explain a method's advantages."""
 
     equations: "Sequence[Equation]"
     evidence: "Callable[[Tree, Any, int], Evidence] | None"
@@ -106,9 +107,9 @@ def make(credit_settings: dict[str, Any]) -> tuple[str, Assign, msgspec.Struct]:
 
 
 def _load(name: str) -> tuple[Assign, dict[str, Any]]:
-    """The function of a method, and the names of the module that it stands in.
+    """The function of a method, and the names in its module.
 
-    Raises UsageError for an unknown name, and for a place without a function.
+    Raises UsageError for an unknown name, and for a location without a function.
     """
     plug_in = REGISTRY.load(name)
     if isinstance(plug_in, ModuleType):
@@ -131,9 +132,9 @@ def settings_of(
     switches: dict[str, Any],
     reasons: Mapping[str, str] | None = None,
 ) -> msgspec.Struct:
-    """The complete settings of the method `name`, with these values of its switches.
+    """The complete settings of the method `name`, with these values for its switches.
 
-    `reasons` say why the method lacks a switch that others have. Raises UsageError for
+    `reasons` says why the method lacks a switch that others have. Raises UsageError for
     an unknown switch, with the nearest name, and for a bad value.
     """
     reasons = reasons or {}
@@ -150,15 +151,15 @@ def settings_of(
 
 
 def known(name: str) -> Method:
-    """Facts of a method by its name alone.
+    """Facts about a method, from its name alone.
 
-    An installed one has the defaults, as has a name in a file of elsewhere.
+    Methods that are not built in have the defaults.
     """
     return METHODS.get(name, Method())
 
 
 def switches_of(name: str) -> list[str]:
-    """The switches of a method, in their order.
+    """The names of a method's switches, in order of definition.
 
     Raises UsageError for an unknown method.
     """
@@ -167,25 +168,25 @@ def switches_of(name: str) -> list[str]:
 
 
 def shared_switches() -> set[str]:
-    """The switches of switches.py, which mean the same in every method."""
+    """The switches defined in switches.py, which mean the same in every method."""
     from agentcli.credit.switches import StateSwitches
 
     return {field.name for field in msgspec.structs.fields(StateSwitches)}
 
 
 def changed(settings: msgspec.Struct) -> dict[str, Any]:
-    """The switches of a method's settings that are not its defaults."""
+    """The switches whose values differ from the method's defaults."""
     values: dict[str, Any] = msgspec.to_builtins(settings)
     try:
         defaults = msgspec.to_builtins(type(settings)())
     except TypeError:
-        # An installed method may have settings without a default: all count then.
+        # An installed method may have settings without a default: report them all.
         return values
     return {name: value for name, value in values.items() if value != defaults[name]}
 
 
 def explainer(name: str) -> Explainer | None:
-    """How the method's advantages are explained; None for a method without EQUATIONS.
+    """What explains the method's advantages; None for a method without EQUATIONS.
 
     Raises UsageError for an unknown method.
     """
@@ -196,7 +197,7 @@ def explainer(name: str) -> Explainer | None:
 
 
 def _settings_class(assign: Assign) -> type[msgspec.Struct]:
-    """The class that a method's settings are annotated with."""
+    """The class that `settings` of a method's function is annotated with."""
     annotated: type[msgspec.Struct] | None = get_type_hints(assign).get("settings")
     if annotated is None:
         raise UsageError(

@@ -1,7 +1,7 @@
-"""How often an action or a transition is repeated along a path, for dpepo.
+"""Counts how often an action or a transition is repeated along a path, for dpepo.
 
-The counts are kept while a tree is walked depth first, and undone on the way back: any
-depth, and no path is copied.
+The counts are updated while a tree is walked depth first, and undone on the way back.
+So any depth works and no path is copied.
 """
 
 from abc import ABC, abstractmethod
@@ -17,30 +17,30 @@ from agentcli.records.types import Move, Step, Validity
 NO_ACTION = 0.5
 """R_step of a step without a readable action (release; the paper does not say)."""
 Act = tuple[int, str, str | None]
-"""A move in short: copy, action, and the other half of its transition.
+"""A move as (copy, action, before).
 
-That half is the state before; in the release it is the copy's action before (None for
-its first).
+`before` completes the transition. In the paper's form it is the state before the move;
+in the release it is the copy's previous action (None for its first).
 """
 
 
 class Repeats(NamedTuple):
-    """Counts of what a step repeats. The lists hold a number for each of its acts."""
+    """Counts of what a step repeats; the lists have one number per act."""
 
     depth: list[int]
     """C_depth: earlier identical actions in the same copy."""
     transitions: list[int]
     """M_depth: earlier identical transitions in the same copy."""
     widths: list[int]
-    """M_width: the same transition in other copies, as the form counts it."""
+    """M_width: the same transition in other copies, as counted by the form."""
     within: int
-    """C_width: actions of this step that repeat another of it."""
+    """C_width: actions of this step that repeat another action of this step."""
     refused: int
-    """Inadmissible moves."""
+    """The number of inadmissible moves."""
 
 
 class PastActs:
-    """Counts of what every copy did along the path; undone on the way back."""
+    """Counts of what every copy did along the current path."""
 
     def __init__(self) -> None:
         self._actions: Counter[tuple[int, str]] = Counter()
@@ -53,7 +53,7 @@ class PastActs:
         return actions[-1] if actions else None
 
     def actions(self, copy: int, action: str) -> int:
-        """How often the copy has done this."""
+        """How often the copy has taken this action."""
         return self._actions[copy, action]
 
     def transitions(
@@ -62,18 +62,18 @@ class PastActs:
         action: str,
         before: str | None,
     ) -> int:
-        """How often it did so from the same state (release: after the same action)."""
+        """How often it did so in the same state (release: after the same action)."""
         return 0 if before is None else self._transitions[copy, action, before]
 
     def enter(self, acts: Sequence[Act]) -> None:
-        """Count the acts of a step."""
+        """Counts the acts of a step."""
         self._transitions.update(acts)
         for copy, action, _ in acts:
             self._actions[copy, action] += 1
             self._latest[copy].append(action)
 
     def leave(self, acts: Sequence[Act]) -> None:
-        """Undo `enter`."""
+        """Undoes `enter`."""
         self._transitions.subtract(acts)
         for copy, action, _ in acts:
             self._actions[copy, action] -= 1
@@ -81,7 +81,7 @@ class PastActs:
 
 
 class Form(ABC):
-    """One form of dpepo: what it counts in a step, and how it weighs the counts."""
+    """A form of dpepo: what it counts in a step, and how it weights the counts."""
 
     @abstractmethod
     def before(
@@ -90,7 +90,7 @@ class Form(ABC):
         states: dict[int, str],
         history: PastActs,
     ) -> str | None:
-        """Where a transition of a copy starts; `states`: where each copy stands."""
+        """What a copy's transition starts from; `states` has the state of each copy."""
 
     @abstractmethod
     def within(self, step: Step, acts: Sequence[Act]) -> int:
@@ -111,7 +111,7 @@ class Form(ABC):
 
     @abstractmethod
     def equations(self, settings: Any) -> tuple[Equation, ...]:
-        """The equations from the counts to `step`."""
+        """The equations that lead from the counts to `step`."""
 
     def acts(
         self,
@@ -132,7 +132,7 @@ class Form(ABC):
         acts: list[Act],
         history: PastActs,
     ) -> Repeats:
-        """Counts what the acts of a step repeat; `history` is that before the step."""
+        """Counts what the acts of a step repeat; `history` ends before the step."""
         validities = [act.validity for _, act in _readable(step)]
         return Repeats(
             depth=[history.actions(copy, action) for copy, action, _ in acts],
@@ -144,7 +144,7 @@ class Form(ABC):
 
 
 def _readable(step: Step) -> list[tuple[int, Step | Move]]:
-    """The moves of a step that name an action; one environment is copy 1."""
+    """The moves of a step with a readable action; a single environment is copy 1."""
     readable = []
     for copy, act in acts_by_copy(step):
         if act.action is not None and act.validity is not Validity.MALFORMED:
@@ -159,7 +159,10 @@ def step_weights(
     form: Form,
     settings: Any,
 ) -> list[float]:
-    """R_step of every step that counts."""
+    """R_step, or the release's W, by step id.
+
+    It is NO_ACTION for a step without a readable action or without a live leaf.
+    """
     history = PastActs()
     weights = [NO_ACTION] * len(steps)
     acts: list[list[Act]] = [[] for _ in steps]

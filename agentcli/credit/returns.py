@@ -1,8 +1,8 @@
 """Discounted returns and generalised advantages, along a path or up a tree.
 
-A step that the policy did not choose (Step.mask) takes part in no discounting: what
-follows it is carried through, its own reward added. One baseline, the state's, is taken
-from one return. How many steps follow, and so where the policy stops, does not matter.
+A step that the policy did not choose (Step.mask) is not discounted: it passes on the
+return of what follows, with its own reward added. Each return has exactly one baseline
+subtracted, the value of its state, no matter how many steps follow.
 """
 
 import math
@@ -26,8 +26,8 @@ def step_rewards(
 ) -> list[float]:
     """The reward of every step.
 
-    outcome: the outcome reward (Switches.outcome) on the leaf, else 0. environment: the
-    record's own (Step.reward).
+    outcome: the outcome reward (Switches.outcome) on a leaf, 0 on other steps.
+    environment: the world's own reward (Step.reward).
     """
     if rewards == "environment":
         return [step.reward for step in tree.steps]
@@ -52,11 +52,11 @@ def estimates(
 
     with V = A = 0 after the last step.
 
-    Where a step has several children (`below`, ids after its own), V(s_t+1) and A_t+1
-    are their means with `weights` (leaves), which makes A_t the mean over the paths. A
-    step that was not chosen hands on V = r_t + V(s_t+1) and A = A_t+1. Returns V and A
-    by step; V + A is the return, with values 0 and lambda 1 the discounted one: R_t =
-    r_t + gamma R_t+1.
+    `below` lists the children of each step, whose ids are above its own. Where there
+    are several, V(s_t+1) and A_t+1 are means over them, weighted by `weights` (leaves),
+    so A_t is the mean over the paths. A step that was not chosen passes on V = r_t +
+    V(s_t+1) and A = A_t+1. Returns V and A by step. V + A is the return; with values 0
+    and lambda 1 it is the discounted return R_t = r_t + gamma R_t+1.
     """
     value = list(values)
     advantage = [0.0] * len(values)

@@ -1,18 +1,18 @@
-"""rewardflow: how much closer to a success a step came than others from its state.
+"""rewardflow: how much closer to success a step led than others from its state.
 
 002 sections 3-4:
 
 1. Build the state graph of the tree (graph.py) and give every state R(s) = gamma **
    hops to the nearest success (eq. 3).
-2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays where it is, s' = s.
-3. A_action = (r - p - mean) / F over Group(s), all steps of the tree that leave s (eq.
-   5-7); 0 for a step alone in its state. The step's penalty p is ours and the
-   release's.
-4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), A_traj being grpo's (eq. 8;
+2. A step's gain is r = R(s') - R(s) (eq. 4). A pruned step stays in its state, s' = s.
+3. A_action = (r - p - mean) / F over Group(s), all steps of the tree taken from s (eq.
+   5-7); 0 for the only step from a state. The step's penalty p is not in the paper; the
+   release has one too.
+4. A = alpha_action A_action + alpha_traj A_traj (eq. 9), where A_traj is grpo's (eq. 8;
    group.outcome_scale).
 
-Without a success every R is 0 and A_action is 0. The release is another algorithm
-in several small ways: release/rewardflow.py.
+Without a success every R is 0 and A_action is 0. The release's algorithm differs in
+several details: see release/rewardflow.py.
 """
 
 from typing import Literal
@@ -83,37 +83,39 @@ EQUATIONS = (
 
 
 class RewardFlowSettings(StateSwitches, kw_only=True):
-    """Defaults of 002 Table 8."""
+    """Settings of rewardflow, with the defaults of 002 Table 8."""
 
     gamma: float = 0.9
-    """Value lost per hop away from success, in (0, 1]."""
+    """Factor on a state's value per hop away from success, in (0, 1]."""
     distance: Literal["min", "mean"] = "min"
-    """Hops to the nearest success, or the mean over the successes that can be reached
-    (App. D.4).
+    """Distance to success. min: hops to the nearest success. mean: mean hops over the
+    reachable successes (App. D.4).
     """
     alpha_action: float = 1.0
     alpha_traj: float = 1.0
     scale: Literal["std", "none"] | None = None
-    """F of A_action. Unset: std (paper, eq. 6-7), none (release)."""
+    """Divisor F of A_action: std plus 1e-6, or none. Unset: std (paper, eq. 6-7), none
+    (release).
+    """
     gain: Literal["difference", "discounted"] = "difference"
-    """difference: R(s') - R(s). discounted: gamma R(s') - R(s), where standing still
-    loses (1 - gamma) R(s).
+    """Gain r of a step. difference: R(s') - R(s). discounted: gamma R(s') - R(s), so
+    that standing still loses (1 - gamma) R(s).
     """
     no_op_penalty: float = 0.0
-    """Taken from the gain of a valid step that changed nothing: gain 0 otherwise beats
-    every move away from success.
+    """Subtracted from the gain of a valid step that changed nothing. Otherwise its gain
+    of 0 beats every move away from success.
     """
     pruning: bool = True
-    """Leave out steps that change nothing: invalid ones and self-loops (App. B.2), and
-    those that only looked (Step.looked; as the release does).
+    """Leave steps that change nothing out of the graph: invalid ones and self-loops
+    (App. B.2), and those that only looked (Step.looked; as in the release).
     """
     pool: Literal["max", "mean"] | None = None
-    """Value of a cluster of similar states: its best member's, or the mean over its
-    members (App. C.4). Unset: max.
+    """Value of a cluster of similar states: that of its best member (max), or the mean
+    over its members (mean; App. C.4). Unset: max.
     """
     loop_steps: int | None = None
-    """release: steps of the batch's longest trajectory; a trajectory of this length
-    loses its terminal node.
+    """Only with form release: steps of the batch's longest trajectory. A trajectory of
+    this length loses its terminal node.
     """
 
     def __post_init__(self) -> None:
@@ -142,7 +144,7 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
             require(not release or value == usual, name, value, wanted)
 
     def _require_loop_steps(self, release: bool) -> None:
-        """Require a number of steps, and the form that it is for."""
+        """Requires at least 1, and the release form, where loop_steps is set."""
         steps = self.loop_steps
         if steps is not None:
             require(steps > 0, "loop_steps", steps, "at least 1")
@@ -150,10 +152,10 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
 
 
 def assign(tree: Tree, settings: RewardFlowSettings) -> Credit:
-    """One StepCredit per row. Raises DataError for a tree without state keys.
+    """Returns one StepCredit per row; raises DataError for a tree without state keys.
 
     parts: action and trajectory (the summands, weights included), value and next_value
-    (R(s) and R(s'); in the release form times success_reward), gain (r before
+    (R(s) and R(s'), in the release form times success_reward), gain (r before
     penalties).
     """
     survey = survey_of(tree, settings)
@@ -190,7 +192,7 @@ def state_graph(
     survey: Survey,
     settings: RewardFlowSettings,
 ) -> StateGraph:
-    """The graph whose values the paper's form takes."""
+    """The graph that the paper's form takes its values from."""
     states = states_of(tree.steps, settings.state)
     return build(
         tree,
@@ -205,9 +207,9 @@ def state_graph(
 
 
 def graph_of(tree: Tree, settings: msgspec.Struct) -> StateGraph:
-    """`state_graph` by rewardflow's settings; by its defaults for any others.
+    """The state graph for rewardflow's settings; for other settings, with its defaults.
 
-    The release's form draws no graph: it gets the default one.
+    The release form builds no such graph and gets the default one too.
     """
     if not isinstance(settings, RewardFlowSettings) or settings.form != "paper":
         settings = RewardFlowSettings()
@@ -220,11 +222,11 @@ def _moves(
     survey: Survey,
     settings: RewardFlowSettings,
 ) -> Moves:
-    """The values of all states that steps leave and lead to."""
+    """The values before and after every step."""
     if settings.form == "release":
         return release_moves(tree, survey, settings)
     graph = state_graph(tree, survey, settings)
-    # One more value for the node -1 of a step that leads only to errored leaves.
+    # One more value, at -1, for steps that lead only to errored leaves.
     values = [*(node.value for node in graph.nodes), 0.0]
     idle = []
     for pruned, invalid in zip(graph.pruned, survey.invalid, strict=True):
@@ -241,7 +243,7 @@ def _moves(
 
 @once
 def _gains(moves: Moves, settings: RewardFlowSettings) -> list[float]:
-    """r of every step (002 eq. 4)."""
+    """The gain r of every step (002 eq. 4)."""
     discount = _discount(settings)
     states = zip(moves.values, moves.next_values, strict=True)
     return [discount * after - before for before, after in states]
@@ -254,9 +256,9 @@ def _grouping(
     survey: Survey,
     settings: RewardFlowSettings,
 ) -> Grouping | None:
-    """Group(s) of r less the step's penalties (002 eq. 5).
+    """Group(s): the steps by state, scored by r less their penalties (002 eq. 5).
 
-    None where no state is worth more than another.
+    None without a success: all states then have the same value.
     """
     if not moves.informed:
         return None
@@ -276,7 +278,7 @@ def evidence(
     settings: RewardFlowSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     evidence = group_evidence(tree, survey, settings, row)
     step, _ = row_leaves(survey, settings, row)
@@ -308,7 +310,7 @@ def _add_values(
     settings: RewardFlowSettings,
     step: int,
 ) -> None:
-    """The values of both states, by their hops where these alone decide."""
+    """Adds the values of both states, or their hops where these determine them."""
     hops = next_hops = None
     if settings.form == "paper" and settings.pool != "mean":
         graph = state_graph(tree, survey, settings)

@@ -1,14 +1,14 @@
-"""rloo: a trajectory's outcome less the mean of the *other* trajectories' outcomes.
+"""rloo: a trajectory's outcome minus the mean of the *other* trajectories' outcomes.
 
 Kool et al. 2019, "Buy 4 REINFORCE samples, get a baseline for free!".
 
     A_i = R_i - 1/(G-1) sum_{j != i} R_j = (R_i - mean R) * G / (G - 1)
 
 over the G leaves of the tree, the same for all steps of i. Nothing is divided by a std,
-so there is no `normalise`. With a penalty the row of step t scores x_it = R_i - p
-[invalid] as in group.outcome_scale, and A_it = (x_it - mean) * W / (W - 1), W being the
-group's weight: G over trajectories, the number of rows over steps (what the release
-does). A group of one gets 0; the release leaves it its score.
+so there is no `normalise`. With a penalty, the row of step t has the score x_it = R_i -
+p [invalid] as in group.outcome_scale, and A_it = (x_it - mean) * W / (W - 1). W is the
+group's weight: G with over trajectories, the number of rows with over steps (as in the
+release). A group of one gets 0; in the release it keeps its score.
 """
 
 from agentcli.credit.equations import Evidence
@@ -27,20 +27,20 @@ EQUATIONS = outcome_among_leaves(
 
 
 class RlooSettings(RowSwitches, kw_only=True):
-    """The switches of rows only."""
+    """Settings of rloo: the row switches only."""
 
 
 def assign(tree: Tree, settings: RlooSettings) -> Credit:
-    """One StepCredit per row.
+    """Returns one StepCredit per row.
 
-    parts: as in grpo, `baseline` being the mean with the row's own trajectory in it.
+    parts: as in grpo; `baseline` is the mean that includes the row's own trajectory.
     """
     survey = survey_of(tree, settings)
     return scaled_credit(survey, settings, _scale(survey, settings), "rloo")
 
 
 def _scale(survey: Survey, settings: RlooSettings) -> Scale:
-    """The group's mean, and W / (W - 1) for leaving one out."""
+    """The group's mean, with the factor W / (W - 1) for leaving one out."""
     scale = outcome_scale(survey, settings, "mean")
     if scale.factor and scale.weight > 1:
         scale.factor = scale.weight / (scale.weight - 1)
@@ -52,7 +52,7 @@ def evidence(
     settings: RlooSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     scale = _scale(survey, settings)
     return outcome_evidence(tree, survey, settings, row, scale, "leave-one-out")

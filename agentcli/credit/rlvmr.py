@@ -1,4 +1,4 @@
-"""rlvmr: grpo, plus a reward for reasoning of the right kind at the right moment.
+"""rlvmr: grpo, plus a reward for the right kind of reasoning at the right time.
 
 Zhang et al. 2025, "RLVMR", section 3; release Tencent/digitalhuman.
 
@@ -7,12 +7,12 @@ Zhang et al. 2025, "RLVMR", section 3; release Tencent/digitalhuman.
 
     planning     m = 1 if the episode succeeded
     explore      m = 1 if the action is new in this trajectory
-    reflection   m = 1 if the step before was invalid and the action differs from it
-    other tags, invalid steps: 0
+    reflection   m = 1 if the previous step was invalid and its action was different
+    other tags, invalid steps: m = 0
 
-A step alone with its tag gets 0. A planning step shared by several leaves takes the
-share that succeeded; m knows successes only, whatever `outcome` rewards. `form:
-release` is in release/rlvmr.py.
+The only step with a tag gets A_tag 0. For a planning step shared by several leaves, m
+is the share of them that succeeded. m depends on successes only, whatever `outcome`
+says. `form: release` is in release/rlvmr.py.
 """
 
 from collections.abc import Sequence
@@ -64,12 +64,12 @@ EARNS = {
 
 
 class RlvmrSettings(GroupSwitches, kw_only=True):
-    """The switches of a group, and of the tags' term."""
+    """Settings of rlvmr: the group switches, and those of A_tag."""
 
     w: float = 0.5
-    """Weight of A_tag."""
+    """Weight of A_tag, the comparison among steps with the same tag."""
     scale: Literal["std", "none"] | None = None
-    """F of A_tag: the std plus 1e-6, or 1. Unset: as `normalise` divides."""
+    """Divisor F of A_tag: std plus 1e-6, or none. Unset: as in `normalise`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,14 +78,14 @@ class RlvmrSettings(GroupSwitches, kw_only=True):
 
 
 TagRow = tuple[int, float, float]
-"""Step, outcome reward, and the reward m of its tag."""
+"""Step id, outcome reward, and tag reward m."""
 
 
 def assign(tree: Tree, settings: RlvmrSettings) -> Credit:
-    """One StepCredit per row.
+    """Returns one StepCredit per row.
 
-    parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (what
-    is taken from it).
+    parts: trajectory and tag (the summands, w included), tag_reward (m), tag_mean (the
+    mean that is subtracted from m).
     """
     survey = _survey(tree, settings)
     trajectory_scale = outcome_scale(survey, settings, settings.normalise)
@@ -120,7 +120,7 @@ def _survey(tree: Tree, settings: RlvmrSettings) -> Survey:
 
 @once
 def _tags(tree: Tree, survey: Survey) -> list[str | None]:
-    """The tag of every step; None for an invalid step and for a tag not of TAGS."""
+    """The tag of every step; None for an invalid step or a tag not in TAGS."""
     tags: list[str | None] = []
     for step, invalid in zip(tree.steps, survey.invalid, strict=True):
         tags.append(step.tag if step.tag in TAGS and not invalid else None)
@@ -134,7 +134,7 @@ def _tag_rows(
     tags: Sequence[str | None],
     settings: RlvmrSettings,
 ) -> list[TagRow]:
-    """Every row with its m."""
+    """All rows, each with its m."""
     earned = _earned(tree, survey, tags, settings.form == "release")
     successes = [
         won / (leaves or 1) for won, leaves in zip(survey.won, survey.live, strict=True)
@@ -143,7 +143,7 @@ def _tag_rows(
     success_rows = survey.rows(settings.prefix, successes)
     rows = []
     for (step, reward), (_, share) in zip(outcome_rows, success_rows, strict=True):
-        # Planning is rewarded by what came of it, the others by what went before.
+        # Planning is rewarded for what follows, the others for what came before.
         tag_reward = share if tags[step] == "planning" else earned[step]
         rows.append((step, reward, tag_reward))
     return rows
@@ -174,7 +174,7 @@ def _earned(
             earned[visit] = float(action is not None and times == 0)
         elif tags[visit] == "reflection":
             parent = survey.parents[visit]
-            # The release takes a first step for one that follows an invalid one.
+            # In the release a first step counts as following an invalid one.
             mended = release_form
             if parent != ROOT:
                 mended = _mended(steps[parent], steps[visit])
@@ -183,7 +183,7 @@ def _earned(
 
 
 def _mended(before: Step, step: Step) -> bool:
-    """Whether the step before failed and this one does something else."""
+    """Whether the previous step was invalid and this one does something else."""
     return before.validity is not Validity.VALID and before.action != step.action
 
 
@@ -194,7 +194,7 @@ def _grouping(
     survey: Survey,
     settings: RlvmrSettings,
 ) -> Grouping:
-    """The rows with one tag, scored by m."""
+    """The rows grouped by tag, scored by m."""
     keys = []
     entries = []
     for step, _, tag_reward in rows:
@@ -209,7 +209,7 @@ def evidence(
     settings: RlvmrSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = _survey(tree, settings)
     evidence = group_evidence(tree, survey, settings, row)
     tags = _tags(tree, survey)

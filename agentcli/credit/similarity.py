@@ -1,19 +1,19 @@
-"""Which states are the same state: equal keys, or clusters (002 App. B.1, C.4).
+"""Decides which states are the same: equal keys, or clusters (002 App. B.1, C.4).
 
 exact       equal keys.
 difflib     keys whose longest matching blocks cover a share of at least THRESHOLD
-            (Ratcliff and Obershelp; what the releases do).
-embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD: mean
-            over all tokens of a transformer's last layer.
+            (Ratcliff and Obershelp; as in the releases).
+embedding   keys whose sentence embeddings have a cosine of at least THRESHOLD. An
+            embedding is the mean of a transformer's last layer over all tokens.
 
-Clusters are greedy, in order of first appearance (step by step): a key joins the first
-cluster whose representative, its first member, is similar enough, else it opens one.
-Deterministic, but not independent of the order of siblings, nor of errored
-trajectories, whose states are keys too. A tree has few states, so all pairs of keys and
-representatives are compared.
+Clusters are built greedily, in order of first appearance (step by step). A key joins
+the first cluster whose representative (its first member) is similar enough; otherwise
+it starts a new cluster. The result is deterministic, but depends on the order of
+siblings and on errored trajectories, whose states are keys too. A tree has few states,
+so all pairs of keys and representatives are compared.
 
-Credit knows no torch: only `embedding` imports it, inside the functions here, and
-nothing else of this package does.
+Only `embedding` needs torch. It is imported inside the functions here, and nowhere else
+in this package.
 """
 
 import difflib
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 WINDOWS_PER_BATCH = 64
 TOLERANCE = 1e-6
-"""Of a cosine in float32: equal keys have one of 1 up to this."""
+"""Rounding error of a cosine in float32; that of equal keys is 1 up to this."""
 
 
 def require_states(
@@ -43,7 +43,7 @@ def require_states(
     survey: Survey,
     method: str,
 ) -> None:
-    """Raise DataError for a tree without state keys."""
+    """Raises DataError for a tree without state keys."""
     for step in tree.steps:
         if not step.state and survey.live[step.id]:
             raise DataError(
@@ -55,14 +55,14 @@ def require_states(
 
 @once
 def state_keys(tree: Tree, switches: StateSwitches) -> list[str]:
-    """Per step the key of the state it leaves, or its cluster's representative."""
+    """The state that each step is taken from, as its cluster's representative."""
     keys = states_of(tree.steps, switches.state).before
     clusters = representatives(keys, switches)
     return [clusters[key] for key in keys]
 
 
 def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, str]:
-    """Key -> the first member of its cluster, as `switches` ask for."""
+    """Maps each key to the first member of its cluster, as set by `switches`."""
     distinct = list(dict.fromkeys(keys))
     kind, threshold = parse_similarity(switches.similarity)
     if threshold is None:
@@ -75,16 +75,16 @@ def representatives(keys: Iterable[str], switches: StateSwitches) -> dict[str, s
 def difflib_clusters(keys: Sequence[str], threshold: float) -> dict[str, str]:
     """Clusters of distinct keys by difflib's ratio.
 
-    The ratio is not symmetric. As in the releases the new key is the first argument and
-    the representative the second, of which difflib keeps an index: one matcher per
-    representative builds it once.
+    The ratio is not symmetric. As in the releases, the new key is the first argument
+    and the representative the second. difflib indexes the second argument, so one
+    matcher per representative builds that index once.
     """
     clusters: dict[str, str] = {}
     matchers: dict[str, difflib.SequenceMatcher[str]] = {}
     for key in keys:
         for first, matcher in matchers.items():
             matcher.set_seq1(key)
-            # Two upper bounds are asked first: the ratio itself is slow.
+            # Two upper bounds are checked first, because the ratio itself is slow.
             if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < threshold:
                 continue
             if matcher.ratio() >= threshold:
@@ -121,14 +121,14 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
     """Unit vectors of the texts, (texts, hidden).
 
     Each is the mean of the last layer over all tokens of its text. A text longer than
-    the model's longest input is read in windows of that length, which see nothing of
-    each other. Raises MissingError when `model` is not a directory of a model with its
-    tokenizer.
+    the model's longest input is split into windows of that length, which do not attend
+    to each other. Raises MissingError if `model` is not a directory with a model and
+    its tokenizer.
     """
     import torch
 
     tokenizer, encoder, longest = _load(model)
-    # All windows, each with its special tokens, and the text that each one is of.
+    # All windows with their special tokens, and the text that each belongs to.
     encoded = tokenizer(
         list(texts),
         truncation=True,
@@ -155,7 +155,7 @@ def embed(texts: Sequence[str], model: str) -> "torch.Tensor":
 def _padded(
     windows: Sequence[Sequence[int]], pad_token: int
 ) -> "tuple[torch.Tensor, torch.Tensor]":
-    """Tokens, and which of them count, both (windows, tokens)."""
+    """Padded tokens and their attention mask, both (windows, tokens)."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -166,7 +166,7 @@ def _padded(
 
 
 def check_embedding_model(switches: object) -> None:
-    """Raises MissingError where the switches name a model that is no directory of one."""
+    """Raises MissingError if the embedding model is not a model directory."""
     model = getattr(switches, "embedding_model", None)
     if model is not None:
         _require_directory(model)
@@ -182,7 +182,7 @@ def _require_directory(model: str) -> None:
 
 @lru_cache(maxsize=1)
 def _load(model: str) -> tuple[Any, Any, int]:
-    """Tokenizer, model in float32 on the CPU, and its longest input in tokens."""
+    """The tokenizer, the model (float32, CPU), and its longest input in tokens."""
     _require_directory(model)
     from transformers import AutoModel, AutoTokenizer
     from transformers.utils import logging

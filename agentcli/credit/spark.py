@@ -1,10 +1,10 @@
 """spark: grpo over the leaves of a branching tree (000 section 2.2, stage 4).
 
-The completed leaves of one task, M <= |G| <= N, are one group; their binary terminal
-reward goes to every step above them and a shared prefix is one row. That is grpo on a
-tree, so only the defaults differ: SPARK rewards success with 10 (000 B.4). `form:
-release` is its authors' batch: one row per leaf and step, prefixes repeated; with
-`prefix: merge` their env_unique.
+The completed leaves of one task, M <= |G| <= N, are one group. Their binary terminal
+reward goes to every step above them, and a shared prefix is one row. That is grpo on a
+tree; only the defaults differ: SPARK rewards success with 10 (000 B.4). `form: release`
+is the authors' batch, with one row per leaf and step, so prefixes are repeated; with
+`prefix: merge` as well, it is their env_unique.
 """
 
 from agentcli.credit.grpo import evidence, group_credit
@@ -18,11 +18,11 @@ EQUATIONS = outcome_among_leaves(source="000 section 2.2, stage 4 (grpo: 002 eq.
 
 
 class SparkSettings(GroupSwitches, kw_only=True):
-    """The switches of a group with SPARK's reward."""
+    """Settings of spark: the group switches, with SPARK's reward for success."""
 
     success_reward: float = 10.0
 
 
 def assign(tree: Tree, settings: SparkSettings) -> Credit:
-    """One StepCredit per row; parts as in grpo."""
+    """Returns one StepCredit per row, with the same parts as grpo."""
     return group_credit(tree, settings, "spark")

@@ -1,12 +1,12 @@
-"""Which text is a step's state for credit: the setting `credit.state`.
+"""Which text identifies a step's state for credit: the setting `credit.state`.
 
-paper        f(s) of 002 B.1: what the agent sees, with what it cannot see but must know
-             (Step.canonical). A world that records none has its exact key there.
-exact        the true state (Step.state). Two that look alike but differ anywhere in the
-             world are two.
+paper        f(s) of 002 B.1: what the agent sees, plus what it cannot see but must know
+             (Step.canonical). Where a world records none, the exact key is used.
+exact        the true state (Step.state). States that look alike but differ anywhere in
+             the world are different.
 observation  the text as the agent read it (002 Table 5, "w/o state normalization").
 
-A step has two: the state it leaves and the one it leads to.
+A step has two states: the one before it and the one after it.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ StateForm = Literal["paper", "exact", "observation"]
 
 
 class States(NamedTuple):
-    """The states that each step of a list leaves, and those that it leads to."""
+    """The states before and after each step of a list."""
 
     before: list[str]
     after: list[str]
 
     @property
     def texts(self) -> list[str]:
-        """Every state that is mentioned, step by step: before, after, before, ..."""
+        """All states, step by step: before, after, before, ..."""
         texts = []
         for before, after in zip(self.before, self.after, strict=True):
             texts += [before, after]
@@ -35,7 +35,7 @@ class States(NamedTuple):
 
 
 def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
-    """The states of steps, or of moves, in this form."""
+    """The states of steps or moves, in the given form."""
     if form == "observation":
         before = [act.observation for act in acts]
         after = [act.next_observation for act in acts]
@@ -43,7 +43,7 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
     before = [act.state for act in acts]
     after = [act.next_state for act in acts]
     if form == "paper":
-        # A world that records no canonical state has its exact key there.
+        # Where a world records no canonical state, the exact key is used.
         for place, act in enumerate(acts):
             if act.canonical is not None:
                 before[place] = act.canonical
@@ -54,14 +54,14 @@ def states_of(acts: Sequence[Step | Move], form: StateForm) -> States:
 
 @once
 def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
-    """By step id and copy, the state in which the copy acts.
+    """The state in which each copy acts, by step id and copy.
 
-    A move that changed nothing (its exact state is the same after it) leaves the copy
-    where it stood, whatever was read: the state after "Nothing happens." is the one
-    before it.
+    A move that changed nothing (same exact state before and after) leaves the copy in
+    its state, whatever the observation says: the state after "Nothing happens." is the
+    state before it.
     """
     states: list[dict[int, str]] = []
-    # By step id, the copies that still stand where they acted last, and that state.
+    # By step id: the copies whose last move changed nothing, with their state.
     unmoved_after: list[dict[int, str]] = []
     for step in tree.steps:
         standing: dict[int, str] = {}
@@ -70,7 +70,7 @@ def standing_states(tree: Tree, form: StateForm) -> list[dict[int, str]]:
             unmoved.update(unmoved_after[step.parent])
         for copy, act in acts_by_copy(step):
             if act.action is None:
-                # Nothing was done in any copy: all stand where they stood.
+                # Nothing was done in any copy, so all keep their states.
                 continue
             state = unmoved.pop(copy, None)
             if state is None:

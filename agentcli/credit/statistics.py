@@ -1,4 +1,4 @@
-"""The figures and warnings that `assign-credit` reports of many trees."""
+"""The figures and warnings that `assign-credit` reports over many trees."""
 
 import math
 from collections import Counter
@@ -11,16 +11,16 @@ from agentcli.records.trees import leaves
 from agentcli.records.types import Credit, GraphSize, Outcome, Tree
 
 SUMMANDS = ("action", "trajectory", "step")
-"""Parts of an advantage whose share of rows with a signal is counted.
+"""Parts of an advantage for which the share of nonzero rows is reported.
 
-dpepo's `step` is a factor.
+In dpepo `step` is a factor, not a summand.
 """
 
 
 class CreditStatistics:
     """A running summary of the credit of many trees, with warnings.
 
-    `outcome`: what the method's outcome rewards are (Switches.outcome).
+    `outcome` says what the method rewards (Switches.outcome).
     """
 
     def __init__(self, outcome: str = "success") -> None:
@@ -41,7 +41,7 @@ class CreditStatistics:
         self._sizes: list[GraphSize] = []
 
     def add(self, tree: Tree, credit: Credit) -> None:
-        """Count one tree and its credit. Raises DataError for infinite advantages."""
+        """Counts one tree and its credit; raises DataError for infinite advantages."""
         is_equal = self._add_outcomes(tree)
         if credit.graph is not None:
             self._sizes.append(credit.graph)
@@ -60,12 +60,13 @@ class CreditStatistics:
         """The figures over all trees; null where there is nothing to average.
 
         Over assigned rows: mean and spread (std, ddof 1) of the advantages, their drift
-        |mean| / spread (a baselined method has little), the share of exact zeros, and
-        by summand the share where it is not zero (`nonzero`). Over all rows the share
-        of masked ones. Trees without a success; trees whose outcome rewards are
-        all equal, and in these (`equal_outcomes`) the assigned rows, those that are not
-        zero, and their share of the sum of |advantage|. `graphs`: sizes of the state
-        graphs (002 Table 9), where the method builds any.
+        |mean| / spread (small for a method with a baseline), the share of exact zeros,
+        and per summand the share of rows where it is not zero (`nonzero`). Over all
+        rows: the share of masked ones. Over trees: those without a success, and those
+        whose outcome rewards are all equal. `equal_outcomes` has, within the latter,
+        the assigned rows, the nonzero ones, and their share of the sum of |advantage|.
+        `graphs` has the sizes of the state graphs (002 Table 9), for methods that build
+        them.
         """
         assigned = self._assigned
         spread = None
@@ -97,7 +98,7 @@ class CreditStatistics:
 
     @property
     def warnings(self) -> list[str]:
-        """One line where nothing can be learnt from the file, with the reason."""
+        """One line with the reason if nothing can be learnt; else empty."""
         if self._rows == 0:
             return ["there is nothing to learn: no step in any tree"]
         if self._assigned == 0:
@@ -112,7 +113,7 @@ class CreditStatistics:
         ]
 
     def _add_outcomes(self, tree: Tree) -> bool:
-        """Counts whether anybody succeeded; returns whether all leaves fared the same."""
+        """Counts a tree's outcomes; returns whether all leaves have the same reward."""
         ends = [leaf for leaf in leaves(tree) if leaf.outcome is not Outcome.ERRORED]
         successes = sum(leaf.outcome is Outcome.SUCCESS for leaf in ends)
         self._trees += 1
@@ -126,7 +127,7 @@ class CreditStatistics:
         return is_equal
 
     def _add_mass(self, advantages: list[float], is_equal: bool) -> None:
-        """Counts the advantages that stand where outcomes say nothing."""
+        """Counts the advantages in trees whose outcomes are all equal."""
         mass = math.fsum(map(abs, advantages))
         self._mass += mass
         if is_equal:
@@ -135,7 +136,7 @@ class CreditStatistics:
             self._moved_equal += len(advantages) - advantages.count(0.0)
 
     def _add_advantages(self, advantages: list[float], credit: Credit) -> None:
-        """Update the mean and the sum of squares (Welford, for a batch of values)."""
+        """Updates the mean and the sum of squares (Welford, for a batch of values)."""
         count = len(advantages)
         mean = math.fsum(advantages) / count
         if not math.isfinite(mean):
@@ -154,7 +155,7 @@ class CreditStatistics:
 
 
 def graph_sizes(sizes: Sequence[GraphSize]) -> dict[str, float]:
-    """Mean and largest number of nodes and of edges (002 Table 9); {} without any."""
+    """Mean and maximum of nodes and edges (002 Table 9); {} without graphs."""
     if not sizes:
         return {}
     nodes = [size.nodes for size in sizes]

@@ -1,10 +1,10 @@
-"""A tree as numbers, which is what every credit method starts from.
+"""A tree as numbers: every credit method starts from these.
 
-Lists are indexed by step id. Those that also speak of the root, the state that every
-tree starts from, have it as their last element, which is what the parent id -1 of a
-first step finds. A parent comes before its children, so one pass over the ids does:
-no recursion, and any depth will do. Sums are integers or math.fsum, so the order of
-siblings does not change them.
+Lists are indexed by step id. Some also have an element for the root, the initial state
+of the tree. It is the last element, so the parent id -1 of a first step finds it. A
+parent comes before its children, so one pass over the ids is enough: no recursion, at
+any depth. Sums are exact or use math.fsum, so the order of siblings does not change
+them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,17 +27,17 @@ from agentcli.records.types import (
 )
 
 ROOT = -1
-"""Parent of the first steps."""
+"""The parent of every first step."""
 ERRORED = "errored"
-"""Why a step without a leaf that counts has no advantage."""
+"""Marks a step that has no advantage because all leaves below it errored."""
 
 AdvantageParts = tuple[float, dict[str, float]]
-"""The advantage of a row, and the parts that make it."""
+"""The advantage of a row, and the parts that it was computed from."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """A tree as numbers; `live`, `won` and `rewards` also have the root, as the last."""
+    """A tree as numbers; `live`, `won` and `rewards` also have the root, at the end."""
 
     task: str
     """The task's id."""
@@ -46,34 +46,34 @@ class Survey:
     ends: list[int]
     """Ids of all leaves, errored ones included."""
     live: list[int]
-    """Leaves below the step, itself included, that did not error."""
+    """The number of leaves below the step, itself included, that did not error."""
     won: list[int]
-    """Those of them that succeeded."""
+    """The number of those leaves that succeeded."""
     rewards: list[float]
-    """Mean outcome reward over the live leaves below (0 where there is none).
+    """Mean outcome reward over the live leaves below (0 where there are none).
 
-    Every outcome reward of a method comes from here.
+    All methods take their outcome rewards from here.
     """
     invalid: list[bool]
-    """Malformed or inadmissible."""
+    """Whether the step is malformed or inadmissible."""
     penalties: list[float]
-    """The step's own penalty inside its score, 0 or invalid_penalty; all 0 where there
-    are `charges`.
+    """The penalty inside the step's score, 0 or invalid_penalty; all 0 where `charges`
+    are used instead.
     """
     masked: list[str | None]
     """Why the step cannot have an advantage: it leads only to errored leaves, or must
     not be imitated (Step.mask).
     """
     asked: list[int]
-    """1, or 0 for a step whose prompt was too long to be asked: it ends its trajectory,
-    and is no step of the policy's (rollout.overlong).
+    """1; 0 for a step whose prompt was too long to be asked. Such a step ends its
+    trajectory and is not a step of the policy (rollout.overlong).
     """
     charges: list[float] | None = None
     """The step's penalty outside the normalisation (`penalty: outside`)."""
 
     @once
     def children(self) -> list[list[int]]:
-        """Per step, and the root as last element, the children with a live leaf."""
+        """The children with a live leaf, by step; the root's are the last element."""
         children: list[list[int]] = [[] for _ in self.live]
         for step, parent in enumerate(self.parents):
             if self.live[step]:
@@ -92,10 +92,10 @@ class Survey:
         return [end for end in self.ends if self.live[end]]
 
     def visits(self) -> Iterator[int]:
-        """Walks depth first through the steps with a live leaf, siblings by their ids.
+        """Walks depth first over the steps with a live leaf, siblings in order of ids.
 
-        Yields n when step n is entered, and ~n (below 0) when everything under it was
-        visited: a history of the path can be undone there.
+        Yields n when step n is entered, and ~n (negative) when everything below it has
+        been visited, so that a history of the path can be undone.
         """
         children = self.children()
         ahead = children[ROOT][::-1]
@@ -112,11 +112,11 @@ class Survey:
         """The training rows as (step id, outcome reward), masked ones included.
 
         merge: every step once, in order of ids, with the mean over its leaves.
-        duplicate: the rows of `leaf_rows`. `values` by step id replace the rewards.
+        duplicate: the rows of `leaf_rows`. `values`, by step id, replace the rewards.
         """
         values = self.rewards if values is None else values
         if prefix == "merge":
-            # The rewards have one more: the root's.
+            # The rewards have one more element, the root's.
             yield from zip(range(len(self.parents)), values, strict=False)
             return
         for end, steps in self.leaf_rows():
@@ -124,12 +124,12 @@ class Survey:
                 yield step, values[end]
 
     def leaf_rows(self) -> Iterator[tuple[int, list[int]]]:
-        """Every leaf with the steps that have a row there, from the first step down."""
+        """Every leaf with the steps that have a row for it, first step first."""
         lost: set[int] = set()
         for end in self.ends:
             steps = self.path(end)
             if not self.live[end]:
-                # A step without a live leaf has one row, with the first of its leaves.
+                # A step without a live leaf has one row only, with its first leaf.
                 steps = [
                     step for step in steps if not self.live[step] and step not in lost
                 ]
@@ -145,8 +145,8 @@ class Survey:
     ) -> Credit:
         """The credit of a tree, row by row; a masked step gets none.
 
-        `advantage_of` takes the fields of one row, the step id first. Where penalties
-        are charged outside, they are taken here, and are one more part (`charge`).
+        `advantage_of` takes the fields of one row, the step id first. Penalties that
+        are charged outside are subtracted here and stored as the part `charge`.
         """
         masked = self.masked
         charges = self.charges
@@ -174,7 +174,10 @@ class Survey:
 
 @once
 def survey_of(tree: Tree, switches: Switches) -> Survey:
-    """Count a tree once; every method starts with this."""
+    """Computes the survey of a tree, with which every method starts.
+
+    Raises DataError for a score that is too large for a reward.
+    """
     steps = tree.steps
     size = len(steps)
     parents = [ROOT if step.parent is None else step.parent for step in steps]
@@ -222,7 +225,7 @@ def survey_of(tree: Tree, switches: Switches) -> Survey:
 
 
 def score_sums(tree: Tree) -> list[Fraction]:
-    """Per step the exact sum of the world's own rewards up to it, itself included."""
+    """The exact sum of the world's own rewards up to and including each step."""
     totals: list[Fraction] = []
     for step in tree.steps:
         total = Fraction(0) if step.parent is None else totals[step.parent]
@@ -237,9 +240,9 @@ def _earned_scores(
     parents: list[int],
     live: list[int],
 ) -> list[float]:
-    """Sum of the scores of the live leaves below every step, and below the root.
+    """The summed scores of the live leaves below every step; the root's is last.
 
-    Exact until the end, so that no order of the siblings changes the last bit.
+    Sums are exact fractions, so the order of siblings does not change rounding.
     """
     sums = score_sums(tree)
     totals = [Fraction(0)] * len(live)
@@ -259,7 +262,7 @@ def _refuse_unbounded(
     live: list[int],
     rewards: list[float],
 ) -> None:
-    """Raise DataError for a score that is too large for a reward."""
+    """Raises DataError for a score that is too large for a reward."""
     for end in ends:
         if live[end] and not abs(rewards[end]) <= LARGEST:
             raise DataError(

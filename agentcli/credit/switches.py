@@ -1,8 +1,9 @@
 """The switches that credit methods share.
 
-A switch has one name and one meaning everywhere. A method's settings hold only the
-switches that can matter for it: a class below, and fields of the method's own. The
-registry refuses every other.
+A switch has one name and one meaning everywhere. A method's settings extend one of the
+classes below with the method's own fields, so that they have only the switches that can
+matter for it. The registry refuses any other switch. rare-tool, which does not reward
+outcomes, has none of these.
 """
 
 import math
@@ -13,24 +14,28 @@ from agentcli.errors import UsageError
 from agentcli.records.section import Section
 
 LARGEST = 1e9
-"""No setting and no reward is larger."""
+"""The largest setting or reward that is accepted."""
 
 Normalise = Literal["std", "mean"]
 
 
 class Switches(Section, kw_only=True):
-    """Switches of every method. Raises UsageError naming the field out of range."""
+    """Switches of every method that rewards outcomes.
+
+    Raises UsageError that names a field out of range.
+    """
 
     success_reward: float = 1.0
-    """Outcome reward R of a success, or of a score of 1; see `outcome`."""
+    """Outcome reward R of a success, or per unit of score; see `outcome`."""
     outcome: Literal["success", "score"] = "success"
-    """What R is. success: success_reward for a success, else 0. score: success_reward
-    times the sum of the world's own rewards over the trajectory, however it ended (F1,
-    or a score in [0, 1]); nothing is clipped.
+    """What the outcome reward R is. success: success_reward for a success, else 0.
+    score: success_reward times the sum of the world's own rewards over the trajectory
+    (F1, or a score in [0, 1]), however it ended and without clipping.
     """
     invalid_penalty: float = 0.1
-    """Taken from a malformed or inadmissible step's own score, inside the baseline
-    where the method has one (unless `penalty` is outside).
+    """Subtracted from the score of a malformed or inadmissible step. Methods that
+    compare scores within a group subtract it before comparing, unless `penalty` is
+    outside.
     """
 
     def __post_init__(self) -> None:
@@ -41,27 +46,27 @@ class Switches(Section, kw_only=True):
 class PenaltySwitches(Switches, kw_only=True):
     """Switches of methods that compare scores within a group.
 
-    A penalty can stand before or after the comparison.
+    A penalty can be charged before or after the comparison.
     """
 
     penalty: Literal["inside", "outside"] = "inside"
-    """inside: invalid_penalty lowers the score before it is normalised (the releases).
-    A group of equal outcomes then has the penalties for its only spread, and one
-    invalid step of many gets an advantage of several stds. outside: scores are
-    normalised without it, and the advantage of an invalid step is lowered by
-    invalid_penalty itself, once: no penalty costs more.
+    """inside: invalid_penalty lowers the score before it is normalised (as in the
+    releases). In a group of equal outcomes the penalties are then the only spread, and
+    a single invalid step gets an advantage of several stds. outside: scores are
+    normalised without it, and the advantage of an invalid step is lowered by exactly
+    invalid_penalty.
     """
 
 
 class NormalisedSwitches(PenaltySwitches, kw_only=True):
-    """Switches of methods with one form that normalise scores within a group."""
+    """Switches of methods that have one form and normalise scores within a group."""
 
     normalise: Normalise = "std"
     """std: (x - mean) / (std + 1e-6), ddof 1. mean: x - mean."""
 
 
 class RowSwitches(PenaltySwitches, kw_only=True):
-    """Switches of methods whose authors' code is another algorithm than their paper.
+    """Switches of methods whose released code differs from their paper.
 
     `over` and `prefix` follow `form` unless they are set.
     """
@@ -69,8 +74,8 @@ class RowSwitches(PenaltySwitches, kw_only=True):
     form: Literal["paper", "release"] = "paper"
     """paper: the paper's definition. release: what the authors' code computes."""
     over: Literal["trajectories", "steps"] | None = None
-    """Whether every trajectory counts once (paper) or every step row (release: long
-    trajectories weigh more).
+    """What counts once in the group: every trajectory (paper), or every step row
+    (release; long trajectories then weigh more).
     """
     prefix: Literal["merge", "duplicate"] | None = None
     """A step shared by several leaves: one row with the mean over its leaves (paper) or
@@ -98,19 +103,19 @@ class GroupSwitches(RowSwitches, kw_only=True):
 
 
 class StateSwitches(GroupSwitches, kw_only=True):
-    """Switches of methods that also compare the steps which leave one state."""
+    """Switches of methods that also compare the steps taken from the same state."""
 
     state: StateForm = "paper"
-    """What a state is: f(s) of 002 B.1 (paper), the true state (exact), or the text
-    that was read (observation).
+    """What identifies a state: f(s) of 002 B.1 (paper), the true state (exact), or the
+    text that the agent read (observation).
     """
     similarity: str = "exact"
-    """Which states are one: only equal texts (exact), whatever `state` takes for one,
-    or clusters of similar texts: difflib:THRESHOLD, embedding:THRESHOLD with THRESHOLD
-    in (0, 1] (similarity.py; 002 App. B.1, C.4).
+    """Which states count as the same. exact: those with equal texts, as chosen by
+    `state`. difflib:THRESHOLD or embedding:THRESHOLD: clusters of similar texts, with
+    THRESHOLD in (0, 1] (similarity.py; 002 App. B.1, C.4).
     """
     embedding_model: str | None = None
-    """Directory of the sentence-embedding model of similarity embedding:THRESHOLD."""
+    """Directory of the sentence-embedding model for similarity embedding:THRESHOLD."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -143,7 +148,7 @@ SIMILARITIES = (
 def parse_similarity(text: str) -> tuple[str, float | None]:
     """The kind and the threshold: "difflib:0.9" -> ("difflib", 0.9).
 
-    A threshold that is not a number becomes NaN, which is in no range.
+    A threshold that is not a number becomes NaN, which every range check refuses.
     """
     kind, colon, threshold = text.partition(":")
     if not colon:
@@ -160,7 +165,7 @@ def require(
     value: object,
     wanted: str,
 ) -> None:
-    """Raise UsageError that names the field, unless `holds`."""
+    """Raises UsageError that names the field, unless `holds`."""
     if not holds:
         raise UsageError(f"{field}: must be {wanted}, is {value!r}")
 
@@ -168,7 +173,7 @@ def require(
 def in_range(
     settings: Section, *fields: str, positive: bool = False, most: float = LARGEST
 ) -> None:
-    """Require numbers above 0 (`positive`) or at least 0, and at most `most`."""
+    """Requires numbers above 0 (`positive`) or at least 0, and at most `most`."""
     bound = "above 0" if positive else "at least 0"
     for field in fields:
         value = getattr(settings, field)

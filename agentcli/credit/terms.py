@@ -1,7 +1,7 @@
 """Parts of explanations that several methods share.
 
-The outcome of a row among the group of leaves, its group by any other key, and what
-follows a step.
+These are the outcome of a row within the group of leaves, groups by any other key, and
+what follows a step.
 """
 
 from collections.abc import Sequence
@@ -22,13 +22,13 @@ from agentcli.credit.switches import GroupSwitches, NormalisedSwitches, Switches
 from agentcli.records.types import Outcome, Tree
 
 GRPO = "002 eq. 8"
-"""The outcome normalised over the group."""
+"""The source of the outcome normalised over the group."""
 EARNED = Equation("earned", None, "of its leaves that succeeded")
 LEAVES = Equation(
     "leaves", None, "leaves below it that did not error, whose outcomes the row holds"
 )
 MOST_LISTED = 8
-"""Longer lists are cut."""
+"""The most numbers that are listed."""
 
 
 def outcome_among_leaves(
@@ -36,7 +36,7 @@ def outcome_among_leaves(
     meaning: str = "how the outcome compares within the group of leaves",
     source: str = GRPO,
 ) -> tuple[Equation, ...]:
-    """The table of group.outcome_scale: a row's outcome less its penalty, compared."""
+    """The equations of group.outcome_scale: reward less penalty, compared."""
     reward = "success_reward * earned / leaves"
     return (
         EARNED,
@@ -58,7 +58,7 @@ def row_leaves(
     switches: Switches,
     row: int,
 ) -> tuple[int, list[int]]:
-    """The step of row number `row`, and the live leaves whose outcomes the row holds."""
+    """The step of row number `row`, and the live leaves whose outcomes it averages."""
     prefix = form_of(switches).prefix
     steps = [step for step, _ in survey.rows(prefix)]
     step = steps[row]
@@ -72,7 +72,7 @@ def row_leaves(
 
 def ends_below(survey: Survey, step: int) -> list[int]:
     """The leaves below a step, itself included, that did not error."""
-    # The last element is the root's: no step above the first ones is inside.
+    # The last element is the root's; it stays False, so first steps start outside.
     inside = [False] * len(survey.live)
     for number, parent in enumerate(survey.parents):
         inside[number] = number == step or inside[parent]
@@ -85,7 +85,7 @@ def group_evidence(
     switches: GroupSwitches | NormalisedSwitches,
     row: int,
 ) -> Evidence:
-    """Evidence of `outcome_among_leaves` for a row of a method that has `normalise`."""
+    """Evidence for `outcome_among_leaves`, for one row of a method with `normalise`."""
     how = switches.normalise
     scale = outcome_scale(survey, switches, how)
     return outcome_evidence(tree, survey, switches, row, scale, how)
@@ -99,9 +99,9 @@ def outcome_evidence(
     scale: Scale,
     how: str,
 ) -> Evidence:
-    """Evidence of `outcome_among_leaves` for one row.
+    """Evidence for `outcome_among_leaves`, for one row.
 
-    `scale` is what the method made of the group, `how` as in equations.ScoreGroup.
+    `scale` is the method's normalisation of the group; `how` as in ScoreGroup.
     """
     step, ends = row_leaves(survey, switches, row)
     evidence = Evidence()
@@ -130,7 +130,7 @@ def add_penalty(
     survey: Survey,
     step: int,
 ) -> None:
-    """The penalty inside the step's score, and the one that is charged outside it."""
+    """Adds the penalty inside the step's score, and words for one charged outside."""
     words = None
     if survey.charges is not None:
         words = "0 inside the score: the penalty is charged after it"
@@ -144,7 +144,7 @@ def _leaf_group(
     step: int,
     ends: list[int],
 ) -> tuple[str, list[Entry], set[int]]:
-    """The group of group.outcome_scale in words, its entries, and the ids of the row's."""
+    """The group in group.outcome_scale: words, entries, ids of the row's entries."""
     form = form_of(switches)
     if form.over == "steps" and form.prefix == "merge":
         words = "every step of the tree is one entry: reward - penalty"
@@ -167,7 +167,7 @@ def _leaf_group(
 
 @once
 def _merged(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of one step with one score as one, their weights added."""
+    """The entries with equal step and score merged, and their weights added."""
     weights: dict[tuple[int, float], float] = {}
     for step, score, weight in entries:
         weights[step, score] = weights.get((step, score), 0.0) + weight
@@ -181,7 +181,7 @@ def add_group(
     grouping: Grouping,
     place: int,
 ) -> None:
-    """The group of the entry at `place` in a grouping."""
+    """Adds the group of the entry at `place` in a grouping."""
     entries, position, scale = grouping.among(place)
     evidence.group(name, words, entries, {position}, scale, grouping.normalise)
 
@@ -195,7 +195,7 @@ def following(
 ) -> tuple[float, float, str]:
     """Mean value and advantage of what follows a row of returns.estimated_rows.
 
-    The mean is by leaves. The last element says in words what follows.
+    The mean is weighted by leaves. The last element says in words what follows.
     """
     step = estimated[row][0]
     if tree.steps[step].outcome is not None:
@@ -218,7 +218,7 @@ def following(
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """The first numbers with commas, and dots where there are more."""
+    """The first numbers, separated by commas, with dots if there are more."""
     shown = [str(number) for number in numbers[:MOST_LISTED]]
     if len(numbers) > MOST_LISTED:
         shown.append("...")

@@ -1,15 +1,15 @@
-"""treerl: how much better a state is than the root and than its parent (003 eq. 26-27).
+"""treerl: compares a state with the root and with its parent (003 eq. 26-27).
 
-TreeRL, by the leaves below each state:
+TreeRL values a state by the leaves below it:
 
     V(s) = mean outcome reward over L(s), the leaves below s
     A(s) = |L(s)|^-1/2 * ((V(s) - V(root)) + (V(s) - V(parent)))
 
-The penalty p of an invalid step lowers its own score, V(s) - p, against baselines that
-hold the same penalties: V(root) is then the group's mean of group.outcome_scale,
-V(parent) the mean of the siblings' scores, each with the weight |L|. Without invalid
-steps that is eq. 27. Values are means over leaves, so uneven forking makes them biased
-(003 App. A.1): carl's are not.
+The penalty p of an invalid step lowers its own score to V(s) - p. The baselines include
+the penalties as well: V(root) becomes the group's mean in group.outcome_scale, and
+V(parent) the mean of the siblings' scores, weighted by |L|. Without invalid steps this
+is eq. 27. Values are means over leaves, so uneven forking biases them (003 App. A.1);
+carl's values are unbiased.
 """
 
 from agentcli.credit.equations import ADVANTAGE, PENALTY, Equation, Evidence
@@ -58,11 +58,11 @@ EQUATIONS = (
 
 
 class TreerlSettings(Switches, kw_only=True):
-    """The switches of every method only."""
+    """Settings of treerl: only the basic switches."""
 
 
 def assign(tree: Tree, settings: TreerlSettings) -> Credit:
-    """One StepCredit per step.
+    """Returns one StepCredit per step.
 
     parts: value (V(s)), penalty, global and local (the two differences), leaves
     (|L(s)|).
@@ -70,7 +70,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
     survey = survey_of(tree, settings)
     rewards = survey.rewards
     root_score = rewards[ROOT] - mean_penalty(survey)
-    # Per state the leaves below its invalid children, which hold a penalty each.
+    # By state: the leaves below its invalid children, each with one penalty.
     penalised = [0] * len(survey.live)
     for step, parent in enumerate(survey.parents):
         penalised[parent] += survey.live[step] * survey.invalid[step]
@@ -83,7 +83,7 @@ def assign(tree: Tree, settings: TreerlSettings) -> Credit:
         )
         above_root = score - root_score
         if survey.live[ROOT] == 1:
-            # A single trajectory has no other to be compared with.
+            # A single trajectory has no other to compare with.
             above_root = 0.0
         above_parent = score - (rewards[parent] - penalty_above)
         parts = {
@@ -103,7 +103,7 @@ def evidence(
     settings: TreerlSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     alone = survey.live[ROOT] == 1
     scale = Scale(0.0, 0.0 if alone else 1.0)

@@ -1,12 +1,13 @@
-"""treerpo: grpo among siblings, every child scored with its expected reward.
+"""treerpo: grpo among siblings, with each child scored by its expected reward.
 
 TreeRPO as in 003 App. C.5:
 
     E[R(u)] = mean over the children's E[R]
     A(u -> v) = (E[R(v)] - mean) / (std + 1e-6)        over the children of u
 
-Steps with one parent were sampled from one state and are the group. The penalty of an
-invalid step lowers its own score and no expectation. Errored children are left out.
+A group is the steps with the same parent, which were sampled from one state. The
+penalty of an invalid step lowers its own score but no expectation. Errored children are
+left out.
 """
 
 from agentcli.credit.carl import expected_rewards
@@ -36,17 +37,17 @@ EQUATIONS = (
 
 
 class TreerpoSettings(NormalisedSwitches, kw_only=True):
-    """The switches of a group of siblings."""
+    """Settings of treerpo: the switches of a group of siblings."""
 
 
 def assign(tree: Tree, settings: TreerpoSettings) -> Credit:
-    """One StepCredit per step.
+    """Returns one StepCredit per step.
 
     parts: expected (E[R(v)]), penalty, baseline (mean score of the siblings).
     """
     survey = survey_of(tree, settings)
     expected = expected_rewards(survey)
-    # An only child has no sibling to be compared with: scale_of gives it 0.
+    # An only child has no sibling to compare with: scale_of gives it 0.
     scales = []
     for siblings in survey.children():
         scores = _scores(survey, siblings, expected)
@@ -70,7 +71,7 @@ def _scores(
     siblings: list[int],
     expected: list[float],
 ) -> list[Entry]:
-    """The group of siblings: every child counts once."""
+    """The entries of a group of siblings; every child counts once."""
     return [(step, expected[step] - survey.penalties[step], 1.0) for step in siblings]
 
 
@@ -79,7 +80,7 @@ def evidence(
     settings: TreerpoSettings,
     row: int,
 ) -> Evidence:
-    """The evidence of EQUATIONS for one row."""
+    """The evidence that EQUATIONS need for one row."""
     survey = survey_of(tree, settings)
     siblings = survey.children()[survey.parents[row]]
     scores = _scores(survey, siblings, expected_rewards(survey))

@@ -1,6 +1,6 @@
-"""The authors' released code where it is not what their paper defines (`form: release`).
+"""The authors' released code, where it differs from their paper (`form: release`).
 
-One file a method, only for comparison with published numbers. The walk over a tree, the
-search and the normalisation are ours; golden vectors of the released code hold these
-files to it (tests/golden).
+There is one file per method, only for comparison with published numbers. The walk over
+a tree, the search and the normalisation are our own code. Tests compare these files
+with golden vectors from the released code (tests/golden).
 """

@@ -1,11 +1,11 @@
-"""dpepo as its release computes it, with W in the place of R_step.
+"""dpepo as its release computes it, with W in place of R_step.
 
     W = (omega^C_width + mean_i (alpha^C_depth + gamma^M_depth + beta^M_width) / 3) / 2
     in (0, 1]
 
-with f^(inadmissible moves) as a third equal term where `invalid_factor` is set. A
-transition is a pair of consecutive actions, M_width counts occurrences, `look` is left
-out of C_width, and omega is 0.80.
+Where `invalid_factor` f is set, f^(inadmissible moves) is a third term and the sum is
+divided by 3. A transition is a pair of consecutive actions, M_width counts occurrences,
+C_width ignores the action `look`, and omega is 0.80.
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from agentcli.credit.dpepo import DpepoSettings
 
 LOOK = "look"
-"""An action that the release does not count as a repetition within a step."""
+"""An action whose repetition within a step the release does not count."""
 
 
 class ReleaseForm(Form):
-    """dpepo of the authors' code."""
+    """dpepo as the authors' code computes it."""
 
     def before(
         self,
@@ -31,11 +31,11 @@ class ReleaseForm(Form):
         states: dict[int, str],
         history: PastActs,
     ) -> str | None:
-        """The copy's action before."""
+        """The copy's previous action."""
         return history.latest(copy)
 
     def within(self, step: Step, acts: Sequence[Act]) -> int:
-        """C_width, malformed moves included."""
+        """C_width, with malformed moves counted too."""
         actions = [move.action for move in step.moves if move.action.strip() != LOOK]
         return len(actions) - len(set(actions))
 
@@ -45,7 +45,7 @@ class ReleaseForm(Form):
         acts: Sequence[Act],
         history: PastActs,
     ) -> int:
-        """How often the other copies made the transition, this step included."""
+        """M_width: how often other copies made the transition, this step included."""
         copy, action, before = act
         if before is None:
             return 0
@@ -57,7 +57,7 @@ class ReleaseForm(Form):
         return times
 
     def weigh(self, repeats: Repeats, settings: "DpepoSettings") -> float:
-        """W."""
+        """W, the weight of the step."""
         depth = power_sum(settings.alpha, repeats.depth)
         transitions = power_sum(settings.gamma, repeats.transitions)
         widths = power_sum(settings.beta, repeats.widths)
@@ -71,7 +71,7 @@ class ReleaseForm(Form):
         return sum(terms) / len(terms)
 
     def equations(self, settings: "DpepoSettings") -> tuple[Equation, ...]:
-        """The equation of W."""
+        """The equation that defines W."""
         terms = "omega ** C_width + (mean_depth + mean_transitions + mean_width) / 3"
         formula = f"({terms}) / 2"
         if settings.invalid_factor is not None:

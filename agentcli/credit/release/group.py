@@ -1,13 +1,13 @@
-"""The group of leaves as the releases of grpo, spark, rloo, gigpo and rlvmr compare it.
+"""The group of leaves as in the releases of grpo, spark, rloo, gigpo and rlvmr.
 
-Their trainer holds one row for each step, with prefixes repeated for every leaf.
+Their trainer has one row per step, with prefixes repeated for every leaf.
 
-- `over: trajectories`: one entry for each leaf, R minus the penalty of the
-  trajectory's first step only: the release keeps the first row it meets.
-- `over: steps`: one entry for each row, so that a trajectory of T steps counts T times.
+- `over: trajectories`: one entry per leaf, R minus the penalty of the trajectory's
+  first step only, because the release keeps the first row it sees.
+- `over: steps`: one entry per row, so a trajectory of T steps counts T times.
 
-A single row is left uncentred (mean 0, std 1). Several rows are centred even if one
-trajectory made them all.
+A single row is not centred (mean 0, std 1). Several rows are centred even if they all
+come from one trajectory.
 """
 
 from agentcli.credit.group import (
@@ -28,7 +28,7 @@ def outcome_scale(
     form: GroupForm,
     normalise: str,
 ) -> Scale:
-    """group.outcome_scale in the release's form."""
+    """The release's form of group.outcome_scale."""
     entries = release_entries(survey, form)
     # The release counts rows, not trajectories.
     if sum(weight for _, _, weight in entries) == 1:
@@ -37,7 +37,7 @@ def outcome_scale(
 
 
 def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
-    """One entry for each row, or each leaf, of the release's group."""
+    """The entries of the release's group: one per row, or one per leaf."""
     if form.over == "steps":
         return outcome_entries(survey, form)
     first = path_counts(survey).first
@@ -49,11 +49,11 @@ def release_entries(survey: Survey, form: GroupForm) -> list[Entry]:
 
 
 def alone(normalise: str) -> Scale:
-    """The release's scale of a group of one row."""
+    """The release's scale for a group of one row."""
     return Scale(0.0, 1.0 / (1.0 + EPSILON) if normalise == "std" else 1.0)
 
 
 def smallest_std(normalise: str) -> float:
-    """The spread below which a group gets 0."""
-    # Without the division there is no small spread to guard against.
+    """The std below which a group gets advantage 0."""
+    # Without a division, a small std does no harm.
     return 0.0 if normalise == "mean" else SMALLEST_STD

@@ -1,15 +1,15 @@
 """rewardflow as its release computes it (tmlr-group/RewardFlow, commit 1cdead8).
 
-- All trajectories that ended before the batch's longest one share one terminal state,
-  failures too; one as long as the longest (a truncated one always is) has none, and the
-  gain of its last step is the environment's raw reward.
-- A state's own reward is the one at its first mention, so a failure mentioned first
-  silences the terminal for the whole group.
-- Gains and groups are those of the raw states: a step into noise loses all value and
-  the step out of it wins it back.
-- What is pruned is found by words, the release's own (LOOKS, NOTHING_HAPPENS), not by
-  what the world says: malformed actions only where the observation says that nothing
-  happened.
+- All trajectories shorter than the batch's longest one share one terminal state,
+  failures included. One as long as the longest (a truncated one always is) has no
+  terminal state, and the gain of its last step is the environment's raw reward.
+- A state's own reward is fixed when the state is first seen. If a failure comes first,
+  the terminal state is worth 0 for the whole group.
+- Gains and groups use the raw states: a step into a pruned state loses all value, and
+  the step out of it regains it.
+- Pruning goes by the release's own word lists (LOOKS, LOOKS_AT, NOTHING_HAPPENS), not
+  by what the world reports. Malformed actions have no rule of their own: they are
+  pruned as self-loops, or where the observation says that nothing happened.
 - Values are success_reward * gamma ** hops.
 """
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 LOOKS = ("look", "inventory")
 """Actions that the release prunes."""
 LOOKS_AT = "examine "
-"""How further actions begin that it prunes."""
+"""Actions with this beginning are pruned too."""
 NOTHING_HAPPENS = "nothing happens"
-"""How an observation begins that says so."""
+"""The beginning of the observation after an action without effect."""
 TERMINAL = "\0terminal"
-"""The one terminal state's key; no environment's text."""
+"""The key of the one terminal state; no environment's text is equal to it."""
 Transition = tuple[str, str, float]
-"""Source, target, and the target's own reward."""
+"""Source, target, and the reward at the target."""
 
 
 def only_looks(action: str | None) -> bool:
@@ -43,7 +43,7 @@ def only_looks(action: str | None) -> bool:
 
 
 def nothing_happened(observation: str) -> bool:
-    """Whether the release prunes an action that was answered with this."""
+    """Whether the release prunes an action with this result."""
     beginning = observation.strip()[: len(NOTHING_HAPPENS)]
     return beginning.lower() == NOTHING_HAPPENS
 
@@ -53,7 +53,7 @@ def release_moves(
     survey: Survey,
     settings: "RewardFlowSettings",
 ) -> Moves:
-    """The values of all states that steps leave and lead to, by raw state keys."""
+    """The values before and after every step, by raw state keys."""
     targets, transitions = release_walk(tree, survey, settings)
     state_values = propagated(transitions, settings.gamma)
     states = states_of(tree.steps, settings.state).before
@@ -90,10 +90,10 @@ def release_walk(
     survey: Survey,
     settings: "RewardFlowSettings",
 ) -> tuple[list[str | None], list[Transition]]:
-    """Per step the raw state it leads to, and the cleaned transitions.
+    """The raw state after each step, and the transitions that are not pruned.
 
-    A last step without a terminal leads to None. Steps that lead only to errored leaves
-    add no transition.
+    It is None for a last step without a terminal state. Steps that lead only to errored
+    leaves add no transition.
     """
     depths: list[int] = []
     reached: list[str] = []
@@ -130,15 +130,15 @@ def _is_pruned(
     """Whether the release leaves the transition out."""
     if target == source or only_looks(step.action):
         return True
-    # A terminal state is arrived at, whatever was read.
+    # A step into the terminal state is kept, whatever the observation says.
     return target != TERMINAL and nothing_happened(step.next_observation)
 
 
 def propagated(transitions: Iterable[Transition], gamma: float) -> dict[str, float]:
-    """Value of every state that a transition mentions.
+    """The value of every state that occurs in a transition.
 
-    It is the fixed point of V(s) = max(own reward, gamma * V(next)). Own rewards are
-    fixed at first mention; each is 0 or one common maximum.
+    It is the fixed point of V(s) = max(own reward, gamma * V(next)). A state's own
+    reward is the one where it first occurs: either 0 or the common maximum.
     """
     rewards: dict[str, float] = {}
     pairs: dict[tuple[str, str], None] = {}

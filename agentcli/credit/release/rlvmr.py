@@ -1,8 +1,8 @@
 """rlvmr as its release computes it (Tencent/digitalhuman).
 
-Step rows with prefixes repeated. Only malformed steps are invalid: they lose their tag,
-and only they are penalised. A first step counts as following an invalid one (rlvmr.py
-asks for it). A tag's only row keeps its reward.
+There is one row per step, with prefixes repeated. Only malformed steps are invalid:
+they lose their tag and are penalised. A first step counts as following an invalid one
+(see rlvmr.py). The only row with a tag keeps its reward.
 """
 
 from collections.abc import Hashable, Sequence
@@ -18,7 +18,7 @@ def forgive_inadmissible(
     tree: Tree,
     invalid_penalty: float,
 ) -> None:
-    """Count only malformed steps as invalid."""
+    """Counts only malformed steps as invalid."""
     survey.invalid = [step.validity is Validity.MALFORMED for step in tree.steps]
     survey.penalties = [invalid_penalty * wrong for wrong in survey.invalid]
 
@@ -28,7 +28,7 @@ def grouping(
     entries: Sequence[Entry],
     normalise: str,
 ) -> Grouping:
-    """The rows of one tag; a group of one row is left as it is."""
+    """The rows grouped by tag; a group of one row is not centred."""
     groups = Grouping(
         keys,
         entries,
