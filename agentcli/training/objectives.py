@@ -1,8 +1,8 @@
-"""All objectives of `train` by name, imported when asked for.
+"""The registry of all objectives of `train`; each is imported only when used.
 
-An objective is a class that says what it reads and how it trains; its folder holds the
-rest. Nothing heavy is imported before `train` is called. An installed package adds such
-a class under the entry-point group `agentcli.objectives`.
+An objective is a class that declares what it reads and how it trains; its folder
+contains the rest. Nothing heavy is imported before `train` is called. An installed
+package adds such a class under the entry-point group `agentcli.objectives`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REGISTRY = Registry(
 
 
 HANDED_OVER = ("credit", "reference", "carry_optimizer", "objective")
-"""Settings that say how the caller chose what it hands over."""
+"""Settings by which the caller chose the inputs that it passes to the objective."""
 
 
 class Objective:
@@ -43,39 +43,41 @@ class Objective:
 
     name: ClassVar[str]
     options: ClassVar[type[Section]] = Section
-    """The class of train.options: settings that only this objective has. The base of
-    all sections has none.
+    """The class of train.options: settings of this objective alone. Section itself has
+    no settings.
     """
     metrics: ClassVar[type[MetricsLine]]
-    """A line of metrics.jsonl."""
+    """The class of its metrics.jsonl lines."""
     trainer: ClassVar[str]
-    """The place of its training function, module:function. It is given the job, the
-    trees and the credit, where that is read, and returns the statistics of the manifest.
+    """Its training function as module:function. The function gets the job, the trees
+    and (if it reads credit) the credit, and returns the statistics for the manifest.
     """
     reads_credit: ClassVar[bool] = True
-    """Whether it learns from credit, which then weighs the steps."""
+    """Whether it learns from credit, which then weights the steps."""
     credit_maker: ClassVar[str] = "agentcli assign-credit RUN"
-    """The command that writes the credit."""
+    """The command that writes the credit it reads."""
     takes_ratios: ClassVar[bool] = True
-    """Whether it takes a ratio to the policy that sampled. Greedy responses have none."""
+    """Whether its loss uses the ratio to the sampling policy, which greedy responses
+    lack.
+    """
     trains_policy: ClassVar[bool] = True
-    """Whether its checkpoint is a policy. Only such an objective can be a loop's."""
+    """Whether its checkpoint is a policy. Only then can a loop use the objective."""
     packs: ClassVar[bool] = False
     """Whether rows of an update may share a sequence (train.packing)."""
     shards: ClassVar[bool] = False
-    """Whether processes may share its model (train.sharding)."""
+    """Whether its model may be sharded across processes (train.sharding)."""
     sees: ClassVar[bool] = False
-    """Whether it trains a model that sees, on pictures."""
+    """Whether it can train a vision model on pictures."""
     unread: ClassVar[tuple[str, ...]] = ()
-    """The settings of `train` that it does not read."""
+    """The settings of `train` that it ignores."""
 
     def train(
         self, job: Job[TrainSettings], trees: Path, credit: Path | None
     ) -> dict[str, Any]:
-        """Trains as the job says. Returns the statistics of the manifest.
+        """Trains as the job says. Returns the statistics for the manifest.
 
-        Raises UsageError without the credit that the objective reads, and for a model
-        that sees where the objective reads texts only.
+        Raises UsageError if credit is required and missing, and for a vision model if
+        the objective supports only text.
         """
         from agentcli.policies.load import sees
 
@@ -99,7 +101,7 @@ class Objective:
         return statistics
 
     def anchored(self, settings: TrainSettings) -> bool:
-        """Whether a loop's start is the reference of all its iterations."""
+        """Whether the initial model is the reference in all iterations of a loop."""
         return False
 
 
@@ -109,13 +111,13 @@ def objective_names() -> list[str]:
 
 
 def make_objective(name: str) -> Objective:
-    """The objective of this name. Raises UsageError with the nearest name."""
+    """The objective with this name. Raises UsageError with the nearest name."""
     objective: Objective = REGISTRY.load(name)()
     return objective
 
 
 def not_read(settings: TrainSettings) -> set[str]:
-    """The settings on which a training does not depend by itself."""
+    """The settings that cannot affect the result of a training."""
     return {*HANDED_OVER, *make_objective(settings.objective).unread}
 
 

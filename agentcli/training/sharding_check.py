@@ -1,6 +1,6 @@
-"""Refuses a model that the processes of a training cannot share.
+"""Refuses a model that cannot be sharded across the processes of a training.
 
-It needs no torch, so that a plan may ask.
+Does not import torch, so that a plan can call it.
 """
 
 from agentcli.errors import UsageError
@@ -10,7 +10,7 @@ from agentcli.records.training_settings import SftSettings, TrainSettings
 def check_sharding(
     section: str, settings: TrainSettings | SftSettings, processes: int
 ) -> None:
-    """Raises UsageError where the sharding of `section`, train or sft, has no effect."""
+    """Raises UsageError if the sharding of `section` (train or sft) has no effect."""
     if settings.sharding == "none":
         return
     if processes == 1:

@@ -1,10 +1,9 @@
-"""The models that appraise a rollout: V(s) or a score of every step, in batches.
+"""Runs a critic or a process reward model over a rollout: V(s) or a score per step.
 
-A number depends on the texts of its step and on the model alone, so it is asked when a
-tree is finished: what is sampled is the same with such a model and without. As in the
-policy, only texts of one padded length share a batch, and rows come in multiples of
-eight: on a CPU in float32 with one thread a number is bit-identical whoever shares the
-batch.
+The number depends only on the step's texts and on the model, so it is computed when a
+tree is finished; sampling does not change. As in the policy, only texts with the same
+padded length share a batch, and rows come in multiples of eight: on a CPU in float32
+with one thread a number is bit-identical whatever else is in the batch.
 """
 
 import asyncio
@@ -24,13 +23,13 @@ from agentcli.training.critic.step_readers import StepReader
 from agentcli.training.loop.pictures import refuse_pictures
 
 DECIMALS = 6
-"""Numbers are rounded as log-probabilities are."""
+"""Decimals that numbers are rounded to, as log-probabilities are."""
 
 
 class Appraiser:
-    """Appraises the steps of trees by a reader.
+    """Computes the value or score of every step of a tree.
 
-    `settings` gives the shape of a batch: that of the policy.
+    `settings` are the policy's; they give the size of a batch.
     """
 
     def __init__(self, reader: StepReader, settings: PolicySettings) -> None:
@@ -46,9 +45,9 @@ class Appraiser:
         )
 
     async def appraise(self, tree: Tree) -> None:
-        """Fills in the number of every step whose prompt the policy was asked.
+        """Sets the value or score of every step at which the policy was asked.
 
-        Raises DataError for one that is not finite.
+        Raises DataError if a number is not finite.
         """
         asked = [
             step
@@ -68,17 +67,17 @@ class Appraiser:
             setattr(step, self._reader.field, numbers[self._texts(step)])
 
     async def close(self) -> None:
-        """Lets go of the worker thread."""
+        """Stops the worker thread."""
         self._batcher.close()
 
     def _texts(self, step: Step) -> tuple[str, ...]:
-        """What is read of a step."""
+        """The texts of a step that the model reads."""
         if self._reader.field == "value":
             return (step.prompt,)
         return (step.prompt, step.response)
 
     def _numbers(self, batch: list[list[int]]) -> list[float]:
-        """The numbers of one batch of token ids of equal width, in the worker thread."""
+        """The numbers for token ids of equal width; runs in the worker thread."""
         started = time.perf_counter()
         reader = self._reader
         rows = batch + batch[:1] * (-len(batch) % ROWS)
@@ -102,5 +101,5 @@ class Appraiser:
 
 
 def _width(ids: list[int]) -> int:
-    """The padded length of token ids: those of one width may share a batch."""
+    """The padded length of token ids; only those with the same length share a batch."""
     return (len(ids) // PROMPT_BUCKET + 1) * PROMPT_BUCKET

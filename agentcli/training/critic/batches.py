@@ -1,4 +1,4 @@
-"""What a critic needs of the rows of a policy's plan: states, targets and old values.
+"""The critic's inputs for the rows of a policy's plan: states, targets and old values.
 
 Shape suffixes: B rows of a microbatch, T padded length, R all rows.
 """
@@ -16,15 +16,15 @@ from agentcli.training.loop.forward import pad_rows, precision, scoring
 from agentcli.training.policy_gradient.batches import Part, UpdatePlan, members_of
 
 VALUE = "value"
-"""The part of a credit that is V(s) before the training."""
+"""The part of a credit with V(s) before training."""
 
 
 def critic_tensors(plan: UpdatePlan, part: Part) -> dict[str, Tensor]:
     """The critic's tensors of one microbatch.
 
     last_B is the position of the last token of each prompt, returns_B the target,
-    old_values_B the value before the training, value_weights_B the share of each row in
-    the mean of the update, and present_B 0 where a row only fills an empty microbatch.
+    old_values_B the value before training, value_weights_B the share of each row in the
+    mean of the update, and present_B is 0 if the row only fills an empty microbatch.
     """
     update, _ = part
     members, counted = members_of(part)
@@ -51,7 +51,7 @@ def values_of(
     device: torch.device,
     bf16: bool | None,
 ) -> Sequence[float]:
-    """V of the prompt of every row, with dropout off; each rank computes its share."""
+    """V of every row's prompt, without dropout; each rank computes its share."""
     prompts = plan.tokens.prompts
     processes = plan.processes
     values_R = torch.zeros(len(prompts))

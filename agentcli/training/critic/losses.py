@@ -1,4 +1,4 @@
-"""The losses and figures of a critic as pure functions of tensors.
+"""The losses and metrics of a critic as pure functions of tensors.
 
 Shape suffixes: B rows of a microbatch.
 """
@@ -15,8 +15,9 @@ def value_losses(
 ) -> Tensor:
     """(V - R)^2 of each row (001 section 3.3).
 
-    With `clip` the larger of it and (V' - R)^2, where V' is V held within `clip` of
-    `old_B`, the value before the update: a step beyond has no gradient.
+    With `clip`, the larger of this and (V' - R)^2, where V' is V clipped to within
+    `clip` of `old_B`, the value before training. A value that has already moved further
+    than that towards R has no gradient.
     """
     errors_B = (values_B - returns_B).square()
     if clip is None or old_B is None:
@@ -26,22 +27,22 @@ def value_losses(
 
 
 def explained_variance(sums: dict[str, float]) -> float:
-    """1 - Var(R - V) / Var(R) of the rows whose sums these are; 0 where all R are equal.
+    """1 - Var(R - V) / Var(R) from the given sums; 0 if all R are equal.
 
-    The sums: values (a count), returns, returns_squared, errors and errors_squared,
+    The sums are values (a count), returns, returns_squared, errors and errors_squared,
     where an error is R - V.
     """
     count = sums["values"]
     spread = sums["returns_squared"] / count - (sums["returns"] / count) ** 2
     left = sums["errors_squared"] / count - (sums["errors"] / count) ** 2
-    # A spread of rounding errors explains nothing.
+    # If the variance is only rounding error, there is nothing to explain.
     return 1 - left / spread if spread > 1e-12 else 0.0
 
 
 def value_sums(
     values_B: Tensor, returns_B: Tensor, counted_B: Tensor
 ) -> dict[str, Tensor]:
-    """The sums of `explained_variance` over one microbatch, in float64."""
+    """The sums for `explained_variance` over one microbatch, in float64."""
     counted_B = counted_B.double()
     returns_B = returns_B.double()
     errors_B = returns_B - values_B.double()

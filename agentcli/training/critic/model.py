@@ -1,13 +1,13 @@
-"""The critic as a network and as a directory.
+"""The critic: its network and its directory.
 
-V(s) is read at the last token of the prompt: a transformers model for token
-classification with one label. Its head is `linear`, or the `mlp` of 001 section 3.3,
-and says 0 when it is new. The directory of a critic has one file beyond the model's,
-critic.json. With a linear head it loads with AutoModelForTokenClassification; with an
-mlp the backbone loads with AutoModel, and the head is head.safetensors. A LoRA adapter
-keeps its head among its own weights. A directory without critic.json is a model: a
-critic with a new head is made from it. A process reward model is kept in the same form:
-it is read at the last token of the response, and critic.json says so.
+V(s) is read at the last token of the prompt, from a transformers model for token
+classification with one label. Its head is `linear`, or the `mlp` of 001 section 3.3; a
+new head outputs 0. A critic's directory has one file more than a model's, critic.json.
+With a linear head it loads with AutoModelForTokenClassification; with an mlp the
+backbone loads with AutoModel, and the head is in head.safetensors. A LoRA adapter
+stores the head with its own weights. A directory without critic.json is treated as a
+model and gets a new head. A process reward model has the same format: it is read at the
+last token of the response, and critic.json says so.
 
 Shape suffixes: B prompts, T padded length.
 """
@@ -42,26 +42,27 @@ from agentcli.training.loop.quantised import check_bits, load_quantised, own_gpu
 
 HEAD = "head.safetensors"
 SCORE = "score"
-"""The name of the head in transformers' models for token classification."""
+"""The name of the head in transformers' token classification models."""
 
 Loader = Callable[..., Any]
-"""`load_network`, or what takes its arguments and quantises."""
+"""`load_network`, or a function that takes the same arguments and quantises."""
 
 
 Reads = Literal["prompt", "response"]
 
 
 class CriticCard(Record, kw_only=True):
-    """critic.json."""
+    """The content of critic.json."""
 
     schema_version: int = SCHEMA_VERSION
     head: Head
     reads: Reads | msgspec.UnsetType = msgspec.UNSET
-    """Where it is read; of a critic, at the prompt, it is not written."""
+    """Where the output is read; not written for a critic, which is read at the prompt.
+    """
 
 
 def reads_of(directory: str) -> Reads:
-    """Where the critic of a directory is read: at the prompt, or at the response."""
+    """Where a critic's directory says it is read: at the prompt or the response."""
     reads = read_json(Path(directory) / CRITIC, CriticCard).reads
     return "prompt" if reads is msgspec.UNSET else reads
 
@@ -73,11 +74,11 @@ def load_critic(
     dtype: str = "float32",
     setting: str = "rollout.critic",
 ) -> Any:
-    """The critic of a directory, or one with a new `head` made from a model.
+    """Loads a critic from its directory, or makes one from a model with a new `head`.
 
-    Of an adapter that is no critic's, the base model is taken. `setting` is named in
-    messages. Raises UsageError for an impossible device, MissingError when there is
-    nothing to load, DataError for a directory that holds no whole critic.
+    For an adapter without a critic, its base model is used. Messages name `setting`.
+    Raises UsageError for an impossible device, MissingError if there is nothing to
+    load, and DataError if the directory holds only a part of a critic.
     """
     place = resolve_device(device)
     torch_dtype = getattr(torch, resolve_dtype(dtype, place))
@@ -87,14 +88,14 @@ def load_critic(
 def load_trainable_critic(
     source: str, head: Head, lora: LoraSettings, setting: str
 ) -> Any:
-    """A critic whose weights, or those of its adapter, are trained, in float32.
+    """A critic in float32 whose weights, or those of its adapter, require a gradient.
 
-    The head always is. It is on the CPU, with lora.bits 4 on this process's GPU. Raises
-    what `load_critic` and `check_bits` raise, and UsageError for an adapter of another
-    shape than `lora`.
+    The head is always trained. The critic is on the CPU, or with lora.bits 4 on this
+    process's GPU. Raises what `load_critic` and `check_bits` raise, and UsageError if
+    the adapter's shape is not that of `lora`.
     """
     if Path(source).is_dir():
-        # A new adapter remembers this as its base, wherever it is loaded from.
+        # A new adapter stores this path as its base; it must work from any folder.
         source = str(Path(source).resolve())
     check_bits(lora)
     load: Loader = load_network
@@ -117,7 +118,7 @@ def load_trainable_critic(
 def state_values(critic: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
     """V (B,) in float32, read at position `last_B` of right-padded prompts.
 
-    There is no attention mask: nothing before a position sees what comes after it.
+    No attention mask is needed: a position never attends to what comes after it.
     """
     scores_BT = critic(input_ids=ids_BT, use_cache=False).logits[..., 0]
     values_B: Tensor = scores_BT.gather(1, last_B[:, None])[:, 0].float()
@@ -127,7 +128,7 @@ def state_values(critic: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
 def save_critic(
     critic: Any, tokenizer: Any, out: Path, reads: Reads = "prompt"
 ) -> None:
-    """Replaces `out` by the critic's directory. Raises WriteError."""
+    """Replaces `out` by the directory of this critic. Raises WriteError."""
     is_adapter = hasattr(critic, "peft_config")
     score = critic.score.modules_to_save["default"] if is_adapter else critic.score
     is_linear = isinstance(score, nn.Linear)
@@ -152,14 +153,14 @@ def save_critic(
 def _open(
     source: str, head: Head, dtype: Any, setting: str, load: Loader = load_network
 ) -> Any:
-    """The network of a critic's directory or of a model."""
+    """The network from a critic's directory or from a model."""
     card = None
     if is_critic(source):
         card = read_json(Path(source) / CRITIC, CriticCard)
         head = card.head
     base = adapter_base(source)
     if base is not None:
-        # The base of a critic's adapter may be a critic itself.
+        # The base model of a critic's adapter may itself be a critic.
         network = _open(base, head, dtype, setting, load)
         return network if card is None else attach_adapter(network, source, setting)
     return _network(source, head, dtype, setting, load, is_new=card is None)
@@ -168,7 +169,7 @@ def _open(
 def _network(
     source: str, head: Head, dtype: Any, setting: str, load: Loader, is_new: bool
 ) -> Any:
-    """The network of a directory that is no adapter."""
+    """The network from a directory that is not an adapter."""
     from transformers import AutoModelForTokenClassification
 
     replaces_head = is_new or head == "mlp"
@@ -186,7 +187,7 @@ def _network(
             f"{setting} {source}: a {type(network).__name__} has no head {SCORE!r} to "
             "read a value from; take a decoder such as Qwen2 or Llama"
         )
-    # transformers drops a tenth of the features where the configuration names no rate.
+    # Without a rate in the configuration, transformers uses a dropout of 0.1.
     network.config.classifier_dropout = 0.0
     network.dropout.p = 0.0
     if replaces_head:
@@ -198,7 +199,7 @@ def _network(
 
 
 def _new_head(head: Head, width: int) -> nn.Module:
-    """A head whose last layer is 0, so that every value is 0."""
+    """A new head whose last layer is 0, so that every value is 0."""
     last = nn.Linear(width, 1)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
@@ -208,7 +209,7 @@ def _new_head(head: Head, width: int) -> nn.Module:
 
 
 def _fill_head(score: nn.Module, path: Path) -> None:
-    """Puts the weights of a file into the head. Raises DataError for other ones."""
+    """Loads the head's weights from a file. Raises DataError if they do not fit."""
     try:
         score.load_state_dict(load_file(path))
     except Exception as error:

@@ -1,7 +1,7 @@
-"""Actor and critic as one module, so that one trainer runs and one snapshot holds both.
+"""Actor and critic as one module, for a single trainer and a single snapshot.
 
-They share no weight: the gradient of a sum of their losses is that of each by itself,
-and each is clipped by its own norm.
+They share no weights: the gradient of the summed loss is each one's own gradient, and
+each is clipped by its own norm.
 
 Shape suffixes: B rows, T padded length, K columns whose logits are kept.
 """
@@ -41,16 +41,16 @@ class ActorCritic(nn.Module):
 
     @property
     def config(self) -> Any:
-        """The actor's."""
+        """The configuration of the actor."""
         return self.actor.config
 
     def activation_checkpointing_enable(self, **options: Any) -> None:
-        """Recomputes activations of both, when transformers.Trainer asks for it."""
+        """Turns on activation checkpointing for both; transformers.Trainer calls it."""
         for part in (self.actor, self.critic):
             part.activation_checkpointing_enable(**options)
 
     def gradient_checkpointing_enable(self, **options: Any) -> None:
-        """The same by the name that it had before transformers 5.23."""
+        """Does the same under its name before transformers 5.23."""
         for part in (self.actor, self.critic):
             part.gradient_checkpointing_enable(**options)
 
@@ -65,9 +65,9 @@ class ActorCritic(nn.Module):
 
 
 class Appraising:
-    """An actor with critic that is called as a language model is.
+    """Wraps an actor with critic, so that it can be called like a language model.
 
-    `values_B` are those of the rows that it was called on last; `last_B` is the position
+    `values_B` are the values of the rows in its latest call; `last_B` is the position
     of the last token of their prompts.
     """
 
@@ -86,26 +86,26 @@ class Appraising:
 
 
 class ClippedApart(TrainerCallback):
-    """Clips the gradients of actor and critic, each by its own norm, before a step.
+    """Clips the gradients of actor and critic separately, each by its own norm.
 
     The Trainer itself clips nothing (max_grad_norm 0).
     """
 
     def __init__(self, pair: ActorCritic, max_grad_norm: float) -> None:
         self.norms: dict[str, float] = {}
-        """Before clipping, of the last update."""
+        """Gradient norms of the last update, before clipping."""
         self._pair = pair
         self._max_grad_norm = max_grad_norm
 
     def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
-        """Clips."""
+        """Clips both gradients."""
         for name, part in self._pair.named_children():
             norm = nn.utils.clip_grad_norm_(part.parameters(), self._max_grad_norm)
             self.norms[name] = float(norm)
 
 
 def load_pair(job: Job[TrainSettings], options: CriticOptions) -> ActorCritic:
-    """Actor and critic as the job starts them, in float32 on the CPU.
+    """Actor and critic at the start of the job, in float32 on the CPU.
 
     Both are trained in full, or through adapters of the shape of train.lora. Raises
     what `load_trainable` and `load_trainable_critic` raise.
@@ -125,7 +125,7 @@ def load_pair(job: Job[TrainSettings], options: CriticOptions) -> ActorCritic:
 
 
 def rate_of(settings: TrainSettings, options: CriticOptions) -> Callable[[str], float]:
-    """The learning rate of a parameter of the pair, by its name."""
+    """A function that gives the learning rate of a parameter by its name."""
     critic_rate = options.critic_learning_rate or settings.learning_rate
 
     def rate(name: str) -> float:
@@ -138,7 +138,7 @@ def rate_of(settings: TrainSettings, options: CriticOptions) -> Callable[[str], 
 def save_pair(
     job: Job[TrainSettings], tokenizer: Any, trained: Trained, processes: Processes
 ) -> None:
-    """Writes checkpoint, critic and optimiser state; returns when all ranks are here."""
+    """Saves checkpoint, critic and optimiser state; then waits for all ranks."""
     if processes.main:
         pair: Any = trained.model
         save_checkpoint(pair.actor, tokenizer, job.out)

@@ -1,13 +1,14 @@
-"""What reads a number off every step: a critic, or a process reward model.
+"""The models that give every step a number: critics and process reward models.
 
 A critic reads the prompt and gives V(s). A process reward model reads prompt and
-response and gives a score. It is one of three, by its directory or hub id:
+response and gives a score. There are three forms of it, told apart by directory or hub
+id:
 
     critic.json with `reads: response`   trained by train.objective=process-reward
-    token or sequence classification     one label: its number; two: the chance of the
-                                         second, as TRL's PRMTrainer trains it
-    causal language model                asked whether the step is good: the chance of
-                                         Yes against No (002 App. C.2 asks such a model)
+    token or sequence classification     one label: its number; two: the probability of
+                                         the second, as TRL's PRMTrainer trains it
+    causal language model                asked whether the step is good: the probability
+                                         of Yes against No (as in 002 App. C.2)
 
 All are decoders, read at the last token. Shape suffixes: B rows, T padded length.
 """
@@ -41,7 +42,7 @@ from agentcli.training.critic.model import (
 )
 
 Values = Callable[[Any, Tensor, Tensor], Tensor]
-"""The numbers (B,) that a network gives at positions (B,) of token ids (B, T)."""
+"""A function that gives the numbers (B,) at positions (B,) of token ids (B, T)."""
 
 QUESTION = """\
 An agent works on a task. It was shown:
@@ -58,21 +59,22 @@ ANSWERS = ("No", "Yes")
 
 @dataclass(frozen=True)
 class StepReader:
-    """A model, and how a number of a step is read off it."""
+    """A model, and how it turns a step into a number."""
 
     place: str
-    """Its setting and name, for messages."""
+    """Its setting and name, for error messages."""
     field: Literal["value", "score"]
-    """Where Step keeps the number."""
+    """The field of Step that stores the number."""
     network: Any
     pad: int
     ids: Callable[..., list[int]]
-    """Token ids of the texts that it reads: the prompt, for a score the response too."""
+    """Token ids of the texts it reads: the prompt, and for a score also the response.
+    """
     values: Values
 
 
 def read_values(source: str, settings: PolicySettings) -> StepReader:
-    """The critic of a directory. Raises what `load_critic` raises."""
+    """Loads the critic of a directory. Raises what `load_critic` raises."""
     tokenizer = load_tokenizer(source)
     return StepReader(
         place=f"rollout.critic {source}",
@@ -85,9 +87,9 @@ def read_values(source: str, settings: PolicySettings) -> StepReader:
 
 
 def read_scores(source: str, settings: PolicySettings) -> StepReader:
-    """The process reward model of a directory or hub id.
+    """Loads a process reward model from a directory or hub id.
 
-    Raises what `load_critic` and `load_tokenizer` raise, and DataError for a model that
+    Raises what `load_critic` and `load_tokenizer` raise, and DataError if the model
     cannot score a step.
     """
     tokenizer = load_tokenizer(source)
@@ -113,7 +115,7 @@ def read_scores(source: str, settings: PolicySettings) -> StepReader:
 
 
 def _scoring_critic(source: str, settings: PolicySettings) -> Any:
-    """What objective process-reward wrote. Raises DataError for a critic of states."""
+    """A model trained by process-reward. Raises DataError for a critic of states."""
     if reads_of(source) != "response":
         raise DataError(
             f"rollout.prm {source}: is a critic, which reads no response; name it with "
@@ -125,7 +127,7 @@ def _scoring_critic(source: str, settings: PolicySettings) -> Any:
 
 
 def _classifier(source: str, settings: PolicySettings) -> Any:
-    """A decoder with a head of one or two labels. Raises DataError for another model."""
+    """A decoder with one or two labels. Raises DataError for any other model."""
     import transformers
 
     kind = architecture(source, "rollout.prm")
@@ -153,7 +155,7 @@ def _classifier(source: str, settings: PolicySettings) -> Any:
 
 
 def _class_scores(network: Any, ids_BT: Tensor, last_B: Tensor) -> Tensor:
-    """The number of the one label, or the chance of the second of two."""
+    """The output for the only label, or the probability of the second of two."""
     hidden_BTD = network.base_model(input_ids=ids_BT, use_cache=False)[0]
     rows_B = torch.arange(len(last_B), device=last_B.device)
     scores_BL: Tensor = network.score(hidden_BTD[rows_B, last_B]).float()
@@ -166,7 +168,7 @@ def _question_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
 
 
 def _answer_ids(tokenizer: Any, source: str) -> list[int]:
-    """The first tokens of No and Yes. Raises DataError where they say nothing."""
+    """The first tokens of No and Yes. Raises DataError if they cannot be told apart."""
     firsts = [
         tokenizer(answer, add_special_tokens=False).input_ids[:1] for answer in ANSWERS
     ]
@@ -182,7 +184,7 @@ def _answer_ids(tokenizer: Any, source: str) -> list[int]:
 def _chances_of_yes(
     answers: list[int], network: Any, ids_BT: Tensor, last_B: Tensor
 ) -> Tensor:
-    """How likely Yes is, where only Yes and No are possible."""
+    """The probability of Yes when only Yes and No are possible."""
     columns_K, kept_B = last_B.unique(return_inverse=True)
     output = network(input_ids=ids_BT, logits_to_keep=columns_K, use_cache=False)
     rows_B = torch.arange(len(last_B), device=last_B.device)

@@ -1,4 +1,4 @@
-"""The plan of an imitation, its samples as batches, and their tensors.
+"""The plan of an imitation run, its batches of samples, and their tensors.
 
 Shape suffixes: B samples, T padded length.
 """
@@ -19,29 +19,30 @@ from agentcli.training.loop.packing import sort_key
 from agentcli.training.loop.packing_choice import PackingChoice, choose_packing
 
 IGNORED = -100
-"""The label of a position that is not learned."""
+"""The label of positions without a loss."""
 PACKING = "sft.packing"
 UPDATES_COMPARED = 64
-"""The first updates, a random sample, say whether packing saves enough."""
+"""How many updates decide whether packing saves enough; the first are a random sample.
+"""
 
 Item = TypeVar("Item")
 
 
 class SamplePart(NamedTuple):
-    """One microbatch."""
+    """One microbatch and its update."""
 
     samples: list[Sample]
     update_tokens: int
-    """Response tokens of its whole update, over all processes."""
+    """Response tokens of the whole update, over all processes."""
 
 
 @dataclass(frozen=True)
 class ImitationPlan:
-    """Everything that will be run, in order."""
+    """All microbatches of a training run, in order."""
 
     samples: Sequence[Sample]
     order: Sequence[int]
-    """The sample at each place of the training, update after update."""
+    """The index of the sample at each position of the training."""
     per_update: int
     per_microbatch: int
     choice: PackingChoice
@@ -52,7 +53,7 @@ class ImitationPlan:
             yield [self.samples[number] for number in numbers]
 
     def parts(self, processes: Processes) -> list[SamplePart]:
-        """The microbatches of this process: every `processes.size`-th of an update."""
+        """This process's microbatches: every `processes.size`-th one of an update."""
         parts = []
         for update in _slices(
             list(self.batches()), self.per_update // self.per_microbatch
@@ -63,7 +64,7 @@ class ImitationPlan:
         return parts
 
     def packed_as_set(self, wanted: str, model: Any) -> "ImitationPlan":
-        """The plan, packed where sft.packing is `wanted`.
+        """The plan, packed if sft.packing (`wanted`) asks for it.
 
         Raises UsageError for `on` with a model that cannot be packed.
         """
@@ -90,9 +91,9 @@ def _slices(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
 def plan_imitation(
     samples: Sequence[Sample], updates: int, settings: SftSettings, seed: int
 ) -> ImitationPlan:
-    """Shuffled pass after shuffled pass.
+    """Plans passes over the samples, each in a new random order.
 
-    An update may take the end of one pass and the beginning of the next.
+    An update may use the end of one pass and the beginning of the next.
     """
     places = updates * settings.samples_per_update
     order: list[int] = []
@@ -109,7 +110,7 @@ def plan_imitation(
 
 
 def collate(samples: Sequence[Sample], pad: int) -> dict[str, Tensor]:
-    """Right-padded input_ids, labels and attention_mask, all (B, T), as TRL takes them.
+    """Right-padded input_ids, labels and attention_mask, all (B, T), as TRL expects.
 
     Prompt and padding have the label IGNORED.
     """

@@ -1,10 +1,10 @@
-"""From demonstration trees to samples for imitation: prompts with responses.
+"""Turns demonstration trees into samples for imitation: prompts with responses.
 
-Some steps are counted and not imitated: those with a `mask` (noise put in on purpose),
-those whose response was malformed or inadmissible, empty responses, and those of a tree
-in which everything errored. Both sides are tokenised by the chat template, so that a
+Some steps are counted but not imitated: those with a `mask` (deliberate noise), those
+whose response was malformed or inadmissible, empty responses, and all steps of a tree
+with only errored leaves. Prompt and response are tokenised with the chat template, so a
 sample is exactly what the policy will be asked and should answer. The end-of-turn token
-is part of the response: without it the policy never learns to stop.
+belongs to the response; otherwise the policy would never learn to stop.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,46 +24,46 @@ from agentcli.records.types import Outcome, Step, Tree, Validity
 from agentcli.training.loop.pictures import PictureShelf, refuse_pictures
 
 LOOKED_AT = 64
-"""Pictures that the look of a world is taken from, about."""
+"""About how many pictures are read to learn what a world's pictures look like."""
 
 
 class Sample(NamedTuple):
-    """Token ids of one prompt and one response."""
+    """Token ids of one prompt and its response."""
 
     prompt: list[int]
-    """With the generation prompt."""
+    """The chat prompt, generation prompt included."""
     response: list[int]
-    """With the end-of-turn token."""
+    """The response, end-of-turn token included."""
 
 
 class ShownSample(Sample):
-    """A sample with pictures, for a model that sees."""
+    """A sample with pictures, for a vision model."""
 
     message: Message
-    """The prompt was made of it."""
+    """The message that the prompt was made from."""
 
 
 class SampleCounts(msgspec.Struct, kw_only=True):
-    """Numbers of steps, by what became of them."""
+    """Numbers of steps, by how they were used."""
 
     trees: int = 0
     samples: int = 0
     masked: int = 0
     invalid: int = 0
-    """Malformed or inadmissible."""
+    """Malformed or inadmissible responses."""
     empty: int = 0
     errored: int = 0
 
 
 def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Step]]:
-    """Streams (place, step) of the steps worth imitating, counting all of a file."""
+    """Streams (place, step) of the steps to imitate, and counts all steps of a file."""
     for number, tree in read_numbered(path, Tree):
         counts.trees += 1
         if all(leaf.outcome is Outcome.ERRORED for leaf in leaves(tree)):
             counts.errored += len(tree.steps)
             continue
         for step in tree.steps:
-            # The reason is the name of its count.
+            # The reason is also the name of its counter.
             reason = left_out(step)
             count = reason or "samples"
             setattr(counts, count, getattr(counts, count) + 1)
@@ -72,7 +72,7 @@ def read_steps(path: Path, counts: SampleCounts) -> Iterator[tuple[str, Step]]:
 
 
 def left_out(step: Step) -> str | None:
-    """Why a step is not imitated: masked, invalid or empty; None where it is."""
+    """Why a step is not imitated (masked, invalid or empty); None if it is."""
     if step.mask is not None:
         return "masked"
     if step.validity != Validity.VALID:
@@ -83,7 +83,7 @@ def left_out(step: Step) -> str | None:
 def read_texts(trees: Iterable[Path]) -> Iterator[str]:
     """Streams prompt and response of all steps, imitated or not.
 
-    A tokenizer made from demonstrations must know all of them.
+    A tokenizer made from the demonstrations needs all of them.
     """
     for path in trees:
         for tree in read_records(path, Tree):
@@ -93,7 +93,7 @@ def read_texts(trees: Iterable[Path]) -> Iterator[str]:
 
 
 def first_pictures(trees: Iterable[Path]) -> list[Picture]:
-    """The first different pictures, about LOOKED_AT; none where nothing is shown."""
+    """The first distinct pictures, about LOOKED_AT of them; empty if there are none."""
     shelf = PictureShelf()
     pictures: dict[str, Picture] = {}
     for path in trees:
@@ -107,9 +107,9 @@ def first_pictures(trees: Iterable[Path]) -> list[Picture]:
 
 
 def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
-    """One step as a sample for a model that reads texts only.
+    """One step as a sample, for a model that reads only text.
 
-    Raises DataError for one that is too long or has pictures, and UsageError for a chat
+    Raises DataError if it is too long or has pictures, and UsageError for a chat
     template that cannot be learned from.
     """
     refuse_pictures(step.pictures, place, tokenizer.name_or_path or "this model")
@@ -118,7 +118,7 @@ def tokenise(tokenizer: Any, step: Step, place: str, max_length: int) -> Sample:
 
 
 def checked_length(sample: Sample, place: str, max_length: int) -> Sample:
-    """The sample. Raises DataError for one that is too long."""
+    """Returns the sample. Raises DataError if it is too long."""
     length = len(sample.prompt) + len(sample.response)
     if length > max_length:
         raise DataError(
@@ -129,7 +129,7 @@ def checked_length(sample: Sample, place: str, max_length: int) -> Sample:
 
 
 def sample_of(tokenizer: Any, text: str, answer: str) -> Sample:
-    """A message and the answer to it as a sample.
+    """A sample from a message and its answer.
 
     Raises UsageError for a chat template that cannot be learned from.
     """
@@ -138,12 +138,13 @@ def sample_of(tokenizer: Any, text: str, answer: str) -> Sample:
 
 
 def shown_sample(sight: Eyesight, message: Message, answer: str) -> ShownSample:
-    """A message with pictures and the answer to it as a sample.
+    """A sample from a message with pictures and its answer.
 
-    Raises UsageError as `sample_of` does, and for what the processor cannot read.
+    Raises UsageError as `sample_of` does, and for input that the processor cannot read.
     """
     text = message.text
-    # The answer is the same without pictures, and made sooner.
+    # The answer does not depend on the pictures, and is faster to tokenise without
+    # them.
     bare = sight.prompt_ids(Message((text,)))
     whole = sight.answered_ids(text, answer)
     sample = _parted(sight.processor.tokenizer, bare, whole)
@@ -153,18 +154,18 @@ def shown_sample(sight: Eyesight, message: Message, answer: str) -> ShownSample:
 
 
 def messages_of(samples: Iterable[Sample]) -> list[Message]:
-    """The messages of samples with pictures."""
+    """The messages of the samples that have pictures."""
     return [sample.message for sample in samples if isinstance(sample, ShownSample)]
 
 
 def _parted(tokenizer: Any, prompt: list[int], whole: list[int]) -> Sample:
-    """A conversation of one answer, parted where the answer begins."""
+    """Splits a tokenised conversation into a prompt and one answer."""
     response = whole[len(prompt) :]
     if whole[: len(prompt)] != prompt:
         raise _unusable(tokenizer, "begin the assistant's turn as it prompts for one")
     if tokenizer.eos_token_id not in response:
         raise _unusable(tokenizer, "end the assistant's turn with the eos token")
-    # A template may go on behind the turn, with a line break for instance.
+    # A template may add text after the end of the turn, e.g. a line break.
     response = response[: response.index(tokenizer.eos_token_id) + 1]
     return Sample(prompt, response)
 

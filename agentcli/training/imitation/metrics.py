@@ -1,19 +1,19 @@
-"""The lines that imitation writes to metrics.jsonl."""
+"""The metrics.jsonl lines of imitation."""
 
 from agentcli.training.loop.metrics import MetricsLine
 
 
 class SftMetrics(MetricsLine, kw_only=True):
-    """Means over the updates since the line before."""
+    """Means over the updates since the previous line."""
 
     loss: float
-    """Nats per response token."""
+    """Negative log-likelihood, in nats per response token."""
     token_accuracy: float
     grad_norm: float
     learning_rate: float
     tokens: int
     """Response tokens trained on so far."""
     seconds: float
-    """Spent training so far, without what a killed training spent after its last
-    snapshot.
+    """Training time so far; time that a killed training spent after its last snapshot
+    is not included.
     """

@@ -1,8 +1,9 @@
 """`sft`: imitation of demonstrations with TRL's SFTTrainer.
 
-Each step is one sample, with the loss on its response only. Samples are tokenised
-before (`demonstrations.py`). `model: tiny` makes a tokenizer from the demonstrations and
-a small model from settings; anything else is a model directory or hub id.
+Each step is one sample, and only its response has a loss. Samples are tokenised
+beforehand (`demonstrations.py`). `model: tiny` builds a tokenizer from the
+demonstrations and a small model from the settings; any other value is a model directory
+or hub id.
 """
 
 import math
@@ -66,7 +67,7 @@ SCHEDULES = (
     "constant_with_warmup",
     "inverse_sqrt",
 )
-"""Schedules of transformers that need neither evaluations nor further settings."""
+"""Schedules of transformers that need no evaluations and no further settings."""
 
 
 def run_sft(
@@ -74,15 +75,15 @@ def run_sft(
     trees: Sequence[Path],
     entities: list[str],
 ) -> dict[str, Any]:
-    """Fine-tunes the job's model on the imitable steps of `trees`.
+    """Fine-tunes the job's model on the steps of `trees` that can be imitated.
 
     Writes a checkpoint or adapter directory, and about a hundred metrics lines.
-    `entities` are names that a tiny tokenizer holds as whole tokens; other models
+    `entities` are names that a tiny tokenizer keeps as whole tokens; other models
     ignore them.
 
-    Returns the statistics of the manifest. Raises DataError when nothing can be
-    imitated or a sample is longer than settings.max_length, UsageError for settings
-    that cannot take effect, MissingError for a tracker that is not installed.
+    Returns the statistics for the manifest. Raises DataError if nothing can be imitated
+    or a sample is longer than settings.max_length, UsageError for settings that cannot
+    take effect, MissingError for a tracker that is not installed.
     """
     settings = job.settings
     processes = start(job)
@@ -130,7 +131,7 @@ def run_sft(
 
 
 def _picture_fact(samples: Sequence[Sample]) -> Facts:
-    """A hash of the pictures, where there are any."""
+    """A hash of the pictures, if there are any."""
     messages = messages_of(samples)
     return {"pictures": digest(picture_names(messages))} if messages else {}
 
@@ -156,7 +157,7 @@ def _model(
     trees: Sequence[Path],
     entities: list[str],
 ) -> tuple[Any, Eyesight | None, Any]:
-    """The tokenizer, the sight and the model to train: loaded, or tiny ones made here."""
+    """The tokenizer, the picture processor and the model: loaded, or new tiny ones."""
     settings = job.settings
     if job.model != TINY:
         tokenizer = load_tokenizer(job.model)
@@ -185,9 +186,10 @@ def _samples(
     settings: SftSettings,
     words: UnknownWords,
 ) -> tuple[list[Sample], SampleCounts]:
-    """The samples, and what became of all steps.
+    """The samples, and counts of how all steps were used.
 
-    `words` counts what the tokenizer does not know. Raises DataError for no sample.
+    `words` counts words that the tokenizer does not know. Raises DataError if there is
+    no sample.
     """
     counts = SampleCounts()
     samples: list[Sample] = []
@@ -215,7 +217,7 @@ def _samples(
 def _arguments(
     job: Job[SftSettings], updates: int, processes: Processes, sees: bool
 ) -> SFTConfig:
-    """The settings of the job as TRL takes them."""
+    """The settings of the job in the form that TRL takes."""
     settings = job.settings
     samples_per_pass = settings.samples_per_microbatch * processes.size
     return trainer_arguments(
@@ -238,9 +240,9 @@ def _arguments(
 
 
 def _trained(trainer: ImitationTrainer, model: Any, updates: int) -> Trained:
-    """Makes the Trainer's usual optimiser and schedule.
+    """Creates the Trainer's default optimiser and schedule.
 
-    The schedule is over all updates, those that are done included.
+    The schedule covers all updates, including those already done.
     """
     optimizer = trainer.create_optimizer()
     arguments = trainer.args

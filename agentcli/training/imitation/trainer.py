@@ -1,9 +1,9 @@
 """TRL's SFTTrainer on planned samples, with metrics lines, packing and a cheaper head.
 
-Where there is no Triton, TRL's fused language-model head scores every position of a
+Without Triton, TRL's fused language-model head computes scores at every position of a
 row. That takes a quarter of a tiny policy's time. On the CPU the same loss is therefore
-computed on the response's columns only; a test holds the two equal. So it is where
-samples share sequences, which TRL's labels cannot express: one place may predict
+computed only at the response's columns; a test checks that both agree. Packed samples
+use the same method, because TRL's labels cannot express them: one position may predict
 several tokens.
 """
 
@@ -33,13 +33,13 @@ from agentcli.training.loop.sharding import is_sharded
 from agentcli.training.loop.trainer import PlannedTrainer, TrainerUpdate
 
 LINES = 100
-"""Metrics lines of one training, about."""
+"""Metrics lines per training, approximately."""
 
 
 class ImitationTrainer(PlannedTrainer, SFTTrainer):
-    """Runs `parts`: this rank's microbatches of the training.
+    """Runs `parts`, this rank's microbatches of the training.
 
-    `sight` reads the messages of a model that sees.
+    `sight` reads the messages, for a vision model.
     """
 
     recorder: Recorder[SftMetrics]
@@ -70,7 +70,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         )
 
     def microbatches(self, done: int) -> Microbatches[SamplePart]:
-        """This rank's microbatches of all updates but the first `done`."""
+        """This rank's microbatches of all updates after the first `done`."""
         first = done * self.args.gradient_accumulation_steps
         return Microbatches(self._parts[first:], self._batch)
 
@@ -84,7 +84,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return batch | named_pictures(pictures) | tokens
 
     def _pictures(self, part: SamplePart, ids_BT: Tensor) -> dict[str, Tensor]:
-        """What a model that sees takes besides."""
+        """The additional inputs of a vision model."""
         if self._sight is None:
             return {}
         return self._sight.tensors(messages_of(part.samples), ids_BT.shape[1])
@@ -110,9 +110,9 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         return loss / update_tokens * self.accelerator.num_processes
 
     def line(self, latest: TrainerUpdate) -> SftMetrics | None:
-        """A line about a hundred times in a training.
+        """Returns a metrics line about a hundred times per training.
 
-        Its means are over the updates since the line before.
+        Its means cover the updates since the previous line.
         """
         sums = self._sums(latest.loss)
         self.recorder.counters = sums
@@ -132,7 +132,7 @@ class ImitationTrainer(PlannedTrainer, SFTTrainer):
         )
 
     def _sums(self, loss: float) -> dict[str, float]:
-        """Sums since the last line, and tokens since the first update, this one included."""
+        """Sums since the last line, and all tokens so far, this update included."""
         accuracies = self._metrics["train"].pop("mean_token_accuracy")
         self._metrics["train"].clear()
         tokens = self.accelerator.reduce(

@@ -1,8 +1,7 @@
-"""Words of texts to learn that a tokenizer does not know.
+"""Finds words in the training texts that the tokenizer does not know.
 
-A word-level tokenizer makes one and the same token of all of them. A policy that is
-trained on such a token learns it easily, the loss is low, and what it answers says
-nothing.
+A word-level tokenizer maps all of them to the same token. A policy trained on it learns
+that token easily and reaches a low loss, but its answers are useless.
 """
 
 import logging
@@ -13,29 +12,29 @@ from agentcli.records.faults import printable
 
 log = logging.getLogger(__name__)
 MOST_FREQUENT = 5
-"""Unknown words that are named."""
+"""How many unknown words a warning names."""
 LONGEST = 30
-"""Characters of a word that are shown."""
+"""How many characters of a word are shown."""
 
 
 class UnknownWords:
-    """Counts the tokens of samples, and which of them stand for unknown words."""
+    """Counts the tokens of samples, and those that stand for unknown words."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         self._id = unknown_id(tokenizer)
         self._words = Counter[str]()
         self.tokens = 0
-        """All tokens, the unknown included."""
+        """Number of all tokens, unknown ones included."""
         self.unknown = 0
 
     def add(self, ids: list[int], text: str) -> None:
-        """Counts the tokens `ids` that were made of `text`."""
+        """Counts the tokens `ids`, which were made from `text`."""
         self.tokens += len(ids)
         if self._id is None or self._id not in ids:
             return
         self.unknown += ids.count(self._id)
-        # Without the template, whose own tokens are known.
+        # Tokenise without the chat template, whose own tokens are known.
         encoding = self._tokenizer(
             text, add_special_tokens=False, return_offsets_mapping=True
         )
@@ -45,12 +44,12 @@ class UnknownWords:
         )
 
     def frequent(self) -> dict[str, int]:
-        """The most frequent unknown words, and how often each occurs."""
+        """The most frequent unknown words and how often each occurs."""
         by_count = sorted(self._words.items(), key=lambda item: (-item[1], item[0]))
         return dict(by_count[:MOST_FREQUENT])
 
     def warn(self, texts: str, model: str) -> None:
-        """Logs a line that names them and says what to do, unless all is known.
+        """Logs one line that names the unknown words and what to do, if there are any.
 
         `texts` says what was read.
         """
@@ -69,9 +68,9 @@ class UnknownWords:
 
 
 def unknown_id(tokenizer: Any) -> int | None:
-    """The token that stands for unknown words only; None where there is none."""
+    """The token that is used only for unknown words; None if there is no such token."""
     unknown: int | None = tokenizer.unk_token_id
-    # A byte-level tokenizer may name its end of text here, and knows every word.
+    # A byte-level tokenizer knows every word, and may name its end-of-text token here.
     if unknown in (tokenizer.eos_token_id, tokenizer.pad_token_id):
         return None
     return unknown if tokenizer.is_fast else None

@@ -1,8 +1,8 @@
-"""The TrainingArguments of every trainer: transformers.Trainer only runs the loop.
+"""The TrainingArguments of every trainer; transformers.Trainer only runs the loop.
 
 It reports nothing, keeps no checkpoints of its own and shows no progress bar. Weights
-are float32. Unless a setting says otherwise, a CUDA device computes in bfloat16 under
-autocast and recomputes activations in the backward pass; the CPU does neither.
+are float32. By default, a CUDA device computes in bfloat16 under autocast and
+recomputes activations in the backward pass; the CPU does neither.
 """
 
 import tempfile
@@ -27,21 +27,21 @@ def trainer_arguments(
     sees: bool = False,
     **more: Any,
 ) -> Arguments:
-    """The arguments of one trainer; `more` holds what only this one needs.
+    """The arguments of one trainer; `more` are those that only this trainer needs.
 
-    A model that `sees` may have parameters that no row reaches.
+    If the model `sees`, it may have parameters that get no gradient from any row.
 
-    Starts the process group, where there is one. Raises UsageError when the launcher
-    started other processes than it announced.
+    Starts the process group, if there is one. Raises UsageError if the launcher did not
+    start the processes that it announced.
     """
     cuda = torch.cuda.is_available()
     with warnings.catch_warnings():
-        # gradient_checkpointing has a new name since transformers 5.23, and 5.17 knows
-        # only this one.
+        # transformers 5.23 renamed gradient_checkpointing, and 5.17 knows only this
+        # name.
         warnings.simplefilter("ignore", FutureWarning)
         arguments = kind(
-            # A Trainer makes its output folder if it is missing. This one is there, so
-            # that a training that is killed leaves none behind.
+            # A Trainer creates a missing output folder. This one exists, so a killed
+            # training leaves no folder behind.
             output_dir=tempfile.gettempdir(),
             use_cpu=not cuda,
             bf16=cuda if bf16 is None else bf16,
@@ -65,5 +65,5 @@ def trainer_arguments(
 
 
 def trainer_seed(seed: int) -> int:
-    """A seed of 32 bits, which numpy's global generator takes too."""
+    """A 32-bit seed, which numpy's global generator accepts too."""
     return derive_seed("trainer", seed) % 2**32

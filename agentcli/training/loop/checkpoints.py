@@ -1,8 +1,8 @@
-"""Models as they are trained, and checkpoints: Hugging Face directories or adapters.
+"""Models in training, and checkpoints: Hugging Face directories or adapters.
 
-Weights are trained in float32 whatever the checkpoint holds: at the papers' learning
-rate of 1e-6 an AdamW update vanishes in bfloat16 rounding. A checkpoint appears under
-its name only when it is complete. An adapter directory has no tokenizer of its own: its
+Weights are trained in float32 whatever the checkpoint's type: at the papers' learning
+rate of 1e-6, bfloat16 rounding would cancel an AdamW update. A checkpoint appears under
+its name only when it is complete. An adapter directory has no tokenizer of its own; its
 base model's is used.
 """
 
@@ -32,7 +32,7 @@ from agentcli.training.loop.tensor_files import writing_tensors
 
 
 def load_frozen(model: str) -> Any:
-    """A model, or model with adapter, that only gives log-probabilities.
+    """A model, with or without adapter, that only computes log-probabilities.
 
     It is in float32 on the CPU.
     """
@@ -42,17 +42,17 @@ def load_frozen(model: str) -> Any:
 def load_trainable(model: str, lora: LoraSettings) -> Any:
     """A float32 model whose weights, or those of its LoRA adapter, require a gradient.
 
-    It is on the CPU, with lora.bits 4 on this process's GPU. With lora.rank 0 `model`
-    must be a full checkpoint. With a rank, an adapter directory is continued (its shape
-    must be the one asked for) and a full checkpoint gets a new adapter, drawn from
-    torch's global random state. Raises MissingError when it cannot be loaded and
-    UsageError when it does not fit `lora`.
+    It is on the CPU, or with lora.bits 4 on this process's GPU. With lora.rank 0
+    `model` must be a full checkpoint. With a higher rank, an adapter directory is
+    continued (its shape must match `lora`) and a full checkpoint gets a new adapter,
+    initialised from torch's global random state. Raises MissingError if it cannot be
+    loaded and UsageError if it does not fit `lora`.
     """
     check_bits(lora)
     if is_adapter(model):
         return continue_adapter(_adapted(model, lora), model, lora)
     if Path(model).is_dir():
-        # A new adapter remembers this as its base, wherever it is loaded from.
+        # A new adapter stores this path as its base; it must work from any folder.
         model = str(Path(model).resolve())
     if lora.bits == 4:
         return add_adapter(_quantised(model), lora)
@@ -61,7 +61,7 @@ def load_trainable(model: str, lora: LoraSettings) -> Any:
 
 
 def _adapted(model: str, lora: LoraSettings) -> Any:
-    """The base model of an adapter directory, with its adapter."""
+    """The base model of an adapter directory, with that adapter."""
     if lora.bits == 4:
         return attach_adapter(_quantised(str(adapter_base(model))), model)
     return load_model(model, device="cpu", dtype="float32")
@@ -75,10 +75,10 @@ def _quantised(model: str) -> Any:
 def save_checkpoint(
     model: Any, tokenizer: Any, out: Path, weights: dict[str, Tensor] | None = None
 ) -> None:
-    """Writes model and tokenizer, or an adapter, and replaces `out` by them.
+    """Saves model and tokenizer, or an adapter, replacing `out`.
 
-    `weights` are taken for those of the model, where they are given. Raises WriteError
-    when it cannot be written.
+    If `weights` are given, they are saved instead of the model's own. Raises WriteError
+    if `out` cannot be written.
     """
     with replacing(out) as folder:
         write_model(model, tokenizer, folder, state_dict=weights)
@@ -91,7 +91,7 @@ def write_model(model: Any, tokenizer: Any, folder: Path, **options: Any) -> Non
     """
     with no_progress_bars():
         model.save_pretrained(folder, **options)
-    # PEFT's template of a card says nothing; `agentcli push` makes a card.
+    # PEFT's model card is an empty template; `agentcli push` writes a real one.
     (folder / "README.md").unlink(missing_ok=True)
     if not is_adapter(str(folder)):
         tokenizer.save_pretrained(folder)
@@ -99,10 +99,10 @@ def write_model(model: Any, tokenizer: Any, folder: Path, **options: Any) -> Non
 
 @contextmanager
 def replacing(out: Path) -> Iterator[Path]:
-    """A new folder beside `out`, which takes its place when the block ends.
+    """Yields a new folder next to `out`, which replaces it when the block ends.
 
-    The next call also clears away what a killed one left. Raises WriteError when it
-    cannot be written.
+    The next call also removes what a killed call left. Raises WriteError if it cannot
+    be written.
     """
     temporary = part_of(out)
     old = out.with_name(f".{out.name}.old")

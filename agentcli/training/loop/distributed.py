@@ -1,7 +1,7 @@
-"""The processes of one training. Several are started in one way only: torchrun.
+"""The processes of one training; several are started only with torchrun.
 
-`accelerate launch` on CPUs says that it starts several processes and starts one. That
-must not go unnoticed.
+On CPUs, `accelerate launch` announces several processes and starts one. That must not
+go unnoticed.
 """
 
 import os
@@ -15,7 +15,7 @@ from agentcli.records.processes import process_count, rank
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """Which process this is, of how many, by the launcher's environment variables."""
+    """The rank of this process and their number, from the launcher's variables."""
 
     rank: int
     size: int
@@ -29,7 +29,8 @@ class Processes:
 def announced_processes() -> Processes:
     """The processes that the launcher announced.
 
-    Raises UsageError for a launcher that announced more than it started.
+    Raises UsageError if the launcher announced more processes than it started, or if
+    one process sees several GPUs.
     """
     size = process_count()
     if "WORLD_SIZE" not in os.environ and "MASTER_ADDR" in os.environ:
@@ -39,7 +40,7 @@ def announced_processes() -> Processes:
             "unset MASTER_ADDR for one process"
         )
     if size == 1 and torch.cuda.device_count() > 1:
-        # Trainer would split every batch over the GPUs (DataParallel).
+        # Trainer would split every batch across the GPUs (DataParallel).
         raise UsageError(
             f"{torch.cuda.device_count()} GPUs are visible to one process; use "
             "`torchrun --nproc-per-node N -m agentcli ...`, or make one visible with "
@@ -49,7 +50,7 @@ def announced_processes() -> Processes:
 
 
 def check_processes(processes: Processes, started: int) -> None:
-    """Raises UsageError unless as many processes were started as were announced."""
+    """Raises UsageError unless all the processes that were announced were started."""
     if started != processes.size:
         raise UsageError(
             f"the launcher announced {processes.size} processes, the trainer found "
@@ -59,14 +60,14 @@ def check_processes(processes: Processes, started: int) -> None:
 
 
 def sum_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
-    """The sum of every rank's tensor, on every rank."""
+    """The sum of the tensors of all ranks, on every rank."""
     if processes.size > 1:
         torch.distributed.all_reduce(values)
     return values
 
 
 def max_over_ranks(values: torch.Tensor, processes: Processes) -> torch.Tensor:
-    """The elementwise maximum of every rank's tensor, on every rank."""
+    """The elementwise maximum of the tensors of all ranks, on every rank."""
     if processes.size > 1:
         torch.distributed.all_reduce(values, op=torch.distributed.ReduceOp.MAX)
     return values
@@ -77,7 +78,7 @@ def gather_from_ranks(
     processes: Processes,
     device: torch.device,
 ) -> torch.Tensor:
-    """Every rank's tensor, all of one shape, stacked in the order of ranks.
+    """The tensors of all ranks, which have the same shape, stacked in rank order.
 
     The result is on every rank, on the CPU.
     """
@@ -90,6 +91,6 @@ def gather_from_ranks(
 
 
 def wait_for_all(processes: Processes) -> None:
-    """Returns when every rank is here."""
+    """Returns when every rank has called it."""
     if processes.size > 1:
         torch.distributed.barrier()

@@ -1,9 +1,10 @@
-"""One forward pass over rows of prompt and response: logits and log-probabilities.
+"""A forward pass over rows of prompt and response: logits and log-probabilities.
 
-Rows are padded on the right and no attention mask is given. In a causal model no
-position sees what comes after it, so the padding cannot reach a token that counts. The
-language-model head runs only on the columns in which some row has a token to predict.
-A batch of `packing.py` has several rows in a sequence, and a mask that keeps them apart.
+Rows are padded on the right, without an attention mask. In a causal model no position
+attends to later ones, so the padding cannot affect tokens that count. The
+language-model head runs only on columns in which some row has a token to predict. A
+batch made by `packing.py` has several rows per sequence, and a mask that separates
+them.
 
 Shape suffixes: B rows or sequences, T padded length, S = T - 1, K kept columns, N
 response tokens in row-major order, V vocabulary.
@@ -20,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from agentcli.policies.sampling import SMALLEST_TEMPERATURE
 
 PICTURES = "pictures/"
-"""Begins the names of what a batch holds for the eyes of a model, and not for its rows."""
+"""The prefix of a batch's picture inputs, which are not indexed by row."""
 
 TokenRow = tuple[Sequence[int], Sequence[int]]
 """Token ids of one prompt and of its response."""
@@ -43,8 +44,8 @@ def target_logits(
 ) -> Tensor:
     """Logits (N, V) that predict the marked tokens of right-padded rows.
 
-    Column 0 cannot be marked: nothing comes before it. `pictures` is what a model that
-    sees takes besides.
+    Column 0 cannot be marked: nothing comes before it. `pictures` are the additional
+    inputs of a vision model.
     """
     predicted_BS = target_BT[:, 1:]
     columns_K = predicted_BS.any(dim=0).nonzero().squeeze(1)
@@ -72,7 +73,7 @@ def predicted_logits(model: Any, batch: Mapping[str, Tensor]) -> Tensor:
 
 
 def pictures_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a batch holds for the eyes of a model, by the names of its arguments."""
+    """The picture inputs of a batch, by the names of the model's arguments."""
     pictures = {}
     for name, value in batch.items():
         if name.startswith(PICTURES):
@@ -81,12 +82,12 @@ def pictures_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def named_pictures(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """What a model that sees takes besides, by the names that a batch has for it."""
+    """The additional inputs of a vision model, under their names in a batch."""
     return {f"{PICTURES}{name}": value for name, value in tensors.items()}
 
 
 def forest_mask(ends_BT: Tensor) -> Tensor:
-    """Which keys each query sees (B, 1, T, T): those that it descends from."""
+    """The mask (B, 1, T, T) of keys that each query sees: its ancestors and itself."""
     places_T = torch.arange(ends_BT.shape[1], device=ends_BT.device)
     earlier_TT = places_T <= places_T[:, None]
     descends_BTT = places_T[:, None] < ends_BT[:, None, :]
@@ -95,10 +96,10 @@ def forest_mask(ends_BT: Tensor) -> Tensor:
 
 @contextmanager
 def head_on(model: Any, places_N: Tensor) -> Iterator[None]:
-    """Has the language-model head run on these places of a flat batch alone.
+    """Makes the language-model head run only at these positions of a flat batch.
 
-    transformers can keep columns of a batch, which would be those of every sequence.
-    Logits are (1, N, V).
+    transformers can select columns, but only the same ones for every sequence. Logits
+    are (1, N, V).
     """
     network = model.module if isinstance(model, DistributedDataParallel) else model
 
@@ -127,7 +128,7 @@ def token_logprobs(
 
 
 def tempered(logits_NV: Tensor, temperatures_N: Tensor | None) -> Tensor:
-    """Logits over temperature in float32, each token with its own, all above 0."""
+    """Logits / temperature in float32; each token has its own temperature, above 0."""
     logits_NV = logits_NV.float()
     if temperatures_N is None:
         return logits_NV
@@ -136,7 +137,7 @@ def tempered(logits_NV: Tensor, temperatures_N: Tensor | None) -> Tensor:
 
 @contextmanager
 def scoring(model: Any) -> Iterator[None]:
-    """Turns dropout and gradients off inside the block."""
+    """Turns off dropout and gradients inside the block."""
     was_training = model.training
     model.eval()
     with torch.no_grad():
@@ -145,7 +146,7 @@ def scoring(model: Any) -> Iterator[None]:
 
 
 def precision(device: torch.device, bf16: bool | None) -> torch.autocast:
-    """What training computes in: bfloat16 where `bf16`, by default on CUDA; else float32."""
+    """Autocast for training: bfloat16 if `bf16` (default on CUDA), else float32."""
     half = device.type == "cuda" if bf16 is None else bf16
     return torch.autocast(device.type, torch.bfloat16, enabled=half)
 
@@ -159,8 +160,8 @@ def response_logprobs(
 ) -> list[Tensor]:
     """Log-probabilities (N,) of the response tokens at each temperature, on the CPU.
 
-    All come from one forward pass, in the precision that training computes in. A
-    temperature is (N,), or None for 1.
+    One forward pass computes all of them, in the precision of training. A temperature
+    is (N,), or None for 1.
     """
     batch = {name: value.to(device) for name, value in batch.items()}
     logprobs = []

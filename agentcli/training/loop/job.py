@@ -1,7 +1,7 @@
 """One training from its settings to its files, whatever is trained.
 
-Imitation and every objective of `train` bring their data, the plan and a trainer.
-`start`, `adamw`, `run` and `save` here do the rest.
+Imitation and every objective of `train` provide data, plan and trainer. The functions
+`start`, `adamw`, `run` and `save` do the rest.
 """
 
 import signal
@@ -55,11 +55,11 @@ Line = TypeVar("Line", bound=MetricsLine)
 
 @dataclass(frozen=True)
 class Job(Generic[AnySettings]):
-    """The start of a training, its settings, and where its files go.
+    """The starting point of a training, its settings, and its output paths.
 
-    The same job on the same data leaves the same bits on one machine with one thread
-    count, stopped and continued or not. Under torchrun every process has the job, and
-    the first one writes.
+    The same job on the same data gives the same bits on one machine with the same
+    number of threads, even if it is stopped and resumed. Under torchrun every process
+    has the job, and the first one writes.
     """
 
     model: str
@@ -71,41 +71,39 @@ class Job(Generic[AnySettings]):
     metrics: Path
     """metrics.jsonl."""
     stage: str = "train"
-    """train or sft: the section of its settings, and the first part of every tracked
-    figure's name.
-    """
+    """train or sft: the section of its settings, and the prefix of tracked metrics."""
     reference: str | None = None
-    """Model directory. Each objective says what None means."""
+    """Model directory of the reference; None means what the objective says."""
     critic: str | None = None
-    """Directory of the critic to go on with, or of a model to make one from; for an
-    objective that trains one.
+    """Directory of the critic to continue, or of a model to make one from, if the
+    objective trains a critic.
     """
     critic_out: Path | None = None
-    """Directory of the critic to write."""
+    """Directory where the critic is written."""
     optimizer_in: Path | None = None
-    """Safetensors: the moments to go on with."""
+    """A safetensors file with the moments to continue with."""
     optimizer_out: Path | None = None
     progress: OnUpdate | None = None
     ready: Callable[[], None] | None = None
-    """Called when all is read and checked, before anything is written."""
+    """Called when everything is read and checked, before anything is written."""
     snapshot: Path | None = None
-    """Folder of the snapshot, written every settings.save_every_updates updates. Where
-    it holds one, the training resumes from it. The caller deletes it in the end.
+    """Folder of the snapshot, written every settings.save_every_updates updates. If it
+    contains one, the training resumes from it. The caller deletes it at the end.
     """
     tracking: TrackingSettings | None = None
     run_name: str | None = None
     tracking_dir: Path | None = None
-    """Folder of trackers; None: `tracking` beside `metrics`."""
+    """Folder for trackers; None: `tracking` next to `metrics`."""
     sampled: Sampled | None = None
-    """What trackers get of the trees."""
+    """The trajectories and figures of the trees that trackers get."""
 
 
 def start(job: Job[Any]) -> Processes:
-    """Checks what can be checked before any work, and seeds all global generators.
+    """Checks everything possible before any work, and seeds all global generators.
 
-    Raises UsageError for a launcher that started one process of several and for a model
-    that cannot be sharded, MissingError for a tracker or an optimiser that is not
-    installed.
+    Raises UsageError for a launcher that started only one of several processes and for
+    a model that cannot be sharded, MissingError for a tracker or an optimiser that is
+    not installed.
     """
     check_trackers(job.tracking)
     processes = announced_processes()
@@ -113,7 +111,7 @@ def start(job: Job[Any]) -> Processes:
         check_optimizer(job.settings)
     check_sharding(job.stage, job.settings, processes.size)
     if processes.size > 1:
-        # A launcher that is killed leaves its processes waiting for each other.
+        # If the launcher is killed, its processes would wait for each other forever.
         die_with_parent(signal.SIGKILL)
     set_seed(trainer_seed(job.seed))
     return processes
@@ -123,9 +121,9 @@ def start(job: Job[Any]) -> Processes:
 def keeping_cache(model: Any) -> Iterator[None]:
     """Restores the model's use_cache after the block.
 
-    Trainer turns it off, and the checkpoint is there to generate.
+    Trainer turns it off, but the checkpoint will be used for generation.
     """
-    # A model that sees has it in the configuration of its text model.
+    # A vision model has this setting in the configuration of its text model.
     use_cache = getattr(model.config, "use_cache", None)
     yield
     if use_cache is None:
@@ -140,12 +138,12 @@ def adamw(
     model: torch.nn.Module,
     rate_of: Callable[[str], float] | None = None,
 ) -> Trained:
-    """Gives the trainer its optimiser, without decay on norms and biases.
+    """Gives the trainer its optimiser, without weight decay on norms and biases.
 
-    `rate_of` gives the learning rate of a parameter by its name; None: all have
-    train.learning_rate. Rates are constant after a linear warm-up over the first
-    `warmup_updates` updates of the optimiser's life. Its moments are restored from
-    job.optimizer_in.
+    `rate_of` gives the learning rate of a parameter by its name; None:
+    train.learning_rate for all. Rates are constant after a linear warm-up over the
+    first `warmup_updates` updates of the optimiser's lifetime. Its moments are restored
+    from job.optimizer_in.
     """
     settings = job.settings
     if settings.sharding == "fsdp":
@@ -183,9 +181,9 @@ def run(
     updates: int,
     processes: Processes,
 ) -> list[Line]:
-    """Makes the updates that are not done. Returns the metrics lines of all of them.
+    """Runs the updates that are not done yet. Returns the metrics lines of all updates.
 
-    `facts` must be those of the snapshot that is resumed.
+    `facts` must equal those of the snapshot from which it resumes.
     """
     snapshots = Snapshots(
         job.snapshot, job.settings.save_every_updates, facts, trained, processes
@@ -216,7 +214,7 @@ def run(
 
 
 def _tracked(job: Job[Any]) -> Tracked | None:
-    """The words that trackers get besides figures; None where none is asked for."""
+    """Names, folder and samples for the trackers; None if there are no trackers."""
     if job.tracking is None or not job.tracking.to:
         return None
     return Tracked(
@@ -230,9 +228,9 @@ def _tracked(job: Job[Any]) -> Tracked | None:
 
 
 def save(job: Job[Any], tokenizer: Any, trained: Trained, processes: Processes) -> None:
-    """Writes the checkpoint, and the optimiser state where the job names a file.
+    """Writes the checkpoint, and the optimiser state if the job names a file for it.
 
-    Returns when all processes are here.
+    Returns when all processes have finished.
     """
     model = trained.model
     weights = whole_weights(model)

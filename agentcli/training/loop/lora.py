@@ -1,4 +1,4 @@
-"""LoRA adapters through PEFT, on every linear layer but the language-model head.
+"""LoRA adapters (PEFT) on every linear layer except the language-model head.
 
 The trainers use the head directly.
 """
@@ -12,9 +12,9 @@ from agentcli.records.training_settings import LoraSettings
 def add_adapter(
     model: Any, settings: LoraSettings, task: str = "CAUSAL_LM", **more: Any
 ) -> Any:
-    """The model with a new, untrained adapter, which alone requires a gradient.
+    """The model with a new adapter, whose weights alone require a gradient.
 
-    Its outputs are those of the model without it. `more` goes to PEFT's LoraConfig.
+    The new adapter does not change the outputs. `more` goes to PEFT's LoraConfig.
     """
     from peft import LoraConfig, get_peft_model
 
@@ -34,7 +34,7 @@ def add_adapter(
 def continue_adapter(model: Any, directory: str, settings: LoraSettings) -> Any:
     """A loaded PEFT model whose adapter requires a gradient.
 
-    Raises UsageError when the settings ask for another shape.
+    Raises UsageError if the settings ask for an adapter of another shape.
     """
     config = model.peft_config["default"]
     if (settings.rank, settings.alpha) != (config.r, config.lora_alpha):
@@ -50,5 +50,5 @@ def continue_adapter(model: Any, directory: str, settings: LoraSettings) -> Any:
 
 
 def _sort_targets(config: Any) -> None:
-    """Sorts the names of the layers: PEFT's set would be saved in any order."""
+    """Sorts the names of the layers, since PEFT would save its set in any order."""
     config.target_modules = sorted(config.target_modules)

@@ -1,4 +1,4 @@
-"""The order of an epoch, and microbatches: shared by the plans of all trainings."""
+"""The order of an epoch, and microbatches, as shared by all training plans."""
 
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -13,14 +13,14 @@ Part = TypeVar("Part")
 
 
 def shuffled(count: int, *seed: int | str) -> list[int]:
-    """The numbers below `count` in an order that the parts of the seed decide."""
+    """The numbers below `count` in a random order that is determined by the seed."""
     generator = np.random.default_rng(derive_seed(*seed))
     order: list[int] = generator.permutation(count).tolist()
     return order
 
 
 class Microbatches(Dataset[dict[str, Tensor]], Generic[Part]):
-    """One rank's microbatches. `collate` makes each when it is asked for."""
+    """One rank's microbatches. `collate` builds each one on demand."""
 
     def __init__(
         self, parts: Sequence[Part], collate: Callable[[Part], dict[str, Tensor]]

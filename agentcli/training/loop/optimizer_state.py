@@ -1,7 +1,7 @@
 """AdamW's moments between two `train` calls, as safetensors by parameter name.
 
-There is no pickle, and they are restored bit for bit. Learning rate, betas and weight
-decay are not kept: they are settings of the call that continues.
+No pickle is involved, and moments are restored bit for bit. Learning rate, betas and
+weight decay are not stored: they are settings of the call that continues.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,9 @@ from agentcli.training.loop.tensor_files import write_tensors
 
 _PARTS = ("exp_avg", "exp_avg_sq", "step")
 _OF_8_BITS = ("state1", "state2", "step")
-"""The parts of bitsandbytes' AdamW8bit. Small weights have their moments whole."""
+"""State tensors of bitsandbytes' AdamW8bit; small weights have unquantised moments."""
 _OF_BLOCKS = ("absmax1", "absmax2", "qmap1", "qmap2")
-"""The scales of quantised moments, and the values of their 256 levels."""
+"""Scales of quantised moments, and the values of their 256 levels."""
 
 
 def trained_parameters(model: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
@@ -41,7 +41,8 @@ def optimizer_tensors(
             if part in {*_PARTS, *_OF_8_BITS}:
                 tensors[f"{part}/{name}"] = torch.as_tensor(value)
             elif part in _OF_BLOCKS:
-                # All weights share one tensor of levels, which no file may hold twice.
+                # All weights share one tensor of levels, and a file may not contain it
+                # twice.
                 tensors[f"{part}/{name}"] = value.clone()
     return tensors
 
@@ -51,7 +52,7 @@ def put_optimizer_tensors(
     model: torch.nn.Module,
     tensors: dict[str, Tensor],
 ) -> int:
-    """Puts moments into a fresh optimiser. Returns the updates that they have seen.
+    """Loads moments into a new optimiser. Returns the number of its earlier updates.
 
     Raises DataError naming the first tensor that is missing, does not belong to this
     model or has another shape.
@@ -85,14 +86,14 @@ def put_optimizer_tensors(
                 state[part] = tensors[f"{part}/{name}"].to(parameter.device)
         step = tensors[f"step/{name}"]
         updates = int(step.item())
-        # bitsandbytes counts with a plain number.
+        # bitsandbytes counts updates with a plain number.
         state["step"] = updates if in_8_bits else step.to(parameter.device)
         optimizer.state[parameter] = state
     return updates
 
 
 def _scales(names: Iterable[str], tensors: dict[str, Tensor]) -> set[str]:
-    """The names of the scales that quantised moments of these parameters need."""
+    """The names of the scales of these parameters' quantised moments."""
     scales = set()
     for name in names:
         moments = tensors.get(f"state1/{name}")
@@ -109,7 +110,7 @@ def save_optimizer(
 ) -> None:
     """Writes the moments of every updated parameter, atomically.
 
-    All processes of a sharded training call it; the main one writes.
+    In a sharded training all processes call it; the main one writes.
     """
     tensors = whole_tensors(optimizer_tensors(optimizer, model), keep=main)
     if main:
@@ -121,9 +122,9 @@ def load_optimizer(
     model: torch.nn.Module,
     path: Path,
 ) -> int:
-    """Puts saved moments into a fresh optimiser. Returns the updates they have seen.
+    """Loads saved moments into a new optimiser. Returns its number of earlier updates.
 
-    Raises DataError when the file cannot be read or does not belong to this model.
+    Raises DataError if the file cannot be read or does not belong to this model.
     """
     refuse_irregular(path)
     try:

@@ -1,4 +1,4 @@
-"""The optimisers of `train`: AdamW, and that of bitsandbytes with moments in 8 bits."""
+"""The optimisers of `train`: AdamW, and bitsandbytes' AdamW with 8-bit moments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +11,9 @@ from agentcli.training.loop.quantised import require_bitsandbytes
 
 
 def check_optimizer(settings: TrainSettings) -> None:
-    """Refuses an optimiser that cannot be had.
+    """Checks that the chosen optimiser can be used.
 
-    Raises MissingError without bitsandbytes, UsageError where it would be sharded.
+    Raises MissingError without bitsandbytes, UsageError if it would have to be sharded.
     """
     if settings.optimizer == "adamw":
         return
@@ -28,7 +28,7 @@ def check_optimizer(settings: TrainSettings) -> None:
 def make_optimizer(
     settings: TrainSettings, groups: Sequence[dict[str, Any]]
 ) -> torch.optim.Optimizer:
-    """The optimiser of train.optimizer over groups of parameters."""
+    """Creates the optimiser of train.optimizer for groups of parameters."""
     options: dict[str, Any] = {
         "lr": settings.learning_rate,
         "betas": settings.adam_betas,
@@ -42,10 +42,10 @@ def make_optimizer(
 
 
 def fill_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Gives a gradient of 0, before every step, to parameters that no row reached.
+    """Before every step, sets the missing gradients of parameters to 0.
 
-    A model that sees may have layers behind the one that it looks through. So every
-    parameter has moments, and a snapshot holds them all.
+    A vision model may have layers after the one whose output is used. This way every
+    parameter has moments, and a snapshot contains all of them.
     """
 
     def fill(_optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -1,12 +1,12 @@
-"""Rows that begin alike in one sequence, where a prefix that they share is run once.
+"""Packs rows that begin alike into one sequence, whose common prefix is run only once.
 
-The tokens of a sequence are a forest: a row is a path from a root, and the position of
-a token is its depth. Rows come sorted by their tokens, and each puts at the end what it
-does not share with the row before it. `ends[k]` is one past the last descendant of
-place k, so the query at place q sees the key at place k where k <= q < ends[k].
+The tokens of a sequence form a forest: a row is a path from a root, and the position of
+a token is its depth. Rows are sorted by their tokens, and each appends the tokens that
+it does not share with the row before it. `ends[k]` is one past the last descendant of
+place k, so the query at place q sees the key at place k if k <= q < ends[k].
 
 The last token of a row predicts nothing and is not run. Log-probabilities and gradients
-are those of the rows by themselves, but for rounding. Dropout draws once for a shared
+equal those of separate rows except for rounding. Dropout is drawn once for a shared
 prefix.
 
 Shape suffixes: B sequences, T padded length, N response tokens, row after row.
@@ -25,20 +25,20 @@ from agentcli.training.loop.forward import TokenRow, pad_rows
 
 TokenIds = NDArray[np.int64]
 LONGEST = 4096
-"""Most tokens that rows share a sequence of: its mask has a place for every pair."""
+"""Most tokens in a shared sequence: its mask grows with the square of the length."""
 
 
 class Piece(NamedTuple):
-    """A row in a sequence."""
+    """A row's part of a sequence."""
 
     row: int
     shared: int
-    """Tokens at its beginning that are those of the piece before it."""
+    """Number of leading tokens that it shares with the piece before it."""
 
 
 @dataclass(slots=True)
 class Bundle:
-    """Rows in one sequence."""
+    """Rows that share one sequence."""
 
     pieces: list[Piece]
     length: int
@@ -46,17 +46,17 @@ class Bundle:
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How rows are put into sequences."""
+    """How rows are arranged in sequences."""
 
     pair_cost: float
-    """What a pair of query and key costs, in tokens."""
+    """The cost of one query-key pair, in tokens."""
 
     def cost(self, length: int) -> float:
-        """What one sequence costs, in tokens."""
+        """The cost of one sequence, in tokens."""
         return length + self.pair_cost * length**2
 
     def bundles(self, rows: Sequence[TokenIds]) -> list[Bundle]:
-        """The rows, sorted by their tokens, together where that is cheaper than apart."""
+        """Groups rows, sorted by their tokens, where sharing a sequence is cheaper."""
         bundles: list[Bundle] = []
         for row, tokens in enumerate(rows):
             shared = shared_length(rows[row - 1], tokens) if row else 0
@@ -69,13 +69,13 @@ class Packing:
         return bundles
 
     def _joins(self, before: int, length: int, shared: int) -> bool:
-        """Whether a row is cheaper at the end of a bundle of length `before`."""
+        """Whether a row costs less when appended to a bundle of length `before`."""
         together = before + length - shared
         added = self.cost(together) - self.cost(before)
         return together <= LONGEST and added < self.cost(length)
 
     def sequences(self, rows: Sequence[TokenIds]) -> list[Bundle]:
-        """Bundles side by side in sequences that are no longer than the longest."""
+        """Combines bundles into sequences no longer than the longest bundle."""
         by_length = sorted(self.bundles(rows), key=lambda one: one.length, reverse=True)
         room = by_length[0].length
         sequences: list[Bundle] = []
@@ -102,7 +102,7 @@ def sort_key(row: TokenRow) -> bytes:
 
 
 def shared_length(one: TokenIds, other: TokenIds) -> int:
-    """How many tokens two rows begin with in common."""
+    """Length of the common prefix of two rows."""
     shorter = min(len(one), len(other))
     differing = np.flatnonzero(one[:shorter] != other[:shorter])
     return int(differing[0]) if len(differing) else shorter
@@ -113,8 +113,8 @@ def row_batch(
 ) -> dict[str, Tensor]:
     """The input of one forward pass over rows.
 
-    ids_BT and response_BT, or with `packing` what `pack_rows` gives instead;
-    targets_N, the response tokens; and run_1, how many tokens are run.
+    ids_BT and response_BT, or with `packing` the output of `pack_rows` instead;
+    targets_N, the response tokens; and run_1, the number of tokens that are run.
     """
     if packing is not None:
         return pack_rows(rows, packing, pad)
@@ -131,18 +131,18 @@ def row_batch(
 def pack_rows(
     rows: Sequence[TokenRow], packing: Packing, pad: int
 ) -> dict[str, Tensor]:
-    """The rows, sorted by their tokens, as sequences.
+    """Packs rows, sorted by their tokens, into sequences.
 
     ids_BT, positions_BT and ends_BT; for each response token, row after row, places_N,
     the place in ids_BT (flat) whose logits predict it, and targets_N, the token itself;
-    and run_1, how many tokens there are without padding.
+    and run_1, the number of tokens without padding.
     """
     tokens = [row_tokens(row) for row in rows]
     sequences = packing.sequences(tokens)
     longest = max(sequence.length for sequence in sequences)
     ids_BT = np.full((len(sequences), longest), pad)
     positions_BT = np.zeros_like(ids_BT)
-    # A place of padding sees itself: softmax over nothing is not a number.
+    # A padding position attends to itself: a softmax over nothing gives NaN.
     ends_BT = np.arange(1, longest + 1) + np.zeros_like(ids_BT)
     places: list[TokenIds] = [np.arange(0)] * len(rows)
     for number, sequence in enumerate(sequences):

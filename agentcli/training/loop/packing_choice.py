@@ -1,8 +1,8 @@
-"""Whether the rows of a training share sequences, and that the model lets them.
+"""Decides whether rows share sequences, and checks that the model supports it.
 
-`auto` compares what both ways cost: tokens with their padding, and pairs of query and
-key, where a mask costs all pairs of a sequence and a causal row half of them. The
-comparison counts and does not time anything, so that a resumed training chooses alike.
+`auto` compares the cost of both ways: tokens with padding, and query-key pairs (a mask
+costs all pairs of a sequence, a causal row half of them). The comparison counts instead
+of measuring time, so that a resumed training makes the same choice.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,23 +21,24 @@ from agentcli.training.loop.forward import (
 from agentcli.training.loop.packing import Packing, row_batch, row_tokens
 
 LEAST_GAIN = 1.2
-"""`auto` packs where the plain way costs this many times as much."""
+"""`auto` packs if separate rows cost at least this many times as much."""
 ROWS_COMPARED = 8
 TOLERANCE = 1e-3
-"""Nats between a log-probability in company and by itself; rounding is below 1e-5."""
+"""Allowed difference in nats between packed and separate rows; rounding is below 1e-5.
+"""
 
 Batches = Iterable[Sequence[TokenRow]]
 """The rows of each microbatch."""
 
 
 class PackingChoice(NamedTuple):
-    """How rows share sequences, or why each has its own."""
+    """How rows share sequences, or why they do not."""
 
     packing: Packing | None
     reason: str = ""
 
     def statistics(self) -> dict[str, Any]:
-        """What the manifest says of it."""
+        """The entries for the manifest."""
         if self.packing is not None:
             return {"packed": True}
         return {"packed": False, "unpacked_because": self.reason}
@@ -46,10 +47,10 @@ class PackingChoice(NamedTuple):
 def choose_packing(
     setting: str, wanted: str, model: Any, apart: Batches, together: Batches
 ) -> PackingChoice:
-    """The choice of `wanted` (auto, on or off), which is the value of `setting`.
+    """The choice for `wanted` (auto, on or off), the value of `setting`.
 
-    `apart` are the microbatches of rows by themselves, `together` those of the same
-    rows sorted by their tokens. Raises UsageError for `on` with a model that cannot be
+    `apart` are the microbatches of separate rows, `together` those of the same rows
+    sorted by their tokens. Raises UsageError for `on` with a model that cannot be
     packed.
     """
     if wanted == "off":
@@ -72,7 +73,7 @@ def choose_packing(
 
 
 def obstacle_of(model: Any) -> str | None:
-    """Why this model cannot take a mask that keeps rows apart; None: it can."""
+    """Why this model cannot use a mask that separates rows; None if it can."""
     if placeholder_ids(model.config):
         return "the model sees, and pictures are not packed"
     config = model.config.get_text_config()
@@ -89,7 +90,7 @@ def obstacle_of(model: Any) -> str | None:
 
 
 def pair_cost_of(model: Any) -> float:
-    """What a pair of query and key costs, in tokens.
+    """The cost of one query-key pair, in tokens.
 
     A layer of width d takes about 24 d^2 operations for a token and 4 d for a pair.
     """
@@ -98,7 +99,7 @@ def pair_cost_of(model: Any) -> float:
 
 
 def plain_cost(batches: Batches, packing: Packing) -> float:
-    """What the microbatches cost, in tokens, with every row by itself."""
+    """The cost of the microbatches, in tokens, with separate rows."""
     cost = 0.0
     for rows in filter(None, batches):
         longest = max(len(prompt) + len(response) for prompt, response in rows)
@@ -108,7 +109,7 @@ def plain_cost(batches: Batches, packing: Packing) -> float:
 
 
 def packed_cost(batches: Batches, packing: Packing) -> float:
-    """What packed microbatches cost, in tokens."""
+    """The cost of packed microbatches, in tokens."""
     cost = 0.0
     for rows in filter(None, batches):
         sequences = packing.sequences([row_tokens(row) for row in rows])
@@ -124,10 +125,10 @@ def check_packed(
     pad: int,
     device: torch.device,
 ) -> None:
-    """Raises AgentCliError where rows in one sequence are not what they are alone.
+    """Raises AgentCliError if packing a model's rows changes their log-probabilities.
 
-    A few of the rows, which are sorted by their tokens, are run both ways. A model may
-    have more than attention between its tokens, and ignore the mask there.
+    Runs a few of the rows, which are sorted by their tokens, both ways. Besides
+    attention, a model may connect tokens in ways that ignore the mask.
     """
     scores = []
     with scoring(model):

@@ -1,4 +1,4 @@
-"""Steps with pictures: what they show, from the files of a run, or a refusal."""
+"""Loads the pictures of steps from the files of a run, or refuses them."""
 
 from pathlib import Path
 
@@ -9,15 +9,15 @@ from agentcli.records.types import Step
 
 
 class PictureShelf:
-    """The pictures of trees, each read once."""
+    """The pictures of trees; each is read once."""
 
     def __init__(self) -> None:
         self._pictures: dict[str, Picture] = {}
 
     def of(self, step: Step, trees: Path) -> tuple[Picture, ...]:
-        """The pictures that the policy saw in a step of this file of trees, in order.
+        """The pictures that the policy saw in a step of this trees file, in order.
 
-        Raises DataError for one that is missing or altered.
+        Raises DataError if one is missing or altered.
         """
         folder = folder_beside(trees)
         pictures = []
@@ -29,7 +29,7 @@ class PictureShelf:
 
 
 def refuse_pictures(pictures: object, place: str, reader: str) -> None:
-    """Raises DataError where there are pictures and their reader knows texts only."""
+    """Raises DataError if there are pictures but their reader supports only text."""
     if pictures:
         raise DataError(
             f"{place}.pictures: {reader} reads texts only; learn from pictures with a "

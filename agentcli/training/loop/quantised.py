@@ -1,8 +1,9 @@
-"""A base model in 4 bits, under an adapter that alone is trained (QLoRA).
+"""A 4-bit base model under an adapter; only the adapter is trained (QLoRA).
 
 Weights are NF4 with quantised scales (Dettmers et al. 2023, section 3), computed in
-bfloat16 on CUDA; bitsandbytes does it. The value head and the language-model head stay
-whole. A checkpoint is the adapter, which loads on the whole base model, too.
+bfloat16 on CUDA by bitsandbytes. The value head and the language-model head are not
+quantised. The checkpoint is the adapter, which also loads on the unquantised base
+model.
 """
 
 import os
@@ -20,7 +21,7 @@ WHOLE = ("lm_head", "score")
 
 
 def check_bits(lora: LoraSettings) -> None:
-    """Refuses 4 bits where they cannot be trained on.
+    """Checks that training on 4-bit weights is possible.
 
     Raises UsageError without an adapter or a GPU, MissingError without bitsandbytes.
     """
@@ -37,7 +38,7 @@ def check_bits(lora: LoraSettings) -> None:
 
 
 def require_bitsandbytes(setting: str) -> None:
-    """Raises MissingError, naming the setting, where bitsandbytes is not installed."""
+    """Raises MissingError, naming the setting, if bitsandbytes is not installed."""
     try:
         metadata.version("bitsandbytes")
     except metadata.PackageNotFoundError as error:
@@ -52,7 +53,7 @@ def load_quantised(
 ) -> Any:
     """The network of `load_network` in 4 bits on a device, ready for an adapter.
 
-    `dtype` is that of the layers which stay whole. Raises what `load_network` raises.
+    `dtype` is that of layers that are not quantised. Raises what `load_network` raises.
     """
     from peft import prepare_model_for_kbit_training
     from transformers import BitsAndBytesConfig
@@ -79,5 +80,5 @@ def load_quantised(
 
 
 def own_gpu() -> str:
-    """The GPU of this process among those that the launcher started."""
+    """The GPU of this process among those of all the launcher's processes."""
     return f"cuda:{os.environ.get('LOCAL_RANK', '0')}"

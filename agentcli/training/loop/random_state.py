@@ -1,7 +1,7 @@
-"""The random states of this process as tensors, from which a training resumes.
+"""The random states of this process as tensors, for resuming a training.
 
-LoRA's dropout draws from torch's generators. Python's and numpy's are kept because a
-model's own code may draw from them.
+LoRA's dropout uses torch's generators. Python's and numpy's are saved because a model's
+own code may use them.
 """
 
 import math
@@ -13,9 +13,9 @@ from torch import Tensor
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:
-    """States of Python's, numpy's and torch's global generators, one-dimensional.
+    """States of Python's, numpy's and torch's global generators, as 1-D tensors.
 
-    On a CUDA device also that device's. All are on the CPU.
+    On a CUDA device, also the state of that device. All tensors are on the CPU.
     """
     _, words, gauss = random.getstate()
     _, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
@@ -33,7 +33,7 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random_state(states: dict[str, Tensor], device: torch.device) -> None:
-    """Puts the states in place. Raises KeyError for one that is missing."""
+    """Restores the states. Raises KeyError if one is missing."""
     second_gauss = states["python_gauss"].item()
     gauss = None if math.isnan(second_gauss) else second_gauss
     random.setstate((3, tuple(states["python"].tolist()), gauss))

@@ -1,8 +1,8 @@
-"""The records of a training after each update: metrics line, snapshot, progress.
+"""Records a training after each update: metrics line, snapshot, progress.
 
-They come in this order, so that a snapshot never knows of a line that is not on disk. A
-training that resumes cuts metrics.jsonl to the lines that its snapshot knows, and
-appends: no line is there twice and none is missing.
+They are written in this order, so a snapshot never counts a line that is not on disk. A
+training that resumes cuts metrics.jsonl to the lines that its snapshot counts, and
+appends: no line is duplicated or missing.
 """
 
 import time
@@ -26,11 +26,11 @@ Track = Callable[[Line], None]
 
 
 class Recorder(Generic[Line]):
-    """The metrics lines of one training, with those from before it was killed.
+    """The metrics lines of one training, including those from before it was killed.
 
-    They lie in the file `metrics` (plain .jsonl) and in `lines`. Every process has a
-    recorder; only the first writes. Raises DataError where a snapshot is there but not
-    all of its lines.
+    They are in the file `metrics` (plain .jsonl) and in `lines`. Every process has a
+    recorder; only the first one writes. Raises DataError if a snapshot exists but some
+    of its lines are missing.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Recorder(Generic[Line]):
         self.total = total
         self.done = 0
         self.counters: dict[str, float] = {}
-        """A trainer's own running sums, which a kill does not lose."""
+        """A trainer's own running sums, which survive a kill."""
         self.lines: list[Line] = []
         if snapshots.resumed is not None:
             self.done = snapshots.resumed.update
@@ -66,13 +66,13 @@ class Recorder(Generic[Line]):
             self._progress(self.done, self.total, {})
 
     def seconds(self) -> float:
-        """Spent so far, also before the snapshot."""
+        """Training time so far, including the time before the snapshot."""
         return round(time.perf_counter() - self._started, 3)
 
     def record(self, update: int, line: Line | None, figures: dict[str, float]) -> None:
         """Records one update; every process calls it.
 
-        `line` is None when none is due. `figures` are for the progress bar.
+        `line` is None if none is due. `figures` are for the progress bar.
         """
         if line is not None:
             self.lines.append(line)
@@ -86,7 +86,7 @@ class Recorder(Generic[Line]):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Opens the file for lines, behind those that the snapshot knows."""
+        """Opens the metrics file to append after the lines that the snapshot counts."""
         if not self._main:
             yield
             return
@@ -103,7 +103,7 @@ def _lines_before(
     snapshot: SnapshotHeader,
     path: Path | None,
 ) -> list[Line]:
-    """The lines that were there when the snapshot at `path` was written."""
+    """The lines that existed when the snapshot at `path` was written."""
     if snapshot.lines == 0:
         return []
     lines = list(islice(read_records(metrics, kind), snapshot.lines))
@@ -116,7 +116,7 @@ def _lines_before(
 
 
 def _cut(metrics: Path, lines: int) -> None:
-    """Cuts the file after this many lines."""
+    """Truncates the file after this many lines."""
     with writing(metrics), open(metrics, "ab+") as file:
         file.seek(0)
         for _ in range(lines):

@@ -1,8 +1,8 @@
-"""A model of which every process keeps a share (FSDP2, sharding=fsdp).
+"""A model sharded across processes (FSDP2, sharding=fsdp).
 
-The weights of a layer are gathered while it is run, and freed behind it. Gradients,
-moments and updates are of the shares. So every forward pass, and every gathering of a
-weight, is one that all processes make together.
+The weights of a layer are gathered when it runs and freed afterwards. Gradients,
+moments and updates exist only for each process's share. Therefore all processes must
+take part in every forward pass and every gathering of a weight.
 """
 
 from collections.abc import Mapping
@@ -40,23 +40,23 @@ def place(
         for module in model.modules()
         if isinstance(module, GradientCheckpointingLayer)
     ]
-    # Tied embeddings belong to one group, that of the root. Whole weights left behind by
-    # a forward pass would be what the optimiser is given, and would never train.
+    # Tied embeddings belong to one group, the root's. If a forward pass left whole
+    # weights behind, the optimiser would get those, and they would never train.
     for part in (*layers, model):
         fully_shard(part, mesh=mesh, reshard_after_forward=True)
     check_shared(model)
     network = model.get_base_model() if hasattr(model, "peft_config") else model
-    # Else transformers.Trainer would wrap the shares in DDP.
+    # Otherwise transformers.Trainer would wrap the shares in DDP.
     network._is_distributed_loading_by_transformers = True
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether processes share the model's weights."""
+    """Whether the model's weights are sharded across processes."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def check_shared(model: nn.Module) -> None:
-    """Raises AgentCliError for a weight that every process holds for itself."""
+    """Raises AgentCliError if some weight is not sharded."""
     for name, parameter in model.named_parameters():
         if not isinstance(parameter, DTensor):
             raise AgentCliError(
@@ -66,9 +66,9 @@ def check_shared(model: nn.Module) -> None:
 
 
 def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """The tensors, shares gathered one after another; all processes call it.
+    """The tensors, with shares gathered one after another; all processes must call it.
 
-    Only with `keep` they are returned, on the CPU where they were shared.
+    Returned only with `keep`, and those that were shared are on the CPU.
     """
     kept = {}
     for name, tensor in tensors.items():
@@ -81,9 +81,9 @@ def whole_tensors(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor
 
 
 def whole_weights(model: nn.Module) -> dict[str, Tensor] | None:
-    """The weights of a sharded model, or of its adapter, in the first process.
+    """The full weights of a sharded model, or of its adapter, in the first process.
 
-    All processes call it. None for a model that is not sharded.
+    All processes must call it. None for a model that is not sharded.
     """
     if not is_sharded(model):
         return None
@@ -93,7 +93,7 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor] | None:
         ignore_frozen_params=hasattr(model, "peft_config"),
     )
     weights: dict[str, Any] = get_model_state_dict(model, options=options)
-    # A tied weight is written once, by its first name, as transformers does it.
+    # A tied weight is written once, by its first name, as in transformers.
     names: dict[int, str] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
         names.setdefault(id(tensor), name)
@@ -101,10 +101,10 @@ def whole_weights(model: nn.Module) -> dict[str, Tensor] | None:
 
 
 def placed_like(tensor: Tensor, parameter: Tensor) -> Tensor:
-    """A whole tensor on the parameter's device, as a share where it is one."""
+    """A full tensor on the parameter's device; sharded if the parameter is."""
     local = tensor.to(parameter.device)
     if not isinstance(parameter, DTensor):
         return local
-    # Every process has read the whole; none has to send it.
+    # Every process has read the full tensor, so none has to send it.
     mesh, placements = parameter.device_mesh, parameter.placements
     return distribute_tensor(local, mesh, placements, src_data_rank=None)

@@ -1,14 +1,14 @@
 """The snapshot from which a killed training resumes.
 
-state.safetensors holds weights/<parameter>, AdamW's moments by parameter name, and
-random/<generator> with one line per process. Its header holds a JSON text with
-everything that is not a tensor. It is one file, replaced at once: a kill at any moment
-leaves the old snapshot or the new one. It takes 12 bytes per trained parameter.
+state.safetensors contains weights/<parameter>, AdamW's moments by parameter name, and
+random/<generator> with one row per process. Its header contains everything else as JSON
+text. It is one file, replaced atomically: a kill at any moment leaves the old snapshot
+or the new one. It takes 12 bytes per trained parameter.
 
-What is planned beforehand (order, weights, old and reference log-probabilities) is not
-kept: it is computed again from the starting model, and `facts` say whether it came out
-the same. An objective that renews it keeps files of its own in the same folder. The
-metrics lines so far stay in metrics.jsonl.
+Planned data (order, weights, old and reference log-probabilities) is not stored: it is
+computed again from the starting model, and `facts` tell whether the result is the same.
+An objective that updates such data keeps its own files in the same folder. The metrics
+lines so far stay in metrics.jsonl.
 """
 
 import hashlib
@@ -48,9 +48,9 @@ class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     facts: Facts
     update: int
-    """Updates done."""
+    """Number of updates done."""
     lines: int
-    """Metrics lines written."""
+    """Number of metrics lines written."""
     counters: dict[str, float]
     """The trainer's own running sums."""
     rates: list[float]
@@ -60,7 +60,7 @@ class SnapshotHeader(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Trained:
-    """The model, optimiser and schedule that a training changes."""
+    """The model, optimiser and schedule of a training."""
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
@@ -83,9 +83,9 @@ def digest(*values: Any) -> str:
 
 
 def settings_fact(settings: msgspec.Struct, without: Collection[str] = ()) -> str:
-    """A hash of all settings that a result depends on.
+    """A hash of all settings that affect the result.
 
-    How often snapshots are written is not among them.
+    The interval between snapshots is not one of them.
     """
     values: dict[str, Any] = msgspec.to_builtins(settings)
     for name in (*without, "save_every_updates"):
@@ -96,7 +96,7 @@ def settings_fact(settings: msgspec.Struct, without: Collection[str] = ()) -> st
 def model_fact(model: torch.nn.Module) -> str:
     """A hash of every parameter's name, shape and first 64 values.
 
-    It is cheap, and differs between checkpoints.
+    It is cheap to compute, and differs between checkpoints.
     """
     beginnings = []
     for name, parameter in model.named_parameters():
@@ -106,16 +106,16 @@ def model_fact(model: torch.nn.Module) -> str:
 
 
 class Snapshots(TrainerCallback):
-    """Writes a snapshot after every `every`-th update; resumes from one that is there.
+    """Writes a snapshot after every `every`-th update; resumes from an existing one.
 
-    `facts` (numbers, and hashes of settings, data and starting model) say what the
-    training is: only a snapshot with the same facts is resumed. Creating this puts the
-    snapshot's weights, moments and scheduler in place. As a callback of the Trainer it
-    puts the random states in place when the first update begins. With `folder` None it
-    does nothing.
+    `facts` (numbers, and hashes of settings, data and starting model) identify the
+    training: only a snapshot with the same facts is resumed. Creating this object
+    restores weights, moments and scheduler from the snapshot. As a callback of the
+    Trainer it restores the random states when the first update begins. If `folder` is
+    None, it does nothing.
 
-    Raises DataError, saying --overwrite, for a snapshot that is damaged or of another
-    training.
+    Raises DataError, naming --overwrite, for a snapshot that is damaged or belongs to
+    another training.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Snapshots(TrainerCallback):
             self._restore(self.path)
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """Restores the random states once, after what the Trainer draws to prepare."""
+        """Restores the random states once, after the Trainer's own preparation."""
         if self._random:
             restore_random_state(self._random, self._trained.device)
             self._random = {}
@@ -169,7 +169,7 @@ class Snapshots(TrainerCallback):
         write_tensors(self.path, tensors, {"snapshot": json.dumps(header)})
 
     def _restore(self, path: Path) -> None:
-        """Puts what the file holds in place, once its facts are known to be the same."""
+        """Restores the contents of the file, after checking that its facts match."""
         refuse_irregular(path)
         with naming_damage(path), safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -181,7 +181,7 @@ class Snapshots(TrainerCallback):
         self.resumed = header
 
     def _check(self, path: Path, header: SnapshotHeader) -> None:
-        """Raises DataError for a snapshot of another training."""
+        """Raises DataError if the snapshot belongs to another training."""
         for name, now in self._facts.items():
             then = header.facts.get(name)
             if then != now:
@@ -194,7 +194,7 @@ class Snapshots(TrainerCallback):
                 )
 
     def _put(self, file: Any, header: SnapshotHeader) -> None:
-        """Puts weights, moments and schedule in place, and keeps the random states."""
+        """Restores weights, moments and schedule; keeps the random states for later."""
         trained = self._trained
         weights: dict[str, Tensor] = {}
         random_states: dict[str, Tensor] = {}
@@ -217,7 +217,7 @@ class Snapshots(TrainerCallback):
             for name, parameter in parameters.items():
                 parameter.copy_(placed_like(weights[name], parameter))
         trained.scheduler.load_state_dict(header.scheduler)
-        # The schedule sets the rates only when it takes its next step.
+        # The schedule sets the rates only at its next step.
         groups = trained.optimizer.param_groups
         for group, rate in zip(groups, header.rates, strict=True):
             group["lr"] = rate
@@ -229,7 +229,7 @@ class Snapshots(TrainerCallback):
 
 @contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
-    """Turns what reading a damaged file raises into one DataError that names it."""
+    """Turns any exception from reading a damaged file into a DataError naming it."""
     try:
         yield
     except (OSError, SafetensorError, ValueError, LookupError) as error:

@@ -1,4 +1,4 @@
-"""Whole safetensors files or none: what a killed process leaves is always complete."""
+"""Writes safetensors files atomically: a killed process leaves only complete files."""
 
 import os
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from agentcli.records.regular import require_regular
 
 @contextmanager
 def writing_tensors(path: Path) -> Iterator[None]:
-    """Turns what the block raises because `path` cannot be written into a WriteError."""
+    """Turns errors of the block into WriteError if `path` cannot be written."""
     try:
         with writing(path):
             yield
-    except SafetensorError as error:  # its own word for an OSError, without the number
+    except SafetensorError as error:  # its name for an OSError, without errno
         raise WriteError(
             f"{path}: cannot be written ({error}); free some and go on with --resume"
         ) from error
@@ -31,9 +31,9 @@ def write_tensors(
     tensors: dict[str, Tensor],
     metadata: dict[str, str] | None = None,
 ) -> None:
-    """Writes tensors of any device to a temporary sibling, then replaces `path` by it.
+    """Writes tensors from any device to a temporary file, which then replaces `path`.
 
-    Raises WriteError when it cannot be written; `path` is then as it was.
+    Raises WriteError if it cannot be written; `path` is then unchanged.
     """
     temporary = part_of(path)
     with writing_tensors(path):

@@ -1,6 +1,6 @@
 """Sampled steps as token ids: prompts through the chat template, responses as sampled.
 
-What was sampled is what is trained on: a response is never tokenised again.
+Training uses exactly the sampled tokens: a response is never tokenised again.
 """
 
 from functools import cache, partial
@@ -15,14 +15,14 @@ from agentcli.training.loop.pictures import refuse_pictures
 
 
 class StepTokeniser:
-    """Token ids of the steps that a model learns from. Each prompt is tokenised once."""
+    """Gives the token ids of steps to train on. Each prompt is tokenised once."""
 
     def __init__(
         self, tokenizer: Any, model: Any, name: str, sight: Eyesight | None = None
     ) -> None:
-        """`name` is what messages call the model.
+        """Messages call the model `name`.
 
-        `sight` reads the prompts of a model that sees.
+        `sight` reads the prompts, for a vision model.
         """
         self.sight = sight
         self._prompt_ids = cache(partial(prompt_ids, tokenizer))
@@ -38,7 +38,8 @@ class StepTokeniser:
     ) -> tuple[list[int], list[int]]:
         """Token ids of prompt and response.
 
-        Raises DataError for an unknown token, and for pictures that cannot be seen.
+        Raises DataError for an unknown token, and for pictures that the model cannot
+        read.
         """
         if min(response) < 0 or max(response) >= self._vocabulary:
             raise DataError(

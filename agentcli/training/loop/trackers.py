@@ -1,14 +1,15 @@
-"""Sends figures and sampled trajectories to TensorBoard, Weights & Biases or trackio.
+"""Sends metrics and sampled trajectories to TensorBoard, Weights & Biases or trackio.
 
-Only these and settings are sent, through the clients that these publish. The callbacks
-of transformers do not serve: they number updates from the Trainer's state, which starts
-at 0 in every call. They also upload models, watch gradients or publish a Space when an
-environment variable says so. Nothing is imported unless it is asked for.
+Only these and the settings are sent, through the trackers' official clients. The
+callbacks of transformers are not suitable: they number updates from the Trainer's
+state, which starts at 0 in every call. They also upload models, watch gradients or
+publish a Space if an environment variable says so. A client is imported only if it is
+used.
 
-The step of a figure is the number of updates that the optimiser has seen, so the
-iterations of a loop that share a `folder` are one curve. The trees' own figures stand
-at the first update that learned from them. The folder remembers the run;
-where it is deleted, the next training is a new run.
+The step of a metric is the number of updates that the optimiser has made, so the
+iterations of a loop that share a `folder` form one curve. The metrics of the trees are
+logged at the first update that learned from them. The folder stores the id of the run;
+if it is deleted, the next training is a new run.
 """
 
 import html
@@ -31,14 +32,14 @@ from agentcli.records.regular import is_there, read_regular
 from agentcli.records.settings import TrackingSettings
 
 TextRow = tuple[str, ...]
-"""A row of texts under TEXT_COLUMNS."""
+"""A row of texts, in the order of TEXT_COLUMNS."""
 TEXT_COLUMNS = ("task", "kind", "outcome", "trajectory")
 SAMPLES = "rollout/samples"
-"""The name of the texts."""
+"""The name under which texts are logged."""
 
 
 class Sampled(NamedTuple):
-    """What trackers get of the trees that a training learns from."""
+    """The figures and texts of the trees that a training learns from."""
 
     figures: Mapping[str, float] = {}
     texts: Sequence[TextRow] = ()
@@ -52,15 +53,15 @@ NO_FIGURES = ("schema_version", "update")
 def check_trackers(
     tracking: TrackingSettings | None, folder: Path | None = None
 ) -> None:
-    """Checks what can be known of tracking.to before any work.
+    """Checks tracking.to as far as possible before any work.
 
-    Asks no service and writes nothing. `folder` is where trackers write. Raises
+    Contacts no service and writes nothing. `folder` is where trackers write. Raises
     MissingError for a tracker that is not installed and for W&B without an API key,
-    unless it is offline; UsageError for a place where nothing can be written.
+    unless it is offline; UsageError if the folder cannot be written.
     """
     for name in tracking.to if tracking else ():
         try:
-            # Importing would find any folder called wandb, and W&B makes one.
+            # An import would succeed for any folder called wandb, and W&B creates one.
             metadata.version(name)
         except metadata.PackageNotFoundError as error:
             raise MissingError(
@@ -84,7 +85,7 @@ def check_trackers(
 
 
 def _check_key() -> None:
-    """Raises MissingError where W&B has no key.
+    """Raises MissingError if W&B has no API key.
 
     On a terminal it would ask for one, in the middle of the work.
     """
@@ -102,7 +103,7 @@ def _check_key() -> None:
 
 
 def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
-    """Raises UsageError unless the folder can be written, or made."""
+    """Raises UsageError if the folder cannot be written or created."""
     place = folder.absolute()
     while not os.path.lexists(place):
         place = place.parent
@@ -119,18 +120,18 @@ def _check_writable(folder: Path, tracker: str, remedy: str) -> None:
 
 @dataclass(frozen=True)
 class Tracked:
-    """The words that trackers get besides figures."""
+    """Names, folder and samples that trackers need besides metrics."""
 
     tracking: TrackingSettings
     name: str | None
     """Name of the run, unless tracking.name is set."""
     folder: Path
-    """Holds event files, and remembers runs."""
+    """Contains event files and the ids of runs."""
     kind: str
-    """Prefix of every figure: train or sft."""
+    """Prefix of every metric: train or sft."""
     settings: dict[str, Any]
     sampled: Sampled = field(default_factory=Sampled)
-    """Goes with the first update, and by itself where there is none."""
+    """Logged with the first update, or alone if there is no update."""
 
 
 @contextmanager
@@ -139,11 +140,11 @@ def open_trackers(
     before: int,
     done: int,
 ) -> Iterator[Callable[[msgspec.Struct], None] | None]:
-    """A function that sends a metrics line to every tracker; None where there is none.
+    """A function that sends a metrics line to every tracker; None without trackers.
 
     A field is sent as `kind`/<field>. The optimiser had made `before` updates before
-    this training; `done` updates of this one were made before it was killed. Raises
-    AgentCliError when a tracker does not open.
+    this training; this training made `done` updates before it was killed. Raises
+    AgentCliError if a tracker cannot be opened.
     """
     if tracked is None:
         yield None
@@ -151,7 +152,7 @@ def open_trackers(
     first = before + done + 1
     with ExitStack() as stack:
         logs = [_open(stack, name, tracked, first) for name in tracked.tracking.to]
-        # An update that is done took it along.
+        # If an update is done, the samples were sent with it.
         waiting = tracked.sampled if done == 0 else Sampled()
 
         def send(line: msgspec.Struct) -> None:
@@ -176,7 +177,8 @@ def _open(stack: ExitStack, tracker: str, tracked: Tracked, first: int) -> Log:
     try:
         return stack.enter_context(OPENERS[tracker](tracked, first))
     except Exception as error:
-        # Whatever a client raises that cannot reach its service, or may not use it.
+        # Clients raise all kinds of exceptions if a service is out of reach or refuses
+        # access.
         reason = " ".join(str(error).split())
         raise AgentCliError(
             f"tracking.to: {tracker} does not open ({reason}); leave it out of "
@@ -186,13 +188,13 @@ def _open(stack: ExitStack, tracker: str, tracked: Tracked, first: int) -> Log:
 
 @contextmanager
 def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
-    """Event files in the folder.
+    """Writes TensorBoard event files into the folder.
 
-    What a killed training wrote beyond its last snapshot is hidden when read.
+    Readers hide what a killed training wrote after its last snapshot.
     """
     from torch.utils.tensorboard import SummaryWriter
 
-    # Texts are not hidden, so the folder remembers the step of the last ones.
+    # Texts are not hidden, so the folder stores the step of the last ones.
     mark = tracked.folder / "samples-step"
     last = int(read_regular(mark)) if is_there(mark) else -1
     _wait_for_a_later_name(tracked.folder)
@@ -213,10 +215,10 @@ def _tensorboard(tracked: Tracked, first: int) -> Iterator[Log]:
 
 
 def _wait_for_a_later_name(folder: Path) -> None:
-    """Waits for the next second where this one has an event file already.
+    """Waits for the next second if an event file of the current second exists.
 
-    TensorBoard reads event files in the order of their names. These begin with the
-    second; what follows is in no order, and a reader would hide the later figures.
+    TensorBoard reads event files in the order of their names, which begin with the
+    second. The rest of the name is unordered, so a reader could hide the later metrics.
     """
     now = time.time()
     if any(folder.glob(f"events.out.tfevents.{int(now)}.*")):
@@ -225,10 +227,10 @@ def _wait_for_a_later_name(folder: Path) -> None:
 
 @contextmanager
 def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
-    """One W&B run. W&B drops the steps that it has already.
+    """Logs to one W&B run. W&B ignores steps that it already has.
 
     Console, code, git state, packages, the machine's name and load, and crash reports
-    stay here.
+    are not sent.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
@@ -256,13 +258,13 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
     def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
         row: dict[str, Any] = dict(figures)
         for number, text in enumerate(texts, 1):
-            # A table would become an artifact of its own.
+            # A table would become a separate artifact.
             page = f"<pre>{html.escape(text[-1])}</pre>"
             row[f"{SAMPLES}/{number}"] = wandb.Html(page, inject=False)
         run.log(row, step=step)
 
-    # As a context manager the run would print the traceback of an error that is
-    # reported in one line.
+    # As a context manager, the run would print the traceback of an error that is
+    # already reported in one line.
     failed = True
     try:
         yield log
@@ -273,7 +275,7 @@ def _wandb(tracked: Tracked, first: int) -> Iterator[Log]:
 
 @contextmanager
 def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
-    """One run in trackio's own store (TRACKIO_DIR). Its notes go to stderr."""
+    """Logs to a run in trackio's own store (TRACKIO_DIR). Its messages go to stderr."""
     import trackio
     from trackio.sqlite_storage import SQLiteStorage
 
@@ -294,7 +296,7 @@ def _trackio(tracked: Tracked, first: int) -> Iterator[Log]:
     last = SQLiteStorage.get_max_step_for_run(tracked.tracking.project, name)
 
     def log(figures: Mapping[str, float], texts: Sequence[TextRow], step: int) -> None:
-        # trackio would keep a step twice that a killed training makes again.
+        # trackio would store a step again when a resumed training repeats it.
         if last is not None and step <= last:
             return
         row: dict[str, Any] = dict(figures)
@@ -314,13 +316,13 @@ OPENERS = {"tensorboard": _tensorboard, "wandb": _wandb, "trackio": _trackio}
 
 
 def _as_code(row: TextRow) -> str:
-    """The text as a block of code in Markdown, which shows it as it is."""
+    """Formats the text as a Markdown code block, so that it is shown unchanged."""
     *_, text = row
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
 def _remembered(path: Path, new: str) -> str:
-    """The word in the file; `new`, which is written there, where there is none."""
+    """The word in the file; if there is no file, writes `new` and returns it."""
     if is_there(path):
         return read_regular(path).decode(errors="replace").strip()
     write_atomic(path, f"{new}\n".encode())

@@ -1,7 +1,7 @@
-"""The base of all trainers: planned microbatches in, a metrics line out.
+"""The base class of all trainers: runs planned microbatches, writes metrics lines.
 
 The Trainers of transformers and TRL compute the loss and make the updates. This mixin
-stands before them in a class's bases.
+comes before them in a class's bases.
 """
 
 import math
@@ -29,19 +29,19 @@ class TrainerUpdate(NamedTuple):
     grad_norm: float
     learning_rate: float
     loss: float
-    """The Trainer's own figure."""
+    """The loss as computed by the Trainer."""
 
 
 class PlannedTrainer(Trainer, ABC):
-    """A Trainer that runs the microbatches of a plan that are not done.
+    """A Trainer that runs those microbatches of a plan that are not done yet.
 
-    A subclass brings `microbatches` and `line`. `recorder` is set before training
+    A subclass defines `microbatches` and `line`. `recorder` must be set before training
     begins; it knows which updates are done.
     """
 
     recorder: Recorder[Any]
     remedy: ClassVar[str]
-    """The advice when numbers are no longer finite."""
+    """The advice for when numbers are no longer finite."""
     finite: ClassVar[tuple[str, ...]] = ()
     """Fields of a line that must be finite, besides loss and grad_norm."""
     shown: ClassVar[tuple[str, ...]]
@@ -50,33 +50,33 @@ class PlannedTrainer(Trainer, ABC):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.remove_callback(PrinterCallback)
-        # compute_loss normalises over the whole update. Else Trainer would divide by the
-        # number of microbatches.
+        # compute_loss normalises over the whole update. Otherwise Trainer would divide
+        # by the number of microbatches.
         self.model_accepts_loss_kwargs = True
 
     @abstractmethod
     def microbatches(self, done: int) -> Dataset[dict[str, Tensor]]:
-        """Microbatches of this rank, in order, of all updates but the first `done`."""
+        """This rank's microbatches, in order, of all updates after the first `done`."""
 
     @abstractmethod
     def line(self, latest: TrainerUpdate) -> MetricsLine | None:
-        """The line of an update, where one is due. Begins the sums of the next one."""
+        """The metrics line of an update, if one is due. Resets the running sums."""
 
     def get_train_dataloader(self) -> DataLoader[dict[str, Tensor]]:
-        """The microbatches as planned: shuffled, padded and dealt to this rank."""
+        """The microbatches as planned: shuffled, padded and assigned to this rank."""
         return DataLoader(self.microbatches(self.recorder.done), batch_size=None)
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
-        """The microbatches of one update, and what the loss is to be divided by."""
+        """The microbatches of one update, and the divisor of the loss."""
         batches, _ = super().get_batch_samples(*args, **kwargs)
         return batches, 1
 
     def _defer_fsdp_gradient_reduction(self) -> Any:
-        """Defers nothing: a process would hold the gradients of a whole model."""
+        """Does not defer: otherwise every process would hold all gradients."""
         return nullcontext()
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
-        """Not counted."""
+        """Returns 0: operations are not counted."""
         return 0
 
     def update_number(self) -> int:
@@ -86,7 +86,7 @@ class PlannedTrainer(Trainer, ABC):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Records the update that Trainer has just made.
 
-        Raises AgentCliError when a number is no longer finite.
+        Raises AgentCliError if a number is no longer finite.
         """
         if "grad_norm" not in logs:
             return  # the Trainer's summary at the end
@@ -105,7 +105,7 @@ class PlannedTrainer(Trainer, ABC):
 class RunningFigures:
     """Sums over the microbatches of an update, then over all ranks, in float64.
 
-    With `maximum` the largest value is kept instead; values are then never negative.
+    With `maximum`, the largest value is kept instead; values must not be negative then.
     """
 
     def __init__(self, device: torch.device, *, maximum: bool = False) -> None:
@@ -126,7 +126,7 @@ class RunningFigures:
         self._values = combine(self._values, stacked)
 
     def take(self, processes: Processes) -> dict[str, float]:
-        """The figures of all ranks by name; the next update starts at 0."""
+        """The totals of all ranks by name; resets them for the next update."""
         combine = max_over_ranks if self._maximum else sum_over_ranks
         values = combine(self._values, processes).tolist()
         figures = dict(zip(self._names, values, strict=True))

@@ -1,7 +1,7 @@
-"""log pi_old, V_old and A = R - V_old of every row, by the models an epoch starts with.
+"""log pi_old, V_old and A = R - V_old of every row, at the start of an epoch.
 
-Those of a later epoch are kept beside the snapshot: a training that is killed in the
-middle of an epoch has no longer the models that the epoch started with.
+From the second epoch on they are stored next to the snapshot: a training that is killed
+in the middle of an epoch no longer has the models from the start of that epoch.
 """
 
 import json
@@ -24,10 +24,10 @@ from agentcli.training.policy_gradient.logprobs import RowScorer
 
 @dataclass
 class Appraisal:
-    """What the losses take as old, for the epoch that `epoch` names.
+    """The old log-probabilities and values that the losses use in epoch `epoch`.
 
-    `folder` is the snapshot's; None: nothing is kept. Only files with the same `facts`
-    are read.
+    `folder` is the folder of the snapshot; with None nothing is stored. Only files with
+    the same `facts` are read.
     """
 
     pair: ActorCritic
@@ -40,7 +40,7 @@ class Appraisal:
     """V_old of every row."""
 
     def begin(self, epoch: int) -> None:
-        """Takes the models as they are now for the old ones, or reads what was kept.
+        """Takes the current models as the old ones, or reads stored results.
 
         Raises WriteError, and DataError for a damaged file.
         """
@@ -54,7 +54,7 @@ class Appraisal:
             write_tensors(path, tensors, {"facts": json.dumps(self.facts)})
 
     def compute(self) -> None:
-        """Fills in log pi_old and V_old of all rows, by the models as they are."""
+        """Computes log pi_old and V_old of all rows with the current models."""
         plan, scorer = self.plan, self.scorer
         tokens = plan.tokens
         every_row = range(len(plan.rows))
@@ -79,7 +79,7 @@ class Appraisal:
         return torch.tensor(returns) - self.values[rows]
 
     def _read(self, path: Path) -> bool:
-        """Whether the file is there and of this training; then takes its figures."""
+        """Loads the file if it belongs to this training; returns whether it did."""
         refuse_irregular(path)
         if not path.exists():
             return False

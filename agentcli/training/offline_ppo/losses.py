@@ -1,7 +1,7 @@
 """The actor's loss of 001 section 3.3 as a pure function of tensors.
 
 An action is a whole response: log pi(a|s) is the sum over its tokens, at the
-temperature that it was sampled at.
+temperature at which it was sampled.
 
 Shape suffixes: B actions, N response tokens in row-major order.
 """
@@ -16,7 +16,7 @@ class ActionLosses(NamedTuple):
     """The terms of the loss, per action; all (B,)."""
 
     loss_B: Tensor
-    """-surrogate + beta * squared: eq. 1, whose sum is minimised."""
+    """-surrogate + beta * squared: the terms of eq. 1, whose sum is minimised."""
     surrogate_B: Tensor
     """min(ratio * A, clip(ratio) * A), L^CLIP."""
     squared_B: Tensor
@@ -24,11 +24,11 @@ class ActionLosses(NamedTuple):
     ratio_B: Tensor
     """pi / pi_old of the action."""
     clipped_B: Tensor
-    """bool: clipping takes the gradient of the surrogate away."""
+    """bool: clipping removes the gradient of the surrogate."""
 
 
 def action_logprobs(logprobs_N: Tensor, lengths_B: Tensor) -> Tensor:
-    """Log-probabilities (B,) of actions, each the sum over its tokens."""
+    """Log-probabilities (B,) of actions, each summed over its tokens."""
     rows_N = torch.arange(len(lengths_B), device=lengths_B.device)
     rows_N = rows_N.repeat_interleave(lengths_B)
     sums_B = torch.zeros(len(lengths_B), device=logprobs_N.device)
@@ -44,8 +44,8 @@ def action_losses(
 ) -> ActionLosses:
     """The clipped surrogate with the squared log-ratio as a penalty (001 eq. 1 and 2).
 
-    The paper prints L^CLIP + beta L_KL, one of which is to be large and the other
-    small. Here the surrogate is maximised and the penalty minimised.
+    The paper prints L^CLIP + beta L_KL, although one term should be large and the other
+    small. Here the surrogate is maximised and the penalty is minimised.
     """
     difference_B = logprobs_B - old_B
     ratio_B = difference_B.exp()

@@ -9,38 +9,38 @@ from agentcli.training.objectives import Objective
 
 
 class OfflinePpoOptions(CriticOptions, kw_only=True):
-    """The penalty of 001, and the critic. train.clip is the clip of the surrogate."""
+    """The penalty of 001, and the critic; train.clip clips the surrogate."""
 
     head: Head = "mlp"
-    """The value head of a critic that is made anew: linear or mlp. At first it says 0."""
+    """The value head of a new critic: linear or mlp. It outputs 0 at first."""
     beta: NotNegative = 0.1
-    """Weight of the squared log-ratio (001 eq. 1); train.beta is the policy gradient's."""
+    """Weight of the squared log-ratio (001 eq. 1), used instead of train.beta."""
     old: Literal["epoch", "start"] = "epoch"
-    """The models of pi_old and V_old. epoch: those that an epoch starts with. start:
-    those that training starts from; then a critic that is made anew says 0 everywhere.
+    """The models of pi_old and V_old. epoch: those at the start of the epoch. start:
+    those at the start of training, where a new critic outputs 0 everywhere.
     """
     stop_at: Positive = 0.2
-    """An update whose mean squared log-ratio exceeds this is the last of its epoch."""
+    """If an update's mean squared log-ratio exceeds this, its epoch ends after it."""
 
 
 class OfflinePpoMetrics(MetricsLine, kw_only=True):
-    """One update of actor and critic. All figures are from before the update.
+    """One update of actor and critic, with metrics from before the update.
 
-    Means are over the actions of the update, by their weights. The updates that an
-    early stop leaves out have no line, and `update` counts them.
+    Means are over the actions of the update, by weight. Updates that an early stop
+    skips have no line, but are counted in `update`.
     """
 
     epoch: int
-    """0-based."""
+    """Number of the epoch, from 0."""
     loss: float
-    """The actor's: beta * squared_log_ratio - surrogate."""
+    """The actor's loss: beta * squared_log_ratio - surrogate."""
     surrogate: float
     squared_log_ratio: float
     """Mean of (log pi - log pi_old)^2, in square nats: 001 eq. 2."""
     entropy: float
-    """Nats per token, at the temperature of each row."""
+    """In nats per token, at the temperature of each row."""
     clip_fraction: float
-    """Share of the actions."""
+    """Share of the actions that are clipped."""
     ratio_mean: float
     value_loss: float
     """Mean of (V - R)^2."""
@@ -51,22 +51,22 @@ class OfflinePpoMetrics(MetricsLine, kw_only=True):
     stopped: bool
     """Whether the squared log-ratio ended the epoch after this update."""
     grad_norm: float
-    """Of the actor, before clipping."""
+    """Gradient norm of the actor, before clipping."""
     critic_grad_norm: float
-    """Before clipping."""
+    """Gradient norm of the critic, before clipping."""
     learning_rate: float
-    """The actor's."""
+    """The actor's learning rate."""
     rows: int
     tokens: int
-    """Response tokens trained on."""
+    """Number of response tokens trained on."""
     seconds: float
-    """Spent training so far, without what a killed training spent after its last
-    snapshot.
+    """Training time so far; time that a killed training spent after its last snapshot
+    is not included.
     """
 
 
 class OfflinePpo(Objective):
-    """Learns from the part `return` of the credit, less the critic's value."""
+    """Learns from `return`, a part of the credit, minus the critic's value."""
 
     name = "offline-ppo"
     options = OfflinePpoOptions

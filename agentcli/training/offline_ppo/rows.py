@@ -1,10 +1,10 @@
-"""From trees and credit to the rows of offline PPO: an action, its state, its reward.
+"""Turns trees and credit into rows of offline PPO: an action, its state, its reward.
 
-The reward R_t is the part `return` of a step's credit; a step that credit masked is left
-out. The action is the text in the note `trained` of the step, where the exploration
-method wrote one (the action that was executed, not the one that was proposed), as the
-chat template writes it. Else it is the sampled response. No log-probability of the
-rollout is read: the old ones are computed (appraisal.py).
+The reward R_t is the part `return` of a step's credit; steps that credit masks are left
+out. The action is the text of the step's note `trained`, if the exploration method
+wrote one (the executed action instead of the proposed one), formatted by the chat
+template. Otherwise it is the sampled response. The rollout's log-probabilities are not
+read: the old ones are computed (appraisal.py).
 """
 
 from pathlib import Path
@@ -22,11 +22,11 @@ from agentcli.training.loop.pictures import refuse_pictures
 from agentcli.training.policy_gradient.rows import Row, check_numbers
 
 TRAINED = "trained"
-"""The note that holds the text of the action to learn."""
+"""The note with the text of the action to learn."""
 
 
 class OfflineCounts(msgspec.Struct, kw_only=True):
-    """Numbers of the credit's entries, by what became of them."""
+    """Numbers of credit entries, by how they were used."""
 
     trees: int = 0
     rows: int = 0
@@ -41,12 +41,12 @@ class OfflineCounts(msgspec.Struct, kw_only=True):
 def read_offline_rows(
     trees: Path, credit: Path, tokenizer: Any, words: UnknownWords
 ) -> tuple[list[Row], OfflineCounts]:
-    """The rows in file order, with advantage 0 and their parts, and counts.
+    """The rows in file order, with advantage 0 and their parts, and the counts.
 
-    `words` counts what the tokenizer does not know of the notes' actions. Raises
-    DataError with file and line when the two files do not belong together, for credit
-    without returns, for numbers that are not finite, for a greedy response, and where
-    there is no row.
+    `words` counts words in notes that the tokenizer does not know. Raises DataError
+    with file and line if the two files do not belong together, for credit without
+    returns, for numbers that are not finite, for a greedy response, and if there is no
+    row.
     """
     rows: list[Row] = []
     counts = OfflineCounts()
@@ -96,7 +96,7 @@ def read_offline_rows(
 
 
 def _action(step: Step, tokenizer: Any, words: UnknownWords) -> list[int]:
-    """Token ids of the action; empty where there is none."""
+    """Token ids of the action; empty if there is none."""
     text = step.notes.get(TRAINED)
     if isinstance(text, str) and text:
         ids: list[int] = sample_of(tokenizer, step.prompt, text).response
@@ -106,7 +106,7 @@ def _action(step: Step, tokenizer: Any, words: UnknownWords) -> list[int]:
 
 
 def _temperature(step: Step, place: str) -> float:
-    """The temperature of the policy whose action it is."""
+    """The temperature of the policy that chose the action."""
     if step.temperature == 0:
         raise DataError(
             f"{place}.temperature: 0: a greedy response has no distribution to take a "

@@ -1,10 +1,10 @@
-"""`train` with objective offline-ppo: PPO on a rollout that stays as it is (001 3.3).
+"""`train` with objective offline-ppo: PPO on a fixed rollout (001 3.3).
 
-Before an epoch log pi_old(a|s) and V_old(s) are computed, with the actor and the critic
-as they are then; A = R - V_old(s). Each update lowers
-beta * mean (log pi - log pi_old)^2 - L^CLIP for the actor and mean (V - R)^2 for the
-critic. An epoch ends early when the mean squared log-ratio exceeds train.options.stop_at.
-With `old: start` pi_old and V_old are those of the start of training in all epochs.
+Before an epoch, log pi_old(a|s) and V_old(s) are computed with the current actor and
+critic; A = R - V_old(s). Each update minimises beta * mean (log pi - log pi_old)^2 -
+L^CLIP for the actor and mean (V - R)^2 for the critic. An epoch ends early if the mean
+squared log-ratio exceeds train.options.stop_at. With `old: start`, all epochs use
+pi_old and V_old from the start of training.
 """
 
 from pathlib import Path
@@ -35,9 +35,9 @@ def train_offline_ppo(
 ) -> dict[str, Any]:
     """Trains actor and critic on the credited rows of `trees`.
 
-    Returns the statistics of the manifest. Raises what `read_offline_rows` and
-    `load_pair` raise, MissingError for a missing tracker, AgentCliError for a loss that
-    is not finite.
+    Returns the statistics for the manifest. Raises what `read_offline_rows` and
+    `load_pair` raise, MissingError for a missing tracker, AgentCliError if a loss is
+    not finite.
     """
     settings = job.settings
     options: Any = options_of(settings)
@@ -48,7 +48,7 @@ def train_offline_ppo(
     words.warn("the actions to learn", job.model)
     pair = load_pair(job, options)
     tokens = tokenise_rows(rows, StepTokeniser(tokenizer, pair.actor, job.model))
-    # An action is one thing: every row counts by its weight, whatever its length.
+    # An action counts by its weight, whatever its length.
     by_action = msgspec.structs.replace(settings, aggregate="sequence")
     plan = plan_updates(rows, tokens, by_action, job.seed, processes, every_row=True)
     facts = _facts(plan, settings, pair, options.old)
@@ -84,7 +84,7 @@ def train_offline_ppo(
 def _facts(
     plan: UpdatePlan, settings: TrainSettings, pair: ActorCritic, old: str
 ) -> Facts:
-    """The plan in figures and hashes, which a snapshot must share to be resumed."""
+    """Numbers and hashes of the plan; a snapshot is resumed only if they match."""
     tokens = plan.tokens
     numbers = [(row.parts, row.weight, row.temperature) for row in plan.rows]
     order = [(update.rows, update.microbatches) for update in plan.updates]
@@ -98,7 +98,7 @@ def _facts(
 
 
 def _statistics(plan: UpdatePlan, lines: list[OfflinePpoMetrics]) -> dict[str, Any]:
-    """The statistics of the manifest that come from the plan and the metrics lines."""
+    """The statistics for the manifest that come from the plan and the metrics lines."""
     averaged = (
         *("loss", "surrogate", "squared_log_ratio", "entropy", "clip_fraction"),
         *("advantage_mean", "value_loss", "explained_variance"),

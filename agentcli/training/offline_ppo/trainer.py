@@ -1,9 +1,9 @@
-"""transformers.Trainer with the losses of offline PPO, and its early stop.
+"""transformers.Trainer with the losses of offline PPO and its early stop.
 
-A stopped epoch leaves out whole updates of the plan. Updates keep the numbers that they
-have in the plan, so that a training which resumes finds its place. Batches name their
-rows, and what is old is looked up when the loss is computed: the data loader fetches a
-batch ahead, and may be in the next epoch already.
+A stopped epoch skips whole updates of the plan. Updates keep their numbers in the plan,
+so that a resumed training finds its place. Batches name their rows, and old values are
+looked up when the loss is computed: the data loader fetches one batch ahead, which may
+belong to the next epoch.
 """
 
 from typing import Any
@@ -41,11 +41,11 @@ from agentcli.training.policy_gradient.batches import (
 from agentcli.training.policy_gradient.losses import token_entropies
 
 STOPPED = "stopped epochs"
-"""The counter that a kill does not lose: epochs up to the last that was ended early."""
+"""A counter that survives a kill: epochs up to the last one that was stopped early."""
 
 
 class OfflinePpoTrainer(PlannedTrainer):
-    """Runs a plan whose rows were appraised."""
+    """Runs a plan whose old values have been computed."""
 
     recorder: Recorder[OfflinePpoMetrics]
     remedy = "lower train.learning_rate or train.options.critic_learning_rate"
@@ -75,11 +75,11 @@ class OfflinePpoTrainer(PlannedTrainer):
         self.add_callback(self._clipped)
 
     def microbatches(self, done: int) -> Microbatches[Part]:
-        """The planned microbatches of this rank that are not done."""
+        """This rank's planned microbatches that are not done."""
         return microbatches(self._plan, done, self._collate)
 
     def _collate(self, part: Part) -> dict[str, Tensor]:
-        """The tensors of one microbatch; lengths_B are tokens of the responses."""
+        """The tensors of one microbatch; lengths_B are tokens per response."""
         members, _ = members_of(part)
         lengths = [len(self._plan.tokens.responses[row]) for row in members]
         return {
@@ -90,7 +90,7 @@ class OfflinePpoTrainer(PlannedTrainer):
         }
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
-        """The microbatches of the next update whose epoch was not ended early."""
+        """The microbatches of the next update whose epoch has not been stopped."""
         while True:
             batches, items = super().get_batch_samples(*args, **kwargs)
             if not batches:
@@ -105,14 +105,14 @@ class OfflinePpoTrainer(PlannedTrainer):
             return batches, items
 
     def update_number(self) -> int:
-        """The number in the plan of the update just made."""
+        """The number of the latest update in the plan."""
         assert self._fetched is not None
         return self._fetched
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This microbatch's part of the losses of actor and critic."""
+        """This microbatch's share of the losses of actor and critic."""
         appraising = Appraising(model, inputs["last_B"])
         ids_BT = inputs["ids_BT"]
         response_BT = inputs["response_BT"]
@@ -148,7 +148,7 @@ class OfflinePpoTrainer(PlannedTrainer):
         entropies_N: Tensor,
         inputs: dict[str, Tensor],
     ) -> None:
-        """Adds a microbatch to the figures."""
+        """Adds one microbatch to the running metrics."""
         weights_B = inputs["value_weights_B"].double()
         counted_N = inputs["counted_N"].double()
         self._sums.add(
@@ -166,7 +166,7 @@ class OfflinePpoTrainer(PlannedTrainer):
         )
 
     def line(self, latest: TrainerUpdate) -> OfflinePpoMetrics:
-        """The metrics line of every update; ends the epoch where it went too far."""
+        """The metrics line of an update; ends the epoch if the update went too far."""
         epoch = self._plan.updates[latest.update - 1].epoch
         sums = self._sums.take(self._plan.processes)
         stopped = sums["squared"] > self._options.stop_at

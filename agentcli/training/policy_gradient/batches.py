@@ -1,9 +1,9 @@
 """The plan of a training: the rows of each update and microbatch, and their weights.
 
-Every epoch shuffles all rows, or all trees, with a seed of its own and cuts them into
-updates of `rows_per_update`; the last may be smaller. Rows that cannot have a gradient stay
-members of their update (their weight counts in its normaliser) but are not run. An
-update of nothing but such rows is left out: it would be an optimiser step without a
+Every epoch shuffles all rows, or all trees, with its own seed and cuts them into
+updates of `rows_per_update`; the last may be smaller. Rows that cannot have a gradient
+remain members of their update (their weight counts in its normaliser) but are not run.
+An update with only such rows is skipped: it would be an optimiser step without a
 signal.
 """
 
@@ -32,7 +32,7 @@ UNPACKED = PackingChoice(None, "the objective runs every row by itself")
 
 @dataclass(slots=True)
 class Tokens:
-    """The token side of all rows.
+    """The tokens of all rows.
 
     Flat tensors hold the response tokens of row r at offsets[r]:offsets[r + 1].
     """
@@ -41,24 +41,24 @@ class Tokens:
     responses: list[list[int]]
     offsets: list[int]
     old: Tensor
-    """Log-probabilities that the ratio is taken against: the sampler's, or the
-    trainer's own where they are recomputed.
+    """Log-probabilities in the denominator of the ratio: the sampler's, or the
+    trainer's own if they are recomputed.
     """
     reference: Tensor | None = None
     sampled: Tensor | None = None
-    """The sampler's log-probabilities where `old` are not; None: they are."""
+    """The sampler's log-probabilities if `old` are recomputed; None: `old` are the
+    sampler's.
+    """
     temperature: Tensor | None = None
     """T of softmax(logits / T), the distribution that tokens were sampled from; None: 1
-    everywhere.
+    for all.
     """
     sampled_temperature: Tensor | None = None
-    """T of the distribution that the sampler's log-probabilities are of; None:
-    `temperature`.
-    """
+    """T of the sampler's log-probabilities; None: same as `temperature`."""
     sight: Eyesight | None = None
-    """How the prompts of a model that sees are read."""
+    """Processes the prompts of a vision model."""
     messages: list[Message] = field(default_factory=list)
-    """The prompts with their pictures, for a model that sees."""
+    """The prompts with their pictures, for a vision model."""
 
     def row(self, row: int) -> TokenRow:
         """The prompt and the response of a row."""
@@ -69,7 +69,7 @@ class Tokens:
     ) -> dict[str, Tensor]:
         """The input of one forward pass over these rows (`row_batch`).
 
-        A model that sees takes its pictures besides.
+        For a vision model it includes the pictures.
         """
         batch = row_batch([self.row(row) for row in rows], pad, packing)
         if self.sight is None:
@@ -79,12 +79,12 @@ class Tokens:
         return batch | named_pictures(self.sight.tensors(messages, width))
 
     def gather(self, flat: Tensor, rows: Sequence[int]) -> Tensor:
-        """The response tokens' values (N,) of these rows."""
+        """The values (N,) of these rows' response tokens."""
         starts_and_ends = [(self.offsets[row], self.offsets[row + 1]) for row in rows]
         return torch.cat([flat[start:end] for start, end in starts_and_ends])
 
     def scatter(self, flat: Tensor, rows: Sequence[int], values_N: Tensor) -> None:
-        """Puts the values of these rows' response tokens into `flat`."""
+        """Writes the values of these rows' response tokens into `flat`."""
         start = 0
         for row in rows:
             end = start + len(self.responses[row])
@@ -94,18 +94,18 @@ class Tokens:
     def chunks(
         self, rows: Sequence[int], size: int, packing: Packing | None = None
     ) -> list[list[int]]:
-        """The rows in chunks of at most `size`, ordered as `packing` needs them."""
+        """The rows in chunks of at most `size`, in the order that `packing` needs."""
         order = self.ordered(rows, packing)
         return [order[start : start + size] for start in range(0, len(order), size)]
 
     def ordered(self, rows: Iterable[int], packing: Packing | None) -> list[int]:
-        """The rows by length, or by their tokens where they are to be packed."""
+        """The rows sorted by length, or by their tokens if they are to be packed."""
         if packing is None:
             return sorted(rows, key=self.length)
         return sorted(rows, key=lambda row: sort_key(self.row(row)))
 
     def length(self, row: int) -> int:
-        """Prompt and response tokens."""
+        """Prompt plus response, in tokens."""
         return len(self.prompts[row]) + len(self.responses[row])
 
 
@@ -115,42 +115,42 @@ class Update:
 
     epoch: int
     rows: list[int]
-    """All members."""
+    """All members, including those that are not run."""
     weights: dict[int, float]
     """Weight per token of each member that is run."""
     microbatches: list[list[int]]
-    """Members that are run, for all ranks: microbatch m of rank r is the (m * ranks +
-    r)-th. Some may be empty.
+    """Members that are run, for all ranks: microbatch m of rank r has index m * ranks +
+    r. Some may be empty.
     """
 
 
 @dataclass(slots=True)
 class UpdatePlan:
-    """Everything that will be run, in order."""
+    """All updates of a training, in order."""
 
     rows: Sequence[Row]
     tokens: Tokens
     updates: list[Update]
     skipped: int
-    """Updates left out because nothing in them has a gradient."""
+    """Updates skipped because no row in them has a gradient."""
     processes: Processes
     microbatches_per_update: int
-    """Microbatches of each rank, the same number for every update."""
+    """Microbatches per rank, the same number in every update."""
     choice: PackingChoice = UNPACKED
 
     @property
     def packing(self) -> Packing | None:
-        """How rows share sequences; None: each has its own."""
+        """How rows share sequences; None: each row has its own."""
         return self.choice.packing
 
     def dealt(self, rows: Iterable[int]) -> list[list[int]]:
-        """The rows of an update as microbatches of all ranks."""
+        """The rows of an update, split into the microbatches of all ranks."""
         order = self.tokens.ordered(rows, self.packing)
         parts = self.microbatches_per_update * self.processes.size
         return [part.tolist() for part in np.array_split(order, parts)]
 
     def packed(self, packing: Packing) -> "UpdatePlan":
-        """The same updates, with rows that begin alike in one microbatch."""
+        """The same updates, with rows that begin alike in the same microbatch."""
         plan = replace(self, choice=PackingChoice(packing))
         plan.updates = [
             replace(update, microbatches=plan.dealt(update.weights))
@@ -167,9 +167,9 @@ def plan_updates(
     processes: Processes,
     every_row: bool = False,
 ) -> UpdatePlan:
-    """All updates of all epochs. Raises UsageError where no aggregation is named.
+    """Plans all updates of all epochs. Raises UsageError if no aggregation is set.
 
-    With `every_row` also those are run that cannot move the policy.
+    With `every_row`, rows that cannot change the policy are run too.
     """
     if settings.aggregate is None:
         raise UsageError(
@@ -196,7 +196,7 @@ def plan_updates(
 def _order(
     rows: Sequence[Row], settings: TrainSettings, seed: int, epoch: int
 ) -> list[int]:
-    """The rows as an epoch takes them: shuffled, or tree by shuffled tree."""
+    """The rows in the order of an epoch: shuffled, or grouped by shuffled tree."""
     if settings.order == "rows":
         return shuffled(len(rows), "train rows", seed, epoch)
     trees: dict[int, list[int]] = {}
@@ -217,7 +217,7 @@ def _weights(
 ) -> dict[int, float]:
     """The weight per token of each member that can have a gradient.
 
-    Without a KL penalty (`moves_all`) a row of advantage 0 has none.
+    Without a KL penalty (`moves_all`), rows with advantage 0 have none.
     """
     lengths = [len(rows[member].token_ids) for member in members]
     row_weights = [rows[member].weight for member in members]
@@ -240,10 +240,10 @@ Part = tuple[Update, list[int]]
 
 
 def members_of(part: Part) -> tuple[list[int], float]:
-    """The rows of a microbatch, and 1.0.
+    """The rows of a microbatch, and the factor 1.0.
 
-    Every rank needs a forward pass: an empty microbatch repeats one row of its update,
-    and has 0.0, because that row counts for nothing.
+    Every rank needs a forward pass. An empty microbatch therefore repeats one row of
+    its update with the factor 0.0, so that the row does not count.
     """
     update, rows = part
     return (rows, 1.0) if rows else ([next(iter(update.weights))], 0.0)
@@ -252,7 +252,7 @@ def members_of(part: Part) -> tuple[list[int], float]:
 def microbatches(
     plan: UpdatePlan, done: int, collate: Callable[[Part], dict[str, Tensor]]
 ) -> Microbatches[Part]:
-    """This rank's microbatches of all updates but the first `done`.
+    """This rank's microbatches of all updates after the first `done`.
 
     Every update has the same number.
     """
@@ -268,12 +268,12 @@ def microbatches(
 def collate(plan: UpdatePlan, pad: int, part: Part) -> dict[str, Tensor]:
     """The tensors of one microbatch.
 
-    The input of a forward pass (`Tokens.batch`); rows_1, read_1 and run_1, the numbers of
-    rows, of their tokens and of those that are run; for the N response tokens in
-    row-major order old_N, advantages_N, weights_N and counted_N. There is also
-    reference_N when there is a reference, sampled_N when `old` is not the sampler's,
-    temperature_N when not all are 1, and sampled_temperature_N when the sampler's
-    log-probabilities are at another.
+    The input of a forward pass (`Tokens.batch`); rows_1, read_1 and run_1, the numbers
+    of rows, of their tokens and of tokens that are run; for the N response tokens in
+    row-major order old_N, advantages_N, weights_N and counted_N. It also has
+    reference_N if there is a reference, sampled_N if `old` is not the sampler's,
+    temperature_N unless all are 1, and sampled_temperature_N if the sampler's
+    log-probabilities have another temperature.
     """
     update, rows = part
     tokens = plan.tokens

@@ -1,7 +1,7 @@
-"""The token side of the rows, and what is computed once, before the first update.
+"""Tokenises rows and computes log-probabilities once, before the first update.
 
-These are the log-probabilities under the model that training starts from and under the
-reference, at the temperature that each row was sampled at.
+These are the log-probabilities under the initial model and the reference, at the
+temperature at which each row was sampled.
 """
 
 from collections.abc import Sequence
@@ -65,12 +65,12 @@ def prepare_logprobs(
     pad: int,
     device: torch.device,
 ) -> dict[str, float]:
-    """Fills in old (if recomputed) and reference log-probabilities of the plan.
+    """Computes the plan's reference and, if recomputed, old log-probabilities.
 
     Returns the gap between sampler and trainer. It is measured on the rows of the first
-    update, a random sample, or on all rows where all are computed anyway. Where the
-    rollout's log-probabilities are at another temperature, the trainer's are taken at
-    that one.
+    update, a random sample, or on all rows if all are computed anyway. If the rollout's
+    log-probabilities have another temperature, the trainer's are computed at that
+    temperature.
     """
     tokens = plan.tokens
     every_row = range(len(plan.rows))
@@ -113,7 +113,7 @@ def prepare_logprobs(
 
 @dataclass(frozen=True)
 class RowScorer:
-    """Computes log-probabilities of rows, each rank those of its share."""
+    """Computes log-probabilities of rows; each rank computes its share."""
 
     plan: UpdatePlan
     rows_at_once: int
@@ -127,7 +127,7 @@ class RowScorer:
         rows: Sequence[int],
         temperatures: Sequence[Tensor | None],
     ) -> list[Tensor]:
-        """These rows' log-probabilities at each temperature, flat; 0 in other rows."""
+        """Log-probabilities of these rows at each temperature, flat; 0 for others."""
         tokens = self.plan.tokens
         processes = self.plan.processes
         flats = [torch.zeros(tokens.old.shape) for _ in temperatures]
@@ -135,8 +135,8 @@ class RowScorer:
         chunks = tokens.chunks(rows, self.rows_at_once, packing)
         with scoring(model):
             for start in range(0, len(chunks), processes.size):
-                # A pass of a sharded model needs all processes: one that has nothing
-                # left to score repeats a chunk.
+                # A pass of a sharded model needs all processes: one with nothing left
+                # to score repeats a chunk.
                 turn = start + processes.rank
                 chunk = chunks[turn % len(chunks)]
                 batch = tokens.batch(chunk, self.pad, packing)

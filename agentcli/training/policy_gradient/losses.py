@@ -1,13 +1,13 @@
-"""The policy-gradient loss as pure functions of tensors, read without a trainer.
+"""The policy-gradient loss as pure functions of tensors, without a trainer.
 
 Every aggregation is a weight per token: the loss of an update is sum(weight * token
-loss). The weights of an update are normalised together, before any row is run: over all
-microbatches, all ranks, and the rows that cannot have a gradient. Accumulation
-therefore changes nothing but the order of a float sum.
+loss). The weights of an update are normalised together before any row is run: over all
+microbatches, all ranks, and the rows that cannot have a gradient. Gradient accumulation
+therefore changes only the order of a floating-point sum.
 
-Probabilities are those of the sampled distribution: the ratio of 002 eq. 10 is taken to
-the behaviour policy, which at temperature T is softmax(logits / T). Entropy and KL are
-of the same distribution.
+Probabilities are those of the sampling distribution: the ratio of 002 eq. 10 is
+relative to the behaviour policy, which at temperature T is softmax(logits / T). Entropy
+and KL use the same distribution.
 
 Shape suffixes: N response tokens of a microbatch, R rows of an update, V vocabulary.
 """
@@ -29,11 +29,11 @@ class TokenLosses(NamedTuple):
     surrogate_N: Tensor
     """min(ratio * A, clip(ratio) * A)."""
     kl_N: Tensor
-    """k3 estimate against the reference; zeros without one."""
+    """k3 estimate of the KL to the reference; zeros without a reference."""
     ratio_N: Tensor
     """pi / pi_old at the sampled token."""
     clipped_N: Tensor
-    """bool: clipping takes the policy gradient of this token away."""
+    """bool: clipping removes the policy gradient of this token."""
 
 
 @torch.no_grad()
@@ -47,7 +47,7 @@ def token_entropies(logits_NV: Tensor, temperatures_N: Tensor | None = None) -> 
 
 
 def k3(logprobs_N: Tensor, reference_N: Tensor) -> Tensor:
-    """Estimate of KL(pi || ref) per token from samples of pi, unbiased and never below 0.
+    """Unbiased, non-negative estimate of KL(pi || ref) per token from samples of pi.
 
     r - 1 - log r, with r = ref / pi.
     """
@@ -65,8 +65,8 @@ def token_losses(
 ) -> TokenLosses:
     """The clipped surrogate and the KL penalty of each token (002 eq. 10 and 11).
 
-    `old_N` are the stored log-probabilities of sampling. `reference_N` may be None only
-    if beta is 0.
+    `old_N` are the log-probabilities stored during sampling. `reference_N` may be None
+    only if beta is 0.
     """
     ratio_N = torch.exp(logprobs_N - old_N)
     clamped_N = ratio_N.clamp(1 - clip, 1 + clip)
@@ -90,18 +90,18 @@ def token_weights(
 ) -> Tensor:
     """Weight of each token of a row in its update, float64 (R,).
 
-    Weight * length sums to 1 over the update. All are 0 when nothing in it has weight.
+    The sum of weight * length over the update is 1. If no row has weight, all are 0.
     """
     lengths_R = lengths_R.double()
     token_weights_R = weights_R.double()
     if aggregate == "step":
         # 002 eq. 11: mean over trajectories of mean over steps of mean over tokens. The
-        # share is what a step counts for in its trajectories (`rows.py`).
+        # share is the weight of a step in its trajectories (`rows.py`).
         token_weights_R = token_weights_R * shares_R.double() / lengths_R
     elif aggregate == "sequence":
         # Mean over rows of mean over tokens.
         token_weights_R = token_weights_R / lengths_R
-    # Else token, 003 eq. 2: mean over all tokens.
+    # Otherwise token, 003 eq. 2: mean over all tokens.
     total = (token_weights_R * lengths_R).sum()
     if total == 0:
         return torch.zeros_like(token_weights_R)
@@ -109,7 +109,7 @@ def token_weights(
 
 
 def logprob_gap(trainer_N: Tensor, sampler_N: Tensor) -> dict[str, float]:
-    """Distance of the trainer's log-probabilities from the sampler's before training.
+    """Compares the trainer's log-probabilities with the sampler's before training.
 
     mean, p99 and max of |difference| in nats, and k3, the estimate of KL(sampler ||
     trainer).

@@ -1,4 +1,4 @@
-"""The objective `policy-gradient`: a clipped surrogate per step, with a KL penalty."""
+"""The objective `policy-gradient`: a clipped surrogate per step with a KL penalty."""
 
 from typing import ClassVar
 
@@ -8,35 +8,37 @@ from agentcli.training.objectives import Objective
 
 
 class PolicyFigures(MetricsLine, kw_only=True):
-    """The figures of a policy in one update.
+    """Metrics of a policy in one update.
 
-    Means are over the tokens that were trained on, unless said otherwise.
+    Means are over the tokens trained on, unless stated otherwise.
     """
 
     epoch: int
-    """0-based."""
+    """Number of the epoch, from 0."""
     loss: float
     surrogate: float
-    """Weighted as the loss."""
+    """Mean with the weights of the loss."""
     kl: float
-    """k3 against the reference, weighted as the loss; 0 without one."""
+    """k3 estimate of the KL to the reference, weighted like the loss; 0 without a
+    reference.
+    """
     entropy: float
-    """Nats per token. Log-probabilities, kl and entropy are of softmax(logits / T), T
-    the temperature that a row was sampled at.
+    """In nats per token. Log-probabilities, kl and entropy refer to softmax(logits /
+    T), where T is the temperature at which the row was sampled.
     """
     clip_fraction: float
     ratio_mean: float
     ratio_max: float
     gap_mean: float
-    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, both at the
-    temperature of the sampler's. The trainer's are from this update's forward pass, so
-    that after the first update the gap also holds what was learned.
+    """|trainer - sampler| of the sampled tokens' log-probabilities, in nats, both at
+    the temperature of the sampler's. The trainer's come from this update's forward
+    pass, so after the first update the gap also includes what was learned.
     """
     gap_max: float
     gap_k3: float
     """Estimate of KL(sampler || trainer)."""
     grad_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     learning_rate: float
     rows: int
     rows_skipped: int
@@ -44,15 +46,15 @@ class PolicyFigures(MetricsLine, kw_only=True):
     weight 0).
     """
     skipped_share: float
-    """rows_skipped, as a share of all rows of the update."""
+    """rows_skipped as a share of all rows of the update."""
     tokens: int
-    """Response tokens trained on."""
+    """Number of response tokens trained on."""
     tokens_read: int = 0
     """Prompt and response tokens of the rows."""
     tokens_saved: int = 0
-    """Of these, the ones that packing did not run again (train.packing)."""
+    """Those of them that packing saved (train.packing)."""
     advantage_mean: float
-    """The four figures of advantages are over all rows, skipped ones included."""
+    """The four advantage metrics cover all rows, including skipped ones."""
     advantage_std: float
     advantage_min: float
     advantage_max: float
@@ -62,13 +64,13 @@ class TrainMetrics(PolicyFigures, kw_only=True):
     """One update of the policy gradient."""
 
     seconds: float
-    """Spent training so far, without what a killed training spent after its last
-    snapshot.
+    """Training time so far; time that a killed training spent after its last snapshot
+    is not included.
     """
 
 
 class PolicyGradient(Objective):
-    """Learns from credit, which arrives as a number per step."""
+    """Learns from credit: one number per step."""
 
     name = "policy-gradient"
     metrics: ClassVar[type[MetricsLine]] = TrainMetrics
@@ -78,5 +80,5 @@ class PolicyGradient(Objective):
     sees = True
 
     def anchored(self, settings: TrainSettings) -> bool:
-        """The KL penalty is against the loop's start."""
+        """Whether there is a KL penalty; it is relative to the loop's initial model."""
         return settings.beta > 0

@@ -1,4 +1,4 @@
-"""Whether the rows of a plan share sequences (train.packing), and that they may."""
+"""Decides whether rows of a plan share sequences (train.packing), and checks it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ SETTING = "train.packing"
 
 
 def packed_as_set(plan: UpdatePlan, settings: TrainSettings, model: Any) -> UpdatePlan:
-    """The plan, packed where train.packing says so.
+    """The plan, packed if train.packing asks for it.
 
     Raises UsageError for `on` with a model that cannot be packed.
     """
@@ -36,7 +36,7 @@ def _batches(plan: UpdatePlan) -> Iterator[Sequence[TokenRow]]:
 
 
 def check_packed(plan: UpdatePlan, model: Any, pad: int, device: torch.device) -> None:
-    """Raises AgentCliError where rows in one sequence are not what they are alone."""
+    """Raises AgentCliError if packing changes the log-probabilities of rows."""
     if plan.packing is not None:
         rows = next(_batches(plan))
         packing_choice.check_packed(SETTING, plan.packing, model, rows, pad, device)

@@ -1,24 +1,24 @@
-"""From trees and credit to training rows: sampled steps, each with its advantage.
+"""Turns trees and credit into training rows: sampled steps, each with its advantage.
 
-Both files are streamed side by side, tree n with credit n. This module knows no
-tokenizer and no model: a row still holds its prompt as text, and exactly the token ids
-and log-probabilities that were sampled.
+Both files are streamed in parallel, tree n with credit n. This module uses no tokenizer
+and no model: a row still has its prompt as text, and exactly the token ids and
+log-probabilities that were sampled.
 
-A row's `share` is what aggregation `step` (RewardFlow, eq. 11: mean over trajectories
-of mean over steps of mean over tokens) needs. A trajectory is a leaf that is not
-errored; T of it is the number of steps on its path that are trained. Each trained step
-gets 1/T from every trajectory it lies on, so a shared prefix belongs to all its
-trajectories, and a step that lies only on errored ones has share 0. A step with
-one entry for each of its trajectories (prefix: duplicate) gives each that trajectory's
-1/T, so that eq. 11 holds to the letter; a merged one has the sum for the mean of their
-advantages, which is the same where its trajectories are equally long. Shares sum
-to the number of trajectories; dividing by their sum (`losses.token_weights`) gives the
-mean.
+A row's `share` is needed for aggregation `step` (RewardFlow, eq. 11: mean over
+trajectories of mean over steps of mean over tokens). A trajectory is a leaf that is not
+errored; its T is the number of steps on its path that are trained. Each trained step
+gets 1/T from every trajectory that contains it, so a shared prefix belongs to all its
+trajectories, and a step that is only on errored ones has share 0. If a step has one
+entry per trajectory (prefix: duplicate), each entry gets the 1/T of its trajectory,
+which is exactly eq. 11. If the entries are merged, one entry gets the sum, and its
+advantage is their mean; this is the same if the trajectories are equally long. Shares
+sum to the number of trajectories; dividing by their sum (`losses.token_weights`) gives
+the mean.
 
-A row keeps the temperature it was sampled at: every probability of the loss is one of
-softmax(logits / T). A greedy response has no such distribution. Stored
-log-probabilities of another temperature serve only where the trainer computes them
-anew.
+A row keeps the temperature at which it was sampled: every probability in the loss
+refers to softmax(logits / T). A greedy response has no such distribution. Stored
+log-probabilities at another temperature can be used only if the trainer recomputes
+them.
 """
 
 import math
@@ -50,7 +50,7 @@ class Row:
     """One sampled response and its credit."""
 
     place: str
-    """File, line and step, for messages."""
+    """File, line and step, for error messages."""
     prompt: str
     token_ids: list[int]
     logprobs: list[float]
@@ -58,19 +58,19 @@ class Row:
     weight: float
     share: float
     temperature: float = 1.0
-    """T that the response was sampled at; above 0."""
+    """T at which the response was sampled; above 0."""
     logprob_temperature: float = 1.0
-    """T of the distribution that `logprobs` are of."""
+    """T of the distribution that `logprobs` refer to."""
     parts: Mapping[str, float] = field(default_factory=dict)
     """The parts of its credit."""
     tree: int = 0
     """Line of its tree in the file."""
     pictures: tuple[Picture, ...] = ()
-    """What the policy saw after the text of the prompt."""
+    """The pictures that the policy saw after the text of the prompt."""
 
 
 class RowCounts(msgspec.Struct, kw_only=True):
-    """Numbers of the credit's entries, by what became of them."""
+    """Numbers of credit entries, by how they were used."""
 
     trees: int = 0
     trajectories: int = 0
@@ -79,9 +79,9 @@ class RowCounts(msgspec.Struct, kw_only=True):
     unassigned: int = 0
     """Left out: advantage None."""
     inherited: int = 0
-    """Rows of only children, with the advantage of the step before."""
+    """Rows of only children, which inherit the advantage of the step before."""
     not_critical: int = 0
-    """Left out: no sibling."""
+    """Left out: step without a sibling."""
     without_tokens: int = 0
     """Left out: no model was asked (an error before sampling)."""
 
@@ -92,13 +92,13 @@ def read_rows(
     update: str = "assigned",
     recompute: bool = False,
 ) -> tuple[list[Row], RowCounts]:
-    """The rows that `update` (TrainSettings.update) chooses, in file order, and counts.
+    """The rows selected by `update` (TrainSettings.update), in file order, and counts.
 
-    Raises DataError with file and line when the two files do not belong together, when
-    the credit is not all of one method, when an advantage or weight is not finite, when
-    a tree was not sampled from a model, when a response is greedy, and when its
-    log-probabilities are not those of the distribution that it was sampled from, unless
-    the trainer is to `recompute` them.
+    Raises DataError with file and line if the two files do not belong together, if the
+    credit mixes methods, if an advantage or weight is not finite, if a tree was not
+    sampled from a model, if a response is greedy, and if its log-probabilities are not
+    those of the distribution it was sampled from, unless the trainer is to `recompute`
+    them.
     """
     rows: list[Row] = []
     shelf = PictureShelf()
@@ -153,8 +153,8 @@ def _unbroken(tree: Tree) -> list[list[Step]]:
 
 
 def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> None:
-    """Raises DataError for a tree that no model answered with tokens."""
-    # Where the very first prompt was too long, the policy was never asked: nothing is
+    """Raises DataError for a tree without any token sampled from a model."""
+    # If the very first prompt was too long, the policy was never asked, and nothing is
     # missing.
     answered = any(
         len(steps) > 1 or steps[-1].stop is not StopReason.OVERLONG
@@ -171,7 +171,7 @@ def _check_sampled(tree: Tree, trajectories: list[list[Step]], place: str) -> No
 
 
 def _check_distribution(step: Step, place: str, recompute: bool) -> None:
-    """Raises DataError for a response that the ratio cannot be taken of."""
+    """Raises DataError for a response for which the ratio is undefined."""
     if step.temperature == 0:
         raise DataError(
             f"{place}.temperature: 0: a greedy response has no behaviour policy to "
@@ -188,7 +188,7 @@ def _check_distribution(step: Step, place: str, recompute: bool) -> None:
 
 
 def check_numbers(entry: StepCredit, place: str) -> None:
-    """Raises DataError for an advantage or weight that cannot be one."""
+    """Raises DataError for an advantage or weight that is not valid."""
     if not (math.isfinite(entry.weight) and entry.weight >= 0):
         raise DataError(f"{place}.weight: {entry.weight} is not a finite number >= 0")
     if entry.advantage is not None and not math.isfinite(entry.advantage):
@@ -202,13 +202,13 @@ def _trained_entries(
     update: str,
     counts: RowCounts,
 ) -> list[StepCredit]:
-    """The entries with an advantage and sampled tokens; the others are counted."""
+    """The entries with an advantage and sampled tokens; the others are only counted."""
     entries = []
     for position, entry in enumerate(credit.steps):
         inherited = entry.parts.get(INHERITED) if update == "all" else None
         inherits = entry.advantage is None and inherited is not None
         if inherits:
-            # An only child takes the advantage of the step before it (003 eq. 16).
+            # An only child inherits the advantage of the step before it (003 eq. 16).
             entry = msgspec.structs.replace(entry, advantage=inherited)
         check_numbers(entry, f"{place}: steps[{position}]")
         if entry.advantage is None:
@@ -222,7 +222,7 @@ def _trained_entries(
 
 
 def _critical_steps(trajectories: list[list[Step]]) -> set[int]:
-    """Steps with a sibling on these trajectories (003 eq. 13)."""
+    """The steps on these trajectories that have a sibling (003 eq. 13)."""
     parents = {step.id: step.parent for steps in trajectories for step in steps}
     children = Counter(parents.values())
     return {step for step, parent in parents.items() if children[parent] > 1}
@@ -241,7 +241,7 @@ def _shares(trajectories: list[list[Step]], entries: list[StepCredit]) -> list[f
     for entry in entries:
         of_step = portions[entry.step]
         if repeats[entry.step] == len(of_step):
-            # One entry for each trajectory, in the trajectories' order.
+            # One entry per trajectory, in the order of the trajectories.
             shares.append(of_step[taken[entry.step]])
             taken[entry.step] += 1
         else:

@@ -1,8 +1,8 @@
-"""`train` with objective policy-gradient: one clipped pass over a rollout's rows.
+"""`train` with objective policy-gradient: a clipped surrogate on a rollout's rows.
 
-The trainer knows no method: rows and their advantages come from files (`rows.py`),
-which of them are run when and with which weight is planned beforehand (`batches.py`),
-the loss is a pure function (`losses.py`), and the loop is transformers.Trainer's
+The trainer knows no credit method: rows and their advantages come from files
+(`rows.py`); order and weights of the rows are planned beforehand (`batches.py`); the
+loss is a pure function (`losses.py`); transformers.Trainer runs the loop
 (`trainer.py`). The checkpoint and the optimiser state are written last.
 """
 
@@ -36,12 +36,13 @@ from agentcli.training.policy_gradient.trainer import PolicyTrainer
 def train_policy(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
     """Trains on the credited rows of `trees`.
 
-    The job's `reference` is only loaded if settings.beta is not 0. None means the model
-    that training starts from, for LoRA the base model without its adapter.
+    The job's `reference` is loaded only if settings.beta is not 0. None means the model
+    that training starts from; with LoRA, the base model without its adapter.
 
-    Returns the statistics of the manifest. Raises DataError for files that do not fit
-    together or hold nothing to train on, UsageError for settings that cannot take
-    effect, MissingError for a missing tracker, AgentCliError for a loss not finite.
+    Returns the statistics for the manifest. Raises DataError for files that do not
+    belong together or contain nothing to train on, UsageError for settings that cannot
+    take effect, MissingError for a missing tracker, AgentCliError if the loss is not
+    finite.
     """
     settings = job.settings
     processes = start(job)
@@ -79,7 +80,7 @@ def credited_rows(
     credit: Path,
     settings: TrainSettings,
 ) -> tuple[list[Row], RowCounts]:
-    """The rows to train on, and the counts. Raises DataError for none."""
+    """The rows to train on, and the counts. Raises DataError if there are none."""
     rows, counts = read_rows(
         trees, credit, settings.update, settings.recompute_logprobs
     )
@@ -94,7 +95,7 @@ def credited_rows(
 def row_arguments(
     job: Job[TrainSettings], plan: UpdatePlan, max_grad_norm: float
 ) -> TrainingArguments:
-    """The settings of the job as transformers takes them; a norm of 0 clips nothing."""
+    """The settings of the job for transformers; a norm of 0 means no clipping."""
     return trainer_arguments(
         TrainingArguments,
         job.seed,
@@ -111,7 +112,7 @@ def row_arguments(
 def plan_facts(
     plan: UpdatePlan, settings: TrainSettings, model: torch.nn.Module
 ) -> Facts:
-    """The plan in figures and hashes, which a snapshot must share to be resumed."""
+    """Numbers and hashes of the plan; a snapshot is resumed only if they match."""
     tokens = plan.tokens
     numbers = [
         (row.advantage, row.weight, row.share, row.temperature, row.logprob_temperature)
@@ -136,7 +137,7 @@ def plan_statistics(
     counts: RowCounts,
     lines: Sequence[PolicyFigures],
 ) -> dict[str, Any]:
-    """The statistics of the manifest, without those of the optimiser."""
+    """The statistics for the manifest, without those of the optimiser."""
     averaged = (
         "loss",
         "surrogate",

@@ -31,7 +31,7 @@ from agentcli.training.policy_gradient.objective import TrainMetrics
 class PolicyTrainer(PlannedTrainer):
     """Runs a plan.
 
-    Its weights already hold every normalisation, so nothing here divides by a count.
+    The plan's weights include all normalisation, so nothing here divides by a count.
     """
 
     recorder: Recorder[Any]
@@ -58,7 +58,7 @@ class PolicyTrainer(PlannedTrainer):
         self._maxima = RunningFigures(args.device, maximum=True)
 
     def microbatches(self, done: int) -> Microbatches[Part]:
-        """The planned microbatches of this rank that are not done."""
+        """This rank's planned microbatches that are not done."""
         return microbatches(self._plan, done, self.collate)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
@@ -68,7 +68,7 @@ class PolicyTrainer(PlannedTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This microbatch's part of the update's loss."""
+        """This microbatch's share of the update's loss."""
         targets_N = inputs["targets_N"]
         temperatures_N = inputs.get("temperature_N")
         logits_NV = predicted_logits(model, inputs)
@@ -100,7 +100,7 @@ class PolicyTrainer(PlannedTrainer):
         entropies_N: Tensor,
         inputs: dict[str, Tensor],
     ) -> None:
-        """Adds a microbatch to the figures.
+        """Adds one microbatch to the running metrics.
 
         `as_sampled_N` are log-probabilities at the temperature of the sampler's.
         """
@@ -126,12 +126,12 @@ class PolicyTrainer(PlannedTrainer):
         self._maxima.add(ratio=ratio_N.max(), gap=gap_N.max())
 
     def line(self, latest: TrainerUpdate) -> MetricsLine:
-        """The metrics line of every update."""
+        """The metrics line of an update."""
         figures = self.figures(latest)
         return TrainMetrics(**figures, seconds=self.recorder.seconds())
 
     def figures(self, latest: TrainerUpdate) -> dict[str, Any]:
-        """The figures of the policy in the update just made, by their names."""
+        """The metrics of the policy in the latest update, by name."""
         planned = self._plan.updates[latest.update - 1]
         sums = self._sums.take(self._plan.processes)
         maxima = self._maxima.take(self._plan.processes)

@@ -1,9 +1,9 @@
-"""`train` with objective ppo: the policy gradient with its critic (Schulman et al. 2017).
+"""`train` with objective ppo: policy gradient with a critic (Schulman et al. 2017).
 
-The policy's side is that of `policy_gradient/`: rows, plan, loss and figures. The critic
-learns the part `return` of the credit (A + V of the rollout's critic) by mean squared
-error, on the same rows in the same updates. So a row that cannot move the policy is run
-for the critic's sake.
+The policy's side is that of `policy_gradient/`: rows, plan, loss and metrics. The
+critic learns the part `return` of the credit (A + V of the rollout's critic) by mean
+squared error, on the same rows in the same updates. Therefore rows that cannot change
+the policy are run too, for the critic.
 """
 
 from dataclasses import replace
@@ -34,16 +34,17 @@ from agentcli.training.ppo.objective import PpoMetrics
 from agentcli.training.ppo.trainer import PpoTrainer
 
 OF_CRITIC = ("value_loss", "explained_variance", "critic_grad_norm")
-"""The figures of metrics lines whose means the manifest has."""
+"""The critic's metrics whose means are in the manifest."""
 SMALLEST_SPREAD = 1e-4
-"""Advantages with a smaller standard deviation are float noise; they are not scaled."""
+"""Advantages with a smaller standard deviation are rounding noise and are not scaled.
+"""
 
 
 def train_ppo(job: Job[TrainSettings], trees: Path, credit: Path) -> dict[str, Any]:
     """Trains policy and critic on the credited rows of `trees`.
 
     Raises what `train_policy` raises, and DataError for credit without a `return`.
-    Returns the statistics of the manifest.
+    Returns the statistics for the manifest.
     """
     settings = job.settings
     options: Any = options_of(settings)

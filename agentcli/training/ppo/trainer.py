@@ -1,4 +1,4 @@
-"""The policy gradient's trainer with a critic beside the policy."""
+"""The policy-gradient trainer extended by a critic."""
 
 from typing import Any
 
@@ -41,13 +41,13 @@ class PpoTrainer(PolicyTrainer):
         self.add_callback(self._clipped)
 
     def collate(self, part: Part) -> dict[str, Tensor]:
-        """The tensors of a microbatch of the policy gradient, and the critic's."""
+        """The tensors of a policy-gradient microbatch, and those of the critic."""
         return super().collate(part) | critic_tensors(self._plan, part)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This microbatch's part of the losses of policy and critic."""
+        """This microbatch's share of the losses of policy and critic."""
         appraising = Appraising(model, inputs["last_B"])
         policy_loss = super().compute_loss(appraising, inputs)
         losses_B = value_losses(
@@ -65,7 +65,7 @@ class PpoTrainer(PolicyTrainer):
         return policy_loss + value_loss * self._plan.processes.size
 
     def line(self, latest: TrainerUpdate) -> PpoMetrics:
-        """The metrics line of every update."""
+        """The metrics line of an update."""
         norms = self._clipped.norms
         policy = self.figures(latest._replace(grad_norm=norms["actor"]))
         sums = self._value_sums.take(self._plan.processes)

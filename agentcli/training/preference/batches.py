@@ -1,14 +1,14 @@
-"""A pair of trajectories as one batch for DPO, and the pairs of each update and rank.
+"""The batch of a pair of trajectories for DPO, and the pairs of each update and rank.
 
-A trajectory is one row: its steps one behind the other, each with the prompt and the
-response that were really sampled. Position ids start again at every step and no step
-sees another, so a response's log-probability is the policy's own in that step, and
-their sum is log pi(trajectory). Only response tokens are scored; prompts, and with them
-every observation, are masked.
+A trajectory is one row: its steps are concatenated, each with the prompt and response
+that were really sampled. Position ids restart at every step and steps do not attend to
+each other, so a response's log-probability is the policy's own in that step, and their
+sum is log pi(trajectory). Only response tokens are scored; prompts, and with them all
+observations, are masked.
 
-ETO's agents answer in one growing conversation. Ours are asked anew in every step, with
-the history inside the prompt: a conversation made of their steps would be a text that
-no policy here is ever asked to continue.
+ETO's agents answer in one growing conversation. Ours get a new prompt at every step,
+with the history inside: a conversation built from their steps would be a text that no
+policy here is ever asked to continue.
 
 Shape suffixes: T padded length. The two rows of a batch are chosen, rejected.
 """
@@ -30,7 +30,7 @@ from agentcli.training.loop.tokens import StepTokeniser
 from agentcli.training.preference.pairs import Pair
 
 Trajectory = list[tuple[list[int], list[int]]]
-"""Token ids of prompt and response, step by step."""
+"""Token ids of prompt and response for each step."""
 
 
 class TokenPair(NamedTuple):
@@ -41,7 +41,7 @@ class TokenPair(NamedTuple):
 
     @property
     def length(self) -> int:
-        """Tokens of the longer trajectory, prompts included."""
+        """Length of the longer trajectory in tokens, prompts included."""
         lengths = []
         for steps in self:
             lengths.append(sum(len(prompt) + len(answer) for prompt, answer in steps))
@@ -65,8 +65,8 @@ def tokenise_pairs(pairs: Iterable[Pair], tokenise: StepTokeniser) -> list[Token
 def batch_of(pair: TokenPair, pad: int) -> dict[str, Tensor]:
     """input_ids, position_ids, completion_mask, attention_mask: all (2, T), int64.
 
-    They are padded on the right. completion_mask marks the response tokens. Padding has
-    position 0 everywhere: each token of it is a step of its own.
+    Rows are padded on the right. completion_mask marks the response tokens. Padding has
+    position 0 everywhere, so each padding token counts as a separate step.
     """
     ids_2T = torch.full((2, pair.length), pad)
     positions_2T = torch.zeros_like(ids_2T)
@@ -99,16 +99,16 @@ class PairUpdate(NamedTuple):
 
 @dataclass(slots=True)
 class PairPlan:
-    """Everything that will be run, in order.
+    """All updates of a training, in order.
 
-    Microbatch m of rank r is the (m * ranks + r)-th pair of the update.
+    Microbatch m of rank r is the pair with index m * ranks + r in the update.
     """
 
     pairs: list[TokenPair]
     updates: list[PairUpdate]
     processes: Processes
     microbatches_per_update: int
-    """Microbatches of each rank, the same number for every update."""
+    """Microbatches per rank, the same number in every update."""
     reference: Tensor = field(default_factory=lambda: torch.zeros(0, 2))
     """Log-probabilities (pairs, 2) of chosen and rejected under the reference."""
 
@@ -119,9 +119,9 @@ def plan_pairs(
     seed: int,
     processes: Processes,
 ) -> PairPlan:
-    """All updates of all epochs.
+    """Plans all updates of all epochs.
 
-    Every epoch shuffles all pairs with a seed of its own and cuts them into updates of
+    Every epoch shuffles all pairs with its own seed and cuts them into updates of
     `rows_per_update`; the last may be smaller.
     """
     size = settings.rows_per_update
@@ -135,11 +135,11 @@ def plan_pairs(
 
 
 Part = tuple[PairUpdate, int]
-"""An update, and the place of one of its pairs."""
+"""An update, and the index of one of its pairs."""
 
 
 def microbatches(plan: PairPlan, pad: int, done: int = 0) -> Microbatches[Part]:
-    """This rank's pairs of all updates but the first `done`, one a microbatch."""
+    """This rank's pairs of all updates after the first `done`, one per microbatch."""
     processes = plan.processes
     places = range(plan.microbatches_per_update * processes.size)
     parts = [
@@ -151,7 +151,7 @@ def microbatches(plan: PairPlan, pad: int, done: int = 0) -> Microbatches[Part]:
 
 
 def collate(plan: PairPlan, pad: int, part: Part) -> dict[str, Tensor]:
-    """The tensors of `batch_of` one pair, and what the loss needs besides.
+    """The tensors of `batch_of` for one pair, and further inputs of the loss.
 
     ref_chosen_logps and ref_rejected_logps are (1,), and share_1 is 1 / pairs of the
     update.
@@ -163,7 +163,7 @@ def collate(plan: PairPlan, pad: int, part: Part) -> dict[str, Tensor]:
         reference_2 = plan.reference[pair]
         share = 1 / len(update.pairs)
     else:
-        # Every rank needs a forward pass: two tokens a side, which count for nothing.
+        # Every rank needs a forward pass: two tokens per side, which do not count.
         filler = [([pad], [pad])]
         batch = batch_of(TokenPair(filler, filler), pad)
         reference_2 = torch.zeros(2)

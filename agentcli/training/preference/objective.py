@@ -6,15 +6,15 @@ from agentcli.training.objectives import Objective
 
 
 class DpoOptions(Section, kw_only=True):
-    """Which pairs are learned from, and how far the policy may move."""
+    """The choice of pairs, and how far the policy may move."""
 
     beta: Positive = 0.1
-    """DPO's inverse temperature; train.beta is the policy gradient's."""
+    """DPO's beta (inverse temperature), used instead of train.beta."""
     pairs_per_task: Count = 8
     """Most (success, failure) pairs taken from one tree."""
     max_length: Count = 32768
-    """Longest trajectory of a pair, prompts and responses of all its steps, in tokens;
-    a longer pair is left out and counted.
+    """Longest trajectory of a pair in tokens, over prompts and responses of all its
+    steps; longer pairs are left out and counted.
     """
 
 
@@ -25,34 +25,33 @@ class DpoMetrics(MetricsLine, kw_only=True):
     """
 
     epoch: int
-    """0-based."""
+    """Number of the epoch, from 0."""
     loss: float
-    """-log sigmoid(margin); ln 2 where policy and reference are the same."""
+    """-log sigmoid(margin); ln 2 if policy and reference are the same."""
     accuracy: float
-    """Share of pairs with a margin above 0; 0 where policy and reference are the same.
-    """
+    """Share of pairs with a margin above 0; 0 if policy and reference are the same."""
     margin: float
     """chosen_reward - rejected_reward."""
     chosen_reward: float
-    """beta * (log pi - log ref) of the trajectory that succeeded, without the steps
-    that both begin with.
+    """beta * (log pi - log ref) of the successful trajectory, without the steps that
+    both trajectories begin with.
     """
     rejected_reward: float
-    """The same of the trajectory that did not."""
+    """The same for the failed trajectory."""
     grad_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     learning_rate: float
     pairs: int
     tokens: int
     """Response tokens trained on, both sides."""
     seconds: float
-    """Spent training so far, without what a killed training spent after its last
-    snapshot.
+    """Training time so far; time that a killed training spent after its last snapshot
+    is not included.
     """
 
 
 class DirectPreference(Objective):
-    """Learns from outcomes alone, with the start of training as its reference."""
+    """Learns only from outcomes; the initial model is the reference."""
 
     name = "dpo"
     options = DpoOptions

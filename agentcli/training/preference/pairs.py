@@ -1,14 +1,14 @@
-"""From trees to preference pairs: a success and a failure of one tree.
+"""Makes preference pairs from trees: a success and a failure of the same tree.
 
-These are the pairs of ETO (Song et al. 2024). A failed and a truncated trajectory are
-failures alike; an errored one is neither. This module knows no tokenizer and no model:
-a pair holds the steps as they were sampled.
+These are the pairs of ETO (Song et al. 2024). Failed and truncated trajectories both
+count as failures; errored ones are not used. This module uses no tokenizer and no
+model: a pair contains the steps as they were sampled.
 
 Steps that both trajectories begin with (the shared prefix of a tree, or the same
 response to the same prompt in separate samples) are left out of a pair: they add the
-same number to both log-probabilities, so that neither DPO's loss nor its gradient
-depends on them. A pair is left out, and counted, when one trajectory is nothing but the
-beginning of the other.
+same number to both log-probabilities, so neither DPO's loss nor its gradient depends on
+them. A pair is left out and counted if one trajectory is only the beginning of the
+other.
 """
 
 import math
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
     """Two trajectories of one tree, from the first step in which they differ."""
 
     place: str
-    """File and line, task and leaves, for messages."""
+    """File and line, task and leaves, for error messages."""
     chosen: list[Step]
     rejected: list[Step]
     task: str
@@ -41,20 +41,20 @@ class Pair(NamedTuple):
 
 
 class PairCounts(msgspec.Struct, kw_only=True):
-    """Numbers of trees, trajectories and pairs, by what became of them."""
+    """Numbers of trees, trajectories and pairs, by how they were used."""
 
     trees: int = 0
     successes: int = 0
-    """Trajectories."""
+    """Number of trajectories."""
     failures: int = 0
-    """Trajectories, truncated ones included."""
+    """Number of trajectories, truncated ones included."""
     trees_without_pair: int = 0
-    """Nothing but successes, nothing but failures, or neither."""
+    """Trees with only successes, only failures, or neither."""
     pairs: int = 0
     pairs_beyond_limit: int = 0
-    """Left out: more than pairs_per_task of a tree."""
+    """Left out: more than pairs_per_task in a tree."""
     pairs_alike: int = 0
-    """Left out: one trajectory is the other, or its beginning."""
+    """Left out: one trajectory equals the other or its beginning."""
     shared_steps: int = 0
     """Steps left out of both sides of the pairs."""
 
@@ -69,11 +69,10 @@ def read_pairs(
 ) -> Iterator[Pair]:
     """Streams the pairs of all trees in file order, at most `pairs_per_task` of each.
 
-    What is left out is counted. The choice among a tree's pairs depends on `seed`, its
-    task and its line, and on nothing else in the file. All trajectories of a tree occur
-    as evenly as their numbers allow. Raises DataError with file and line for a file
-    that is not a trees file and, where all must be `sampled`, for a step without token
-    ids.
+    What is left out is counted. Which of a tree's pairs are taken depends only on
+    `seed`, its task and its line. The trajectories of a tree are used as evenly as
+    their numbers allow. Raises DataError with file and line for a file that is not a
+    trees file and, if all must be `sampled`, for a step without token ids.
     """
     counts = counts if counts is not None else PairCounts()
     for line, tree in read_trees(trees):
@@ -88,7 +87,7 @@ def read_pairs(
         chooser = np.random.default_rng(derive_seed("pairs", seed, tree.task.id, line))
         for success, failure in _evenly(chooser, won, lost)[:pairs_per_task]:
             chosen = path(tree, success)
-            # Where a prompt was too long to be answered, the policy said nothing.
+            # If a prompt was too long to be answered, the policy produced nothing.
             rejected = [
                 step
                 for step in path(tree, failure)
@@ -98,7 +97,7 @@ def read_pairs(
                 _check_sampled([*chosen, *rejected], place)
             shared = _shared(chosen, rejected)
             if shared in (len(chosen), len(rejected)):
-                # One trajectory is the other, or its beginning.
+                # One trajectory equals the other or its beginning.
                 counts.pairs_alike += 1
                 continue
             counts.pairs += 1
@@ -112,12 +111,12 @@ def _evenly(
     won: list[Step],
     lost: list[Step],
 ) -> list[tuple[Step, Step]]:
-    """All combinations, ordered so that the first use every trajectory equally often."""
+    """All combinations, ordered so that trajectories are used equally often."""
     if not (won and lost):
         return []
     wins = [won[index] for index in chooser.permutation(len(won))]
     losses = [lost[index] for index in chooser.permutation(len(lost))]
-    # After this many pairs the two sides meet again: shift one against the other.
+    # After this many pairs the same combinations would repeat: shift one side.
     period = math.lcm(len(wins), len(losses))
     combinations = []
     for index in range(len(wins) * len(losses)):
@@ -128,7 +127,7 @@ def _evenly(
 
 
 def _shared(one: list[Step], other: list[Step]) -> int:
-    """Steps that both trajectories begin with: same prompt, same response."""
+    """Number of leading steps that both have: same prompt, same response."""
     shared = 0
     for first, second in zip(one, other, strict=False):
         same_response = first.token_ids == second.token_ids

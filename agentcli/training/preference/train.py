@@ -1,12 +1,12 @@
 """`train` with objective dpo: preference pairs through TRL's DPOTrainer (ETO).
 
-Loss (Song et al. 2024): mean over pairs of
--log sigmoid(beta * ((log pi - log ref)(success) - (log pi - log ref)(failure))).
-The log-probability of a trajectory is the sum over its response tokens, at temperature
-1 whatever it was sampled at: DPO takes no ratio to the policy that sampled, and ETO has
-no temperature in its loss. No credit is needed: outcomes decide. Pairs come from
-`pairs.py`, batches and their order from `batches.py`, the loop from `trainer.py`. The
-checkpoint and the optimiser state are written last.
+Loss (Song et al. 2024): mean over pairs of -log sigmoid(beta * ((log pi - log
+ref)(success) - (log pi - log ref)(failure))). The log-probability of a trajectory is
+the sum over its response tokens, at temperature 1 whatever the sampling temperature:
+DPO uses no ratio to the sampling policy, and ETO's loss has no temperature. No credit
+is needed: outcomes decide. Pairs come from `pairs.py`, batches and their order from
+`batches.py`, the loop from `trainer.py`. The checkpoint and the optimiser state are
+written last.
 """
 
 from pathlib import Path
@@ -40,13 +40,14 @@ from agentcli.training.preference.trainer import PreferenceTrainer
 def train_dpo(job: Job[TrainSettings], trees: Path) -> dict[str, Any]:
     """Trains on the preference pairs of `trees`.
 
-    An update has settings.rows_per_update pairs, which are run one at a time. The job's
-    `reference` None means the model that training starts from, its adapter included. A
-    pair with a trajectory beyond train.options.max_length is left out and counted.
+    An update has settings.rows_per_update pairs, which are run one at a time. If the
+    job's `reference` is None, it is the model that training starts from, its adapter
+    included. A pair with a trajectory longer than train.options.max_length is left out
+    and counted.
 
-    Returns the statistics of the manifest. Raises DataError for a file that is not a
+    Returns the statistics for the manifest. Raises DataError for a file that is not a
     trees file or gives no pair, MissingError for a tracker that is not installed,
-    AgentCliError when the loss stops being finite.
+    AgentCliError if the loss is no longer finite.
     """
     settings = job.settings
     options: Any = options_of(settings)
@@ -77,9 +78,9 @@ def _pairs(
     tokenizer: Any,
     model: Any,
 ) -> tuple[list[TokenPair], dict[str, int]]:
-    """The pairs that are short enough, and what became of all trees and pairs.
+    """The pairs that are short enough, and counts of all trees and pairs.
 
-    Raises DataError where there is none.
+    Raises DataError if there are none.
     """
     counts = PairCounts()
     chosen = read_pairs(trees, options.pairs_per_task, job.seed, counts)
@@ -105,7 +106,7 @@ def _pairs(
 
 
 def _reference(directory: str | None) -> Any | None:
-    """The reference model, an adapter merged into its base. None stays None."""
+    """The reference model, with an adapter merged into its base; None stays None."""
     if directory is None:
         return None
     model = load_frozen(directory)
@@ -134,7 +135,7 @@ def _arguments(
 
 
 def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> Facts:
-    """The plan in figures and hashes, which a snapshot must share to be resumed."""
+    """Numbers and hashes of the plan; a snapshot is resumed only if they match."""
     return {
         "updates": len(plan.updates),
         "settings": settings_fact(settings, not_read(settings)),
@@ -144,7 +145,7 @@ def _facts(plan: PairPlan, settings: TrainSettings, model: torch.nn.Module) -> F
 
 
 def _statistics(lines: list[DpoMetrics]) -> dict[str, Any]:
-    """The statistics of the manifest that come from the metrics lines."""
+    """The statistics for the manifest that come from the metrics lines."""
     averaged = (
         "loss",
         "accuracy",

@@ -1,9 +1,9 @@
-"""TRL's DPOTrainer on planned pairs: the loss is TRL's, batches and metrics are ours.
+"""TRL's DPOTrainer on planned pairs: TRL's loss, with our batches and metrics.
 
-DPOTrainer would score every token behind the first prompt, the observations of later
-turns included, and let each step see the ones before it. Here the batch says what is
-scored, and the steps of a row are kept apart by their position ids: transformers does
-that for a model that is given no attention mask.
+DPOTrainer would score every token after the first prompt, including the observations of
+later turns, and let each step attend to earlier ones. Here the batch says what is
+scored, and position ids separate the steps of a row: transformers does that for a model
+that gets no attention mask.
 """
 
 from typing import Any
@@ -31,16 +31,16 @@ IGNORED = -100
 
 
 class PreferenceTrainer(PlannedTrainer, DPOTrainer):
-    """Runs a plan, one pair at a time, and fills in plan.reference when it is made.
+    """Runs a plan, one pair at a time; its construction computes plan.reference.
 
-    `reference` None is the model as it is given.
+    If `reference` is None, the initial model is the reference.
     """
 
     recorder: Recorder[DpoMetrics]
     remedy = "lower train.learning_rate"
     finite = ("loss", "margin")
     shown = ("loss", "accuracy", "margin")
-    # The name from transformers 5.19 on of what was model_accepts_loss_kwargs.
+    # What was model_accepts_loss_kwargs before transformers 5.19.
     loss_is_scaled_for_ga = True
 
     def __init__(
@@ -62,15 +62,16 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
             processing_class=tokenizer,
         )
         if "ref" in getattr(model, "peft_config", {}):
-            # DPOTrainer's copy of the adapter. Its log-probabilities are known by now.
+            # DPOTrainer's copy of the adapter; its log-probabilities are already
+            # computed.
             model.delete_adapter("ref")
 
     def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
-        """Nothing to tokenise."""
+        """Does nothing: the pairs are tokenised already."""
         return dataset
 
     def _precompute_ref_logps(self, dataset: Dataset, *_: Any) -> Dataset:
-        """Fills in the reference's log-probabilities of all pairs, with dropout off.
+        """Computes the reference's log-probabilities of all pairs, without dropout.
 
         DPOTrainer calls it once, at the end of its own preparation.
         """
@@ -96,13 +97,13 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         return dataset
 
     def microbatches(self, done: int) -> Microbatches[Part]:
-        """The planned pairs of this rank that are not done."""
+        """This rank's planned pairs that are not done."""
         return microbatches(self._plan, self._pad, done)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This pair's part of the update's loss."""
+        """This pair's share of the update's loss."""
         share = inputs.pop("share_1")[0]
         apart = _StepsApart(model)
         trl: Any = super()
@@ -118,7 +119,7 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         inputs: dict[str, Tensor],
         share: Tensor,
     ) -> None:
-        """Adds a pair to the figures; a filler has share 0."""
+        """Adds one pair to the running metrics; a filler has share 0."""
         reference_2 = torch.cat(
             [inputs["ref_chosen_logps"], inputs["ref_rejected_logps"]]
         )
@@ -134,7 +135,7 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
         )
 
     def line(self, latest: TrainerUpdate) -> DpoMetrics:
-        """The metrics line of every update."""
+        """The metrics line of an update."""
         self._metrics["train"].clear()  # TRL's own
         sums = self._sums.take(self._plan.processes)
         return DpoMetrics(
@@ -154,9 +155,9 @@ class PreferenceTrainer(PlannedTrainer, DPOTrainer):
 
 
 class _StepsApart:
-    """A model called without the attention mask, so that no step sees another.
+    """Calls a model without the attention mask, so that steps stay separate.
 
-    It keeps the log-probabilities (2,) of the rows that it was called on last.
+    It keeps the log-probabilities (2,) of the rows in its latest call.
     """
 
     def __init__(self, model: Any) -> None:

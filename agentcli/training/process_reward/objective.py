@@ -1,4 +1,4 @@
-"""The objective `process-reward`: a model that scores steps, learned from credit."""
+"""The objective `process-reward`: trains a model that scores steps, from credit."""
 
 from agentcli.records.section import Section
 from agentcli.training.critic.options import Head
@@ -7,14 +7,14 @@ from agentcli.training.objectives import Objective
 
 
 class ProcessRewardOptions(Section, kw_only=True):
-    """What is learned, and by which head."""
+    """Options for the target and the head."""
 
     target: str = "reward"
-    """The part of the credit that is learned. reward, of grpo and others: the share of
-    success below the step, a Monte Carlo estimate of its worth.
+    """The part of the credit that is learned. reward (of grpo and others) is the
+    success rate below the step, a Monte Carlo estimate of its value.
     """
     head: Head = "linear"
-    """The head of a model that is made anew: linear or mlp. At first it says 0."""
+    """The head of a new model: linear or mlp. It outputs 0 at first."""
 
 
 class ProcessRewardMetrics(MetricsLine, kw_only=True):
@@ -27,11 +27,11 @@ class ProcessRewardMetrics(MetricsLine, kw_only=True):
     """1 - Var(target - score) / Var(target) over the rows of the update, before it."""
     target_mean: float
     grad_norm: float
-    """Before clipping."""
+    """Gradient norm before clipping."""
     learning_rate: float
     seconds: float
-    """Spent training so far, without what a killed training spent after its last
-    snapshot.
+    """Training time so far; time that a killed training spent after its last snapshot
+    is not included.
     """
 
 

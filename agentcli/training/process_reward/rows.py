@@ -1,4 +1,4 @@
-"""From trees and credit to rows: the texts of every credited step, and its target."""
+"""Turns trees and credit into rows: the texts and target of every credited step."""
 
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,9 @@ def read_scored_rows(
 ) -> tuple[list[Row], Tokens]:
     """One row for every entry that has an advantage, and the token ids of its step.
 
-    A row's part `return` is its target. Prompt and response are one sequence: whatever
-    model sampled them, they are read as text. Raises DataError with file and line for
-    credit without the target, and where nothing is left.
+    A row's part `return` is its target. Prompt and response form one sequence and are
+    tokenised as text, whichever model sampled them. Raises DataError with file and line
+    for credit without the target, and if no row is left.
     """
     rows = []
     texts = []
@@ -44,7 +44,7 @@ def read_scored_rows(
             row = Row(
                 place=step_place,
                 prompt=step.prompt,
-                # The one token that a row counts as, whatever its length.
+                # A row counts as one token, whatever its length.
                 token_ids=[0],
                 logprobs=[0.0],
                 advantage=entry.advantage,

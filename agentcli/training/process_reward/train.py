@@ -1,9 +1,9 @@
-"""`train` with objective process-reward: a model that scores steps is made or goes on.
+"""`train` with objective process-reward: trains a new or existing model to score steps.
 
 Its score is read at the last token of the response and learned by mean squared error:
-with the default target it is the chance that a trajectory with this step succeeds, as
-Wang et al. 2024 (Math-Shepherd) estimate it by rollouts, here those of the tree. It
-becomes RUN/checkpoint, which `rollout --prm` takes.
+with the default target it is the probability that a trajectory with this step succeeds,
+which Wang et al. 2024 (Math-Shepherd) estimate by rollouts; here they are those of the
+tree. The model becomes RUN/checkpoint, which `rollout --prm` takes.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ def train_process_reward(
 ) -> dict[str, Any]:
     """Trains a process reward model on the credited steps of `trees`.
 
-    Returns the statistics of the manifest. Raises what `read_scored_rows` and
+    Returns the statistics for the manifest. Raises what `read_scored_rows` and
     `load_trainable_critic` raise.
     """
     settings = job.settings
@@ -43,7 +43,7 @@ def train_process_reward(
     model = load_trainable_critic(
         job.model, options.head, settings.lora, "policy.model"
     )
-    # A step is one thing: every row counts by its weight, whatever its length.
+    # A step counts by its weight, whatever its length.
     by_step = msgspec.structs.replace(settings, aggregate="sequence")
     plan = plan_updates(rows, tokens, by_step, job.seed, processes, every_row=True)
     numbers = [(row.parts, row.weight) for row in rows]

@@ -40,7 +40,7 @@ class ProcessRewardTrainer(PlannedTrainer):
         super().__init__(model=model, args=args, train_dataset=self.microbatches(0))
 
     def microbatches(self, done: int) -> Microbatches[Part]:
-        """The planned microbatches of this rank that are not done."""
+        """This rank's planned microbatches that are not done."""
         return microbatches(self._plan, done, self._collate)
 
     def _collate(self, part: Part) -> dict[str, Tensor]:
@@ -54,7 +54,7 @@ class ProcessRewardTrainer(PlannedTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Tensor], *_: Any, **__: Any
     ) -> Tensor:
-        """This microbatch's part of the mean squared error."""
+        """This microbatch's share of the mean squared error."""
         scores_B = state_values(model, inputs["ids_BT"], inputs["last_B"])
         targets_B = inputs["returns_B"]
         losses_B = value_losses(scores_B, targets_B)
@@ -66,7 +66,7 @@ class ProcessRewardTrainer(PlannedTrainer):
         return loss * self._plan.processes.size  # DDP averages gradients
 
     def line(self, latest: TrainerUpdate) -> ProcessRewardMetrics:
-        """The metrics line of every update."""
+        """The metrics line of an update."""
         sums = self._sums.take(self._plan.processes)
         return ProcessRewardMetrics(
             update=latest.update,
