@@ -153,6 +153,8 @@ def conclude(
 
     for line in tally.warnings(session.settings):
         note(line)
+    for line in tally.never_forked(session.settings):
+        note(line)
     record = session.finish(
         latest=warn is None,
         panel=walked.panel.sha256,

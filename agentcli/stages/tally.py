@@ -142,6 +142,17 @@ class Tally:
                 "(rollout.overlong): raise it, or shorten prompts with --history"
             )
 
+    def never_forked(self, settings: Settings) -> Iterator[str]:
+        """A line where trees branch at <explore> and no response said it."""
+        triggered = getattr(settings.rollout, "branch", None) == "explore"
+        if triggered and self.counts["responses"] and not self._explore:
+            yield (
+                "warning: no response said <explore>, where "
+                f"{settings.rollout.method} branches (rollout.branch=explore): let a "
+                "teacher add it to the demonstrations (agentcli demos --annotate RUN), "
+                "or choose another --branch"
+            )
+
     def judge_errors(
         self,
         settings: Settings,

@@ -371,3 +371,17 @@ def test_success_after_a_resume_is_that_of_all(name: str, kept: int) -> None:
         assert path.read_bytes() == b"".join(lines)
         newest = max(Path("new/logs").iterdir()) if left < len(lines) else None
         assert newest is None or f", success {mean:.2f}, " in newest.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("policy", "branch", "warned"),
+    [("expert", "explore", True), ("expert", "fixed:0.5", False), ("search", "explore", False)],
+)
+def test_spark_without_a_word_of_explore_is_warned_of(policy: str, branch: str, warned: bool) -> None:
+    chosen = ("--policy", policy, "--set", f"rollout.branch={branch}", "-o", "new/x")
+    answer = agentcli(
+        "rollout", "-c", "toy.yaml", "--set", "rollout.method=spark", "--set", "rollout.leaves=4", *chosen
+    )
+    assert answer.code == 0, answer
+    assert ["agentcli demos --annotate" in line for line in warnings_of(answer.stderr)] == [True] * warned
