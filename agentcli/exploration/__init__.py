@@ -1,1 +1,1 @@
-"""Growing trees: one file per method, which reads like its paper's algorithm box."""
+"""Growing trees: one module per method, written like the paper's algorithm box."""

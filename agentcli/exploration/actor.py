@@ -1,8 +1,8 @@
 """The actor of one tree: asks the policy, steps the environment and keeps the steps.
 
-An exploration method sees nodes only. Nothing here depends on timing: a step is named
-by its lineage (the child indices from the root), its seed comes from that name, and the
-finished tree lists steps in lineage order. So one seed gives one tree at any
+An exploration method sees only nodes. Nothing here depends on timing: a step is named
+by its lineage (the child indices from the root), its seed is derived from that name,
+and the finished tree lists steps in lineage order. So a seed gives the same tree at any
 concurrency.
 """
 
@@ -45,22 +45,22 @@ if TYPE_CHECKING:
     from agentcli.environments.engines.pool import EnginePool, State
 
 NO_REPLY = Reply(text="")
-"""Stands for the response that a broken policy did not give."""
+"""Stands for the response where the policy failed to answer."""
 
 UNASKED = Reply(text="", stop=StopReason.OVERLONG, mask="the prompt is too long")
-"""Stands for the response to a prompt that was too long, where that fails the task.
+"""Stands for the response to an overlong prompt, where that fails the task.
 
-Its mask keeps it out of training: there is nothing that the policy said.
+Its mask keeps it out of training, because the policy said nothing.
 """
 
 
 class Actor:
-    """Acts for one task.
+    """Grows the tree of one task.
 
-    `seed` is the rollout's; every request's own seed is derived from it, the task id
-    and the lineage. Errors of the engine or the policy become errored leaves with their
-    message; they never leave the actor. `models` are the further models of the method,
-    by the name of their setting (RolloutSettings.further_models).
+    `seed` is the rollout's. The seed of every request is derived from it, the task id
+    and the lineage. Errors of the engine or the policy become errored leaves with the
+    error's message and are never raised. `models` are the method's further models, by
+    the name of their setting (RolloutSettings.further_models).
     """
 
     def __init__(
@@ -78,35 +78,35 @@ class Actor:
         self.seed = seed
         self.ledger = Ledger()
         self.seconds = {"policy": 0.0, "environment": 0.0}
-        """Waited for each so far; requests that wait at the same time all count."""
+        """Seconds waited for each so far; concurrent requests are added up."""
         self.roots: int | None = None
         """Trajectories from scratch before the first fork (Tree.roots).
 
-        Set by the methods that make that difference.
+        Set by the methods that make this distinction.
         """
         self._engines = engines
         self._policy = policy
         self._models = models or {}
         self.world = world
         self.dialect: Dialect
-        """How the policy is asked and read, from `start` on."""
+        """How the policy is asked and its response read; set by `start`."""
         self._draws = Draws(settings.rollout.distinct)
         self._steps = Steps()
         self._pictures: dict[str, bytes] = {}
-        """What the policy saw and what came back, by name."""
+        """All pictures that were shown to the policy or observed, by name."""
         self._unanswered: dict[tuple[Lineage, str, int], str] = {}
-        """Why leaves are errored later: a further model gave no reply. By what it was
-        asked about, its name and the number of the question.
+        """Faults of further models, which make leaves errored in `tree`. Keyed by the
+        node's lineage, the model's name and the number of the question.
         """
         self._instruction = ""
         self._broken = ""
         """Why the engine could not open the task."""
 
     async def start(self, copies: int | None = None, limited: bool = False) -> Node:
-        """The initial state: of one environment, or of `copies` that answers number.
+        """The initial state of one environment, or of `copies` numbered ones.
 
-        With `limited` a response that names a copy above the last one fails the task.
-        When the engine cannot open the task, every act on the node is an errored leaf.
+        With `limited`, a response that names a copy above the last one fails the task.
+        If the engine cannot open the task, every act on the node is an errored leaf.
         Raises UsageError for a prompt style that does not exist (for several copies).
         """
         numbered = copies is not None
@@ -135,8 +135,8 @@ class Actor:
     async def act(self, node: Node, index: int = 0) -> Node:
         """Samples the index-th response at `node` and executes it.
 
-        With `rollout.distinct` it is drawn again while it does what a sibling before it
-        did (exploration/distinct.py). Raises ValueError on a finished node.
+        With `rollout.distinct` it is drawn again while it repeats the action of an
+        earlier sibling (exploration/distinct.py). Raises ValueError on a finished node.
         """
         if node.finished:
             raise ValueError(f"task {self.task.id}: step after the end of a trajectory")
@@ -152,10 +152,10 @@ class Actor:
         return await self.execute(node, index, replace(response, redrawn=redrawn))
 
     async def sample(self, node: Node, index: int, attempt: int = 0) -> Response:
-        """Asks the policy once, without acting: a vote is never drawn again.
+        """Asks the policy once, without acting and without drawing again.
 
-        `attempt` counts the responses before it that were thrown away. What breaks is
-        in the response's `error`.
+        `attempt` is the number of responses that were thrown away before this one. A
+        fault is reported in the response's `error`.
         """
         if not node.states:
             return Response(UNSAID, NO_REPLY, error=self._broken)
@@ -168,7 +168,7 @@ class Actor:
             if isinstance(error, PromptTooLongError) and overlong_fails:
                 return Response(request.message, UNASKED)
             return Response(request.message, NO_REPLY, error=str(error))
-        # A sibling, and a further draw, ask with a prompt that was paid for.
+        # Siblings and further draws share a prompt that is already charged.
         self._charge(reply, same_prompt=index > 0 or attempt > 0)
         answer = self.dialect.read(reply.text, node.moment)
         if not answer.problem or self.settings.rollout.parser is None:
@@ -182,7 +182,7 @@ class Actor:
         )
 
     async def execute(self, node: Node, index: int, response: Response) -> Node:
-        """Acts on a sampled response and keeps the step.
+        """Executes a sampled response and keeps the step.
 
         All copies that the response names act at the same time.
         """
@@ -219,12 +219,12 @@ class Actor:
     ) -> Reply | str:
         """The reply of the method's further model `name` to a message about `node`.
 
-        The seed derives from the node's lineage, the name and `index`, the number of
-        the question there. The tokens are charged. Where the model breaks, the fault
-        comes back in place of a reply, and when the tree is finished the leaves at or
-        below the node are errored (all leaves, where the tree has none there). A policy
-        without a model answers with an action, so it cannot be asked at an end. Raises
-        UsageError for a model that no setting describes.
+        The seed is derived from the node's lineage, the name and `index`, the number of
+        the question at the node. Tokens are charged. If the model fails, the fault is
+        returned instead of a reply, and `tree` makes the leaves at or below the node
+        errored (all leaves if there are none there). A policy without a model answers
+        with an action, so it cannot be asked at the end of a trajectory. Raises
+        UsageError for a model that is not set.
         """
         chosen = self.settings.rollout.further_models.get(name)
         if chosen is None:
@@ -233,7 +233,7 @@ class Actor:
                 "this model, and it is not set; name one with --set "
                 f"rollout.{name}.kind=KIND"
             )
-        # The environment could not be opened: the first act is an errored leaf.
+        # The environment could not be opened, so the first act is an errored leaf.
         if not node.states:
             return self._broken
         place = spelled(node.lineage)
@@ -250,14 +250,14 @@ class Actor:
         return reply
 
     def fail(self, node: Node, why: str) -> None:
-        """Makes the leaves at or below `node` errored when the tree is finished."""
+        """Lets `tree` make the leaves at or below `node` errored."""
         self._unanswered[node.lineage, "", 0] = why
 
     def note(self, node: Node, **values: float | str) -> None:
         """Records numbers or words about the step that led to `node` (Step.notes).
 
-        Credit methods read them. Raises ValueError for the initial state, which no step
-        led to, and for a number that is not finite.
+        Credit methods read them. Raises ValueError for the initial state, because no
+        step led to it, and for a number that is not finite.
         """
         if node.step is None:
             raise ValueError(f"task {self.task.id}: a note on the initial state")
@@ -272,16 +272,16 @@ class Actor:
         self._steps.note(node.lineage, notes)
 
     def keep_only(self, trajectory: Iterable[Node]) -> None:
-        """Leaves out whatever has branched off a trajectory; its cost stays charged."""
+        """Drops whatever branched off a trajectory; its cost stays charged."""
         self._steps.keep_only(trajectory)
 
     def tree(self, method: str) -> Tree:
-        """The finished tree: steps in lineage order, ids their positions.
+        """The finished tree, with its steps in lineage order and numbered by position.
 
-        The ledger is filled in.
+        Fills in the ledger.
         """
         steps = self._steps.in_order()
-        # Charged before it is errored: what was executed stays charged.
+        # Charge first, then mark as errored: executed steps stay charged.
         self._steps.charge(self.ledger)
         # Sorted: which question failed first may depend on timing.
         for (lineage, _, _), why in sorted(self._unanswered.items()):
@@ -303,9 +303,9 @@ class Actor:
     def cut(self) -> Tree:
         """Ends the tree at its deadline.
 
-        With at least `rollout.minimum_leaves` finished leaves, or all that it was to
-        have, drops the unfinished trajectories; their cost stays charged. With fewer,
-        every unfinished trajectory, at least one, is an errored leaf that says so.
+        With at least `rollout.minimum_leaves` finished leaves (or `rollout.leaves`, if
+        fewer), drops the unfinished trajectories; their cost stays charged. Otherwise
+        every unfinished trajectory, at least one, ends in an errored leaf.
         """
         rollout = self.settings.rollout
         why = (
@@ -315,13 +315,13 @@ class Actor:
         enough = min(rollout.minimum_leaves, rollout.leaves)
         if self._steps.drop_unfinished(enough) or self._steps.fail_unfinished(why):
             return self.tree(rollout.method)
-        # Too few trajectories have begun, and none of them is unfinished.
+        # Too few trajectories were begun, and none is unfinished.
         lineage, step = errored_leaf(self._nowhere(), self._steps.next_root(), why)
         self._steps.keep(lineage, step)
         return self.tree(rollout.method)
 
     def _nowhere(self) -> Context:
-        """The context where nothing could be observed."""
+        """A context without an observation."""
         return Context(
             task=self.task,
             instruction=self._instruction,
@@ -331,7 +331,7 @@ class Actor:
     def _request(self, node: Node, index: int, attempt: int) -> Request:
         """The request for the index-th response at `node`.
 
-        Raises UsageError where the dialect leaves out a picture: the policy would act
+        Raises UsageError if the dialect leaves out a picture: the policy would act
         blindly.
         """
         message = self.dialect.ask(node.moment)
@@ -381,7 +381,7 @@ class Actor:
         self.ledger.shared_prompt_tokens += shared
 
     async def _move(self, state: "State", action: str) -> "State | EngineError":
-        """The state after an action, or its error: no copy holds up another."""
+        """The state after an action, or its error, so that other copies go on."""
         try:
             with self._waiting("environment"):
                 after = await self._engines.step(state, action)
@@ -392,7 +392,7 @@ class Actor:
 
     @contextmanager
     def _waiting(self, resource: str) -> Iterator[None]:
-        """Adds the seconds of the block to those waited for `resource`."""
+        """Adds the block's duration to the seconds waited for `resource`."""
         begun = time.perf_counter()
         try:
             yield

@@ -1,13 +1,13 @@
-"""A model that judges whether an answer means the known one (003 App. C.4).
+"""A model judges whether an answer is equivalent to the known one (003 App. C.4).
 
-Exact match and F1 see words only. With `rollout.answer_judge` a model is asked as soon
-as an episode has ended with an answer, in rollouts and in evaluations. Its verdict is
-the outcome, and the world's reward stays: one evaluation gives both metrics of 003, F1
-as the score and LLM-as-Judge as the success.
+Exact match and F1 compare only words. With `rollout.answer_judge`, a model is asked as
+soon as an episode ends with an answer, in rollouts and in evaluations. Its verdict
+becomes the outcome, and the world's reward is kept. So one evaluation gives both
+metrics of 003: F1 as the score, and LLM-as-Judge as the success.
 
-It is asked here and not by the world, whose engines are processes that know no
-policies. So its tokens are charged like those of every further model, and where it
-breaks, or cannot be read, the leaf is errored: never a wrong answer.
+The model is asked here and not by the world, whose engines are processes without access
+to policies. Its tokens are charged like those of every further model. If it fails or
+its reply cannot be read, the leaf is errored and does not count as a wrong answer.
 """
 
 from typing import TYPE_CHECKING, Literal
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SETTING = "answer_judge"
 ATTEMPTS = 3
-"""How often it is asked before an unreadable verdict is an error."""
+"""How often the judge is asked before an unreadable verdict is an error."""
 ENDS = (Outcome.SUCCESS, Outcome.FAILURE)
 
 MESSAGE = """\
@@ -54,16 +54,16 @@ The output should in the following json format:
 
 
 class Judgement(msgspec.Struct, forbid_unknown_fields=True):
-    """The one form of the judge's reply."""
+    """The only accepted form of the judge's reply."""
 
     rationale: str
     judgement: Literal["Correct", "Incorrect"]
 
 
 async def judge_answer(actor: "Actor", node: Node) -> None:
-    """Makes the verdict on the answer that led to `node` the outcome of its step.
+    """Has the answer that led to `node` judged, and sets the step's outcome.
 
-    Does nothing where the step is no answer.
+    Does nothing if the step is not an answer.
     """
     step = node.step
     if step is None or step.action is None:
@@ -81,7 +81,7 @@ async def judge_answer(actor: "Actor", node: Node) -> None:
 
 
 async def _verdict(actor: "Actor", node: Node, exam: Exam) -> str | None:
-    """Correct or Incorrect; None where the leaf is errored instead."""
+    """Correct or Incorrect; None if the leaf is errored instead."""
     problem = ""
     for attempt in range(ATTEMPTS):
         message = exam_message(exam, problem)
@@ -97,9 +97,10 @@ async def _verdict(actor: "Actor", node: Node, exam: Exam) -> str | None:
 
 
 def exam_message(exam: Exam, problem: str = "") -> Message:
-    """The message that asks for a judgement; `problem` is that of the last reply.
+    """The message that asks for a judgement; `problem` is what was wrong last time.
 
-    Every text is one line, so that no answer can pretend to be more.
+    Every text is put on one line, so that an answer cannot imitate other parts of the
+    message.
     """
     refused = f"\n\nYour last reply was refused: {problem}" if problem else ""
     text = MESSAGE.format(
@@ -114,7 +115,7 @@ def exam_message(exam: Exam, problem: str = "") -> Message:
 def read_judgement(text: str) -> Judgement | str:
     """The judgement that a reply holds, or what is wrong with it.
 
-    A fence of code around the JSON is taken off; anything else is refused.
+    A code fence around the JSON is removed; anything else is refused.
     """
     data = unfenced(text).encode()
     try:

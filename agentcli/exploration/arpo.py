@@ -1,12 +1,12 @@
-"""ARPO: a state whose response is a surprise gets more of them (003 App. C.5).
+"""ARPO: samples more responses where a response is surprising (003 App. C.5).
 
 This is ARPO as 003 describes and compares it. `roots` trajectories start from the
 initial state. H_t is the entropy of the response to the result of tool call t. Where
-P = alpha + beta * (H_t - H_initial) > tau (eq. 28), the state that it was sampled in
-gets Z = B - 1 responses more, as long as the budget of N leaves lasts. Only the first
-response of a state decides, and the initial state is never branched: no call was made
-before it. What is left of the budget when all have ended is spent on new trajectories
-from the initial state.
+P = alpha + beta * (H_t - H_initial) > tau (eq. 28), the state in which this response
+was sampled gets Z = B - 1 more responses, as long as the budget of N leaves lasts. Only
+the first response in a state decides. The initial state is never branched, because no
+call was made before it. When all trajectories have ended, the rest of the budget is
+spent on new trajectories from the initial state.
 """
 
 import asyncio
@@ -50,14 +50,14 @@ async def explore(actor: Actor, settings: ArpoRollout) -> Tree:
             # A response that the policy failed to give has no entropy.
             if node.step is None or not was_sampled(node.step):
                 continue
-            # Asked of every response: that to the initial state is H_initial.
+            # Called for every response: the first one of a trajectory sets H_initial.
             surprising = rises(node)
             if surprising and state is not root and index == 0:
                 more = min(settings.branching - 1, settings.leaves - leaves)
                 following += [(state, 1 + number) for number in range(more)]
                 leaves += more
         frontier = following
-    # The budget is spent: no trajectory needs to wait for the others.
+    # No more branching: trajectories need not wait for each other.
     await asyncio.gather(*(follow(actor, state, index) for state, index in frontier))
     left = settings.leaves - leaves
     await follow_all(actor, root, range(settings.roots, settings.roots + left))

@@ -1,10 +1,10 @@
 """The budget of a whole rollout, in generated tokens, steps or leaves.
 
-It counts the ledgers of the trees in the panel's order: a tree counts if less than the
-budget was spent before it. So every method stops at the same cost but for its last
-tree. Which trees count depends on the trees alone: not on concurrency, and not on an
-interruption. The panel is walked once. A tree is begun only while those before it are
-not expected to spend the budget, so that little is thrown away.
+Costs are added up from the ledgers in the panel's order. A tree counts if less than the
+budget was spent before it. So every method stops at the same cost, apart from its last
+tree. Which trees count depends on the trees alone, not on concurrency or interruptions.
+The panel is gone through once. A tree is begun only if the trees before it are not
+expected to spend the budget, so that little work is thrown away.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from agentcli.records.settings import Settings
 from agentcli.records.types import Ledger, Task, Tree
 
 UNITS = {"tokens": "generated_tokens", "steps": "steps", "leaves": "leaves"}
-"""The units of a budget, each with the ledger's name for it."""
+"""The units of a budget, each with the ledger field that counts it."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Budget:
 
 
 def highest(unit: str, settings: Settings) -> int:
-    """The most that one tree may cost in tokens, steps or leaves, votes aside."""
+    """The most that one tree can cost in tokens, steps or leaves, without votes."""
     rollout = settings.rollout
     responses = rollout.leaves * settings.environment.max_steps
     draws = responses * (1 + rollout.distinct)
@@ -65,8 +65,8 @@ def parse_budget(text: str | None) -> Budget | None:
 class Allowance:
     """The trees of a panel that a budget pays for, while they grow out of order.
 
-    Without a budget it pays for all. `known` holds the ledgers of trees that were grown
-    earlier, by task id. `settings` say what a tree may cost at most.
+    Without a budget, all are paid for. `known` has the ledgers of trees that were grown
+    earlier, by task id. `settings` determine the most that a tree can cost.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Allowance:
             self._highest = highest(budget.unit, settings)
         self._places = {task.id: place for place, task in enumerate(tasks)}
         self._costs: list[int | None] = [None] * len(tasks)
-        """By place; None where the tree is not finished."""
+        """By place in the panel; None where the tree is not finished."""
         self._begun = len(known)
         self._charged = asyncio.Condition()
         for task_id, ledger in known.items():
@@ -98,10 +98,10 @@ class Allowance:
             self._charged.notify_all()
 
     async def admits(self, task: Task) -> bool:
-        """Whether this task's tree is to be begun; waits until that can be said.
+        """Whether this task's tree should be begun; waits until that is decided.
 
-        The trees before it must not be expected to reach the budget. Asked once for
-        each task, in their order.
+        It is begun if the trees before it are not expected to spend the budget. Call it
+        once per task, in the panel's order.
         """
 
         def decided() -> bool:
@@ -110,23 +110,23 @@ class Allowance:
         async with self._charged:
             await self._charged.wait_for(decided)
         self._begun += 1
-        # The wait also ends when the budget turns out to be spent.
+        # The wait also ends when the budget is found to be spent.
         return self.pays(task)
 
     def pays(self, task: Task) -> bool:
         """Whether less than the budget was spent before this task.
 
-        A no is final; a yes is final once all trees before it are finished.
+        False is final; True is final once all trees before it are finished.
         """
         spent = sum(cost or 0 for cost in self._before(task))
         return spent < self._limit
 
     def paid(self, tasks: Sequence[Task]) -> list[Task]:
-        """The tasks that it pays for."""
+        """The tasks that the budget pays for."""
         return [task for task in tasks if self.pays(task)]
 
     def report(self, tasks: Sequence[Task]) -> dict[str, Any]:
-        """The budget for the manifest, with what the trees of `tasks` cost.
+        """The manifest's entry: the budget, and what the trees of `tasks` cost.
 
         Empty without a budget.
         """
@@ -143,7 +143,7 @@ class Allowance:
         }
 
     def remainder(self, tasks: Sequence[Task]) -> str | None:
-        """One line for a panel that ended before the budget did, else None."""
+        """One line if the panel ended before the budget was spent, else None."""
         budget = self._budget
         if budget is None:
             return None
@@ -168,11 +168,11 @@ class Allowance:
         return self._costs[: self._places[task.id]]
 
     def _expected(self, task: Task) -> float:
-        """The cost of the trees before this task once they are finished.
+        """The expected cost of the trees before this task, once all are finished.
 
-        An unfinished one counts as the mean of all that were begun, those that still
-        grow taken at the highest. The cheap ones finish first, and their mean alone
-        would be too low.
+        An unfinished tree counts with the mean over all trees begun so far. In this
+        mean, trees that are still growing count with the highest possible cost: cheap
+        trees finish first, so their mean alone would be too low.
         """
         finished = [cost for cost in self._costs if cost is not None]
         growing = self._begun - len(finished)

@@ -1,15 +1,16 @@
 """CARL: fork the state with the lowest action density (003 section 5, Algorithm 1).
 
 N0 trajectories start from the initial state. Every state in which an action was sampled
-is a candidate: n(s) counts its children, H(s) is the mean of their -log pi(Y|s) / |Y|
-(eq. 7-8). The state with the largest H/n, the oldest of equals, is continued to the end
-of a trajectory. That updates the state and adds the new ones; then the next is chosen.
-`rollout.leaves` bounds the tree as for every method: N0 = `roots`, and the paper's N
-forks are leaves - roots. `criterion: random` draws the state instead (Table 4).
+is a candidate: n(s) is the number of its children, H(s) the mean of their
+-log pi(Y|s) / |Y| (eq. 7-8). The state with the largest H/n (ties: the oldest) is
+forked, and the new trajectory is followed to its end. It updates that state and adds
+its own states as candidates; then the next state is chosen. `rollout.leaves` bounds the
+tree as for every method: N0 = `roots`, and the paper's N forks are leaves - roots.
+`criterion: random` draws the state at random instead (Table 4).
 
-Each choice needs the entropies of all trajectories before it. So a tree grows one fork
-at a time, as in the algorithm, and no choice depends on which answer came first.
-Batches are filled by the many trees in flight (`rollout.concurrency`).
+Each choice needs the entropies of all earlier trajectories. So a tree grows one fork at
+a time, as in the algorithm, and no choice depends on which response came first. Batches
+are filled by the many trees that grow at the same time (`rollout.concurrency`).
 """
 
 import math
@@ -32,13 +33,13 @@ class CarlRollout(RootedRollout, kw_only=True):
     """Settings of carl."""
 
     criterion: Literal["entropy", "random"] = "entropy"
-    """Which state is forked: the one with the most entropy per action sampled there, or
-    one drawn at random (003 Table 4).
+    """Which state is forked. entropy: the one with the most entropy per action sampled
+    there. random: one drawn at random (003 Table 4).
     """
 
 
 async def explore(actor: Actor, settings: CarlRollout) -> Tree:
-    """Grows a tree with `leaves` leaves; fewer only where no action could be sampled.
+    """Grows a tree with `leaves` leaves, or fewer if no action could be sampled.
 
     Raises UsageError when roots exceed leaves, and for a policy that gives no
     log-probabilities.
@@ -53,15 +54,15 @@ class Candidate:
 
     node: Node
     children: int = 0
-    """Those that the policy failed to answer too."""
+    """Includes children where the policy failed to answer."""
     surprises: list[float] = field(default_factory=list)
-    """-log pi(Y|s) / |Y| of every answer; zeros where the criterion is random."""
+    """-log pi(Y|s) / |Y| of every response; zeros where the criterion is random."""
 
     @property
     def sparseness(self) -> float:
         """H/n, the inverse of the action density (eq. 12)."""
         entropy = math.fsum(self.surprises) / len(self.surprises)
-        # A failed child counts here: else the state where requests fail stays first.
+        # Failed children count too, else a state where requests fail would stay first.
         return entropy / self.children
 
 
@@ -78,7 +79,7 @@ async def fork_progressively(
             candidate = buffer.setdefault(state.lineage, Candidate(state))
             candidate.children += 1
             step = child.step
-            # A child that the policy failed to answer has no entropy.
+            # A child where the policy failed to answer has no entropy.
             if step is None or not was_sampled(step):
                 continue
             if criterion == "entropy":
@@ -95,7 +96,7 @@ async def fork_progressively(
     # Lines 11-24.
     for turn in range(settings.leaves - settings.roots):
         candidates = [candidate for candidate in buffer.values() if candidate.surprises]
-        # The policy answered nowhere, so no state has an entropy.
+        # The policy never answered, so no state has an entropy.
         if not candidates:
             return
         if criterion == "entropy":

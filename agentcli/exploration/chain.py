@@ -1,7 +1,7 @@
 """chain: N independent trajectories from the initial state.
 
-This is the rollout of GRPO and its kin. With prompt.style react and no training it is
-ReAct. A slow trajectory never holds up another.
+This is the rollout of GRPO and similar methods. With prompt.style react and no training
+it is ReAct. Trajectories do not wait for each other.
 """
 
 import asyncio
@@ -39,5 +39,5 @@ async def follow_all(
     node: Node,
     indices: Iterable[int],
 ) -> list[list[Node]]:
-    """Grows the children `indices` of `node` to their ends, side by side."""
+    """Grows the children `indices` of `node` to their ends, all at the same time."""
     return await asyncio.gather(*(follow(actor, node, index) for index in indices))

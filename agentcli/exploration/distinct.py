@@ -1,19 +1,19 @@
-"""Draws a response again because a sibling took its action (rollout.distinct = N).
+"""Redraws a response whose action a sibling already took (rollout.distinct = N).
 
-A child at place i of a node draws y ~ pi. While y names an action that a sibling at a
-lower place ended up with, it is thrown away and drawn again, at most N times. With S
-the actions of those siblings and q = pi(S), the response that is kept comes from
+Child i of a node draws y ~ pi. While y has the same action as the final response of an
+earlier sibling, it is thrown away and drawn again, at most N times. Let S be the
+actions of those siblings and q = pi(S). The response that is kept is distributed as
 
-    P(y) = pi(y) (1 + q + ... + q^N)    where y's action is new
-    P(y) = pi(y) q^N                    where it is in S: every draw repeated
+    P(y) = pi(y) (1 + q + ... + q^N)    if y's action is new
+    P(y) = pi(y) q^N                    if it is in S: every draw was a repetition
 
-The stored log-probabilities, which the trainer takes for the old ones, stay those of pi
-at the response that was kept. The ratio of 002 eq. 10 compares policies, and P is no
-policy. So the siblings of a node are not independent draws of pi: their mean outcome is
-no unbiased estimate of the state's value.
+The stored log-probabilities, which the trainer uses as the old ones, are those of pi
+for the response that was kept: the ratio of 002 eq. 10 compares policies, and P is not
+a policy. The siblings of a node are then not independent draws from pi, so their mean
+outcome is not an unbiased estimate of the state's value.
 
-Every first draw is made at once; a child then waits for the siblings before it, and for
-nothing else. So one seed is one tree at any concurrency.
+All first draws are made at once. After that, a child waits only for the siblings before
+it. So a seed gives the same tree at any concurrency.
 """
 
 import asyncio
@@ -25,19 +25,19 @@ from agentcli.exploration.nodes import Lineage
 
 T = TypeVar("T")
 Settled = dict[Lineage, asyncio.Future[str]]
-"""The action that each child ends up with, "" without one."""
+"""The final action of each child; "" if it has none."""
 
 
 class Draws:
     """The draws of one tree.
 
-    `most` is how often a child is drawn again. With 0 no child waits for another.
+    `most` is the most times a child is drawn again. With 0 no child waits for another.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._children: dict[Lineage, Settled] = defaultdict(dict)
-        """By node, its children that have begun."""
+        """The children that have begun, by node."""
 
     async def draw(
         self,
@@ -47,9 +47,9 @@ class Draws:
     ) -> tuple[T, int]:
         """The response of the child `lineage`, and how many were thrown away before it.
 
-        `sample` draws by the number of the try, from 0. `action` names what a response
-        does; "" (malformed, or no response) is never a repetition. Raises what `sample`
-        raises.
+        `sample` draws a response, given the number of the try, from 0. `action` returns
+        a response's action; "" (malformed, or no response) is never a repetition.
+        Raises whatever `sample` raises.
         """
         if not self._most:
             return await sample(0), 0
@@ -70,5 +70,5 @@ class Draws:
             final_action = action(drawn)
             return drawn, thrown_away
         finally:
-            # Also where the draw failed or was cancelled: a sibling may wait for it.
+            # Also if the draw failed or was cancelled: a sibling may be waiting for it.
             settled.set_result(final_action)

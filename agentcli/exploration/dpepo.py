@@ -1,10 +1,10 @@
 """DPEPO: every response acts in up to K copies of the environment (004 section 3.1).
 
-N trajectories of one task are the group (Algorithm 1, rollout stage). In each step of
-one the policy selects copies E'_t and an action for each. All are executed at the same
-time, and the observations of all copies are its history. The trajectory has succeeded
-as soon as any copy has. So it is chain with K copies. Step.moves holds what happened in
-each; the reward scheme is the credit method's.
+N trajectories of one task form the group (Algorithm 1, rollout stage). In each step of
+a trajectory the policy selects copies E'_t and an action for each of them. All actions
+are executed at the same time, and the history contains the observations of all copies.
+The trajectory succeeds as soon as any copy does. So this is chain with K copies.
+Step.moves records what happened in each; the reward scheme is in the credit method.
 """
 
 from typing import ClassVar, Literal
@@ -23,12 +23,13 @@ class DpepoRollout(RolloutSettings, kw_only=True):
     numbered: ClassVar[bool] = True
 
     copies: Count = 4
-    """K: copies of the environment that one response may act in; 004 evaluates with 5.
+    """K: the number of copies of the environment that a response may act in; 004
+    evaluates with 5.
     """
     beyond: Literal["malformed", "failure"] = "malformed"
-    """A response that names a copy above K. malformed: nothing is done. failure: the
-    task has failed, and the full prompt says so (004 5.3, its exploration-limiting
-    prompt). 004 fails such trials where it varies K (Figure 4).
+    """What happens when a response names a copy above K. malformed: nothing is done.
+    failure: the task fails, and the full prompt warns of this (004 5.3, its
+    exploration-limiting prompt). 004 fails such trials where it varies K (Figure 4).
     """
 
     @property

@@ -1,4 +1,4 @@
-"""The tree of a task that could not be played, and the leaf that says so."""
+"""The tree of a task that could not be played, and its errored leaf."""
 
 from agentcli.environments.protocol import Context
 from agentcli.exploration.nodes import (
@@ -15,7 +15,7 @@ from agentcli.records.types import Ledger, Outcome, Step, Task, Tree
 
 
 def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
-    """A tree of one errored leaf, which --resume owes again."""
+    """A tree with a single errored leaf, which --resume plays again."""
     nowhere = Context(task=task, instruction="", observations=("",))
     _, step = errored_leaf(nowhere, 0, why)
     return Tree(
@@ -29,7 +29,7 @@ def errored_tree(task: Task, method: str, seed: int, why: str) -> Tree:
 
 
 def errored_leaf(context: Context, index: int, why: str) -> tuple[Lineage, Step]:
-    """The end of a trajectory that never began, with its lineage."""
+    """The errored leaf of a trajectory that never began, with its lineage."""
     node = Node((), (), Moment(copies=(context,)))
     after = reached(node, index, {}, {})
     response = Response(UNSAID, Reply(text=""), error=why)

@@ -1,9 +1,9 @@
-"""A judge: a model that scores the actions an agent could take (001 section 4.1).
+"""A judge is a model that scores the actions an agent could take (001 section 4.1).
 
-It is shown the question, what was done so far, the thought and the query, and answers
-with one JSON object: a score from 0 to 10 for every tool and for chain of thought, and
-whether the step was reasonable. Any other answer is refused and asked again. What stays
-unreadable is an error of the step, never a zero.
+It sees the question, the steps so far, the thought and the query. It answers with one
+JSON object: a score from 0 to 10 for every tool and for chain of thought, and whether
+the step is reasonable. Any other reply is refused and the judge is asked again. If no
+reply can be read, the step is errored; it does not get a score of zero.
 """
 
 import json
@@ -49,18 +49,18 @@ Query: {quoted}"""
 
 
 class JudgeSettings(AdvisorSettings, kw_only=True):
-    """A model that judges."""
+    """Settings of the model that judges."""
 
     attempts: Count = 3
-    """How often it is asked before an unreadable answer is an error."""
+    """How often the judge is asked before an unreadable reply is an error."""
     cache: str | None = None
-    """Folder of its replies, each kept under a hash of what was asked; None: every
-    reply is asked for.
+    """Folder that caches the judge's replies, each under a hash of the request. None:
+    the judge is asked every time.
     """
 
 
 class _VerdictForm(msgspec.Struct, forbid_unknown_fields=True):
-    """The one form of a judge's reply."""
+    """The only accepted form of a judge's reply."""
 
     scores: dict[str, Annotated[float, Meta(ge=LEAST, le=MOST)]]
     process_ok: bool
@@ -102,9 +102,10 @@ def judge_message(
     query: str,
     problem: str = "",
 ) -> Message:
-    """The message that asks for a verdict; `problem` is that of the last reply.
+    """The message that asks for a verdict; `problem` is what was wrong last time.
 
-    Its last line holds the query as JSON, so that no query can pretend to be more.
+    The last line has the query as JSON, so that a query cannot imitate other parts of
+    the message.
     """
     past = []
     for number, action in enumerate(context.actions, 1):
@@ -129,8 +130,7 @@ def judge_message(
 def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
     """The verdict that a reply holds, or what is wrong with it.
 
-    All of `names` must be scored, and nothing else; a fence of code around the JSON is
-    taken off.
+    Exactly `names` must be scored. A code fence around the JSON is removed.
     """
     data = unfenced(text).encode()
     try:
@@ -149,7 +149,7 @@ def read_verdict(text: str, names: Iterable[str]) -> Verdict | str:
 
 
 def judges(tools: Iterable[str]) -> Callable[[Reply], bool]:
-    """Says of a reply whether it is a verdict on these tools and chain of thought."""
+    """A check whether a reply is a verdict on these tools and chain of thought."""
     names = [*tools, COT]
 
     def is_verdict(reply: Reply) -> bool:

@@ -8,40 +8,40 @@ from agentcli.records.types import Ledger, Outcome, Step
 
 
 class Steps:
-    """The steps of one tree, and those that were executed and left out of it."""
+    """The steps of one tree, and the executed steps that were left out of it."""
 
     def __init__(self) -> None:
         self._kept: dict[Lineage, Step] = {}
         self._left_out: dict[Lineage, Step] = {}
 
     def keep(self, lineage: Lineage, step: Step) -> None:
-        """Puts a step into the tree."""
+        """Adds a step to the tree."""
         self._kept[lineage] = step
 
     def prompt_before(self, lineage: Lineage) -> str:
-        """The prompt of the step before a first child; "" for any other step."""
+        """For a first child, the prompt of the step before it; "" for any other."""
         before = self._kept.get(lineage[:-1])
         if before is None or lineage[-1] > 0:
             return ""
         return before.prompt
 
     def leave_out(self, lineage: Lineage) -> None:
-        """Takes a step out of the tree; its cost stays charged."""
+        """Removes a step from the tree; its cost stays charged."""
         self._left_out[lineage] = self._kept.pop(lineage)
 
     def keep_only(self, trajectory: Iterable[Node]) -> None:
-        """Leaves out whatever has branched off a trajectory."""
+        """Leaves out whatever branched off a trajectory."""
         path = {node.lineage for node in trajectory}
         roots = {lineage[:1] for lineage in path}
         for lineage in self._kept.keys() - path:
-            # The other trajectories from the initial state are not branches of it.
+            # Other trajectories from the initial state are not its branches.
             if lineage[:1] in roots:
                 self.leave_out(lineage)
 
     def drop_unfinished(self, minimum: int) -> bool:
-        """Leaves out every trajectory without an end.
+        """Leaves out every unfinished trajectory.
 
-        Does nothing, and says False, unless at least `minimum` ended without an error.
+        Does nothing and returns False unless at least `minimum` ended without an error.
         """
         finished = 0
         whole: set[Lineage] = set()
@@ -59,9 +59,9 @@ class Steps:
         return True
 
     def fail_unfinished(self, why: str) -> bool:
-        """Makes the tip of every trajectory without an end an errored leaf.
+        """Makes the last step of every unfinished trajectory an errored leaf.
 
-        Returns False where there is none.
+        Returns False if there is none.
         """
         failed = False
         for lineage in self._leaves():
@@ -72,33 +72,33 @@ class Steps:
         return failed
 
     def fail_below(self, lineage: Lineage, why: str) -> None:
-        """Makes the leaves at or below a step errored ones.
+        """Makes the leaves at or below a step errored.
 
-        Makes all leaves errored ones where the tree has none there.
+        If there are none, makes all leaves of the tree errored.
         """
         leaves = self._leaves()
         depth = len(lineage)
         below = [leaf for leaf in leaves if leaf[:depth] == lineage]
         for leaf in below or leaves:
             step = self._kept[leaf]
-            # The first fault of a leaf is the one to report.
+            # Only the first fault of a leaf is reported.
             if step.outcome is not Outcome.ERRORED:
                 _fail(step, why)
 
     def note(self, lineage: Lineage, values: Mapping[str, float | str]) -> None:
-        """Adds to the notes of a step, which may have been left out."""
+        """Adds to the notes of a step, even if it was left out."""
         step = self._kept.get(lineage) or self._left_out[lineage]
         notes = {**step.notes, **values}
         # Which of two values was noted first may depend on timing.
         step.notes = dict(sorted(notes.items()))
 
     def next_root(self) -> int:
-        """The index of a trajectory beside all that began."""
+        """The index for a new trajectory from the initial state."""
         taken = [lineage[0] for lineage in self._kept]
         return max(taken, default=-1) + 1
 
     def in_order(self) -> list[Step]:
-        """The steps in lineage order, given their ids and parents."""
+        """The steps in lineage order, after setting their ids and parents."""
         ids: dict[Lineage, int] = {}
         steps = []
         for position, lineage in enumerate(sorted(self._kept)):
@@ -110,7 +110,7 @@ class Steps:
         return steps
 
     def charge(self, ledger: Ledger) -> None:
-        """Fills in what the steps come to, once they are in order."""
+        """Fills in the counts of steps, forks, leaves and siblings, once in order."""
         ledger.steps = 0
         ledger.forks = 0
         for steps in (self._kept, self._left_out):
@@ -136,9 +136,9 @@ def _fail(step: Step, why: str) -> None:
 
 
 def _executed(step: Step) -> int:
-    """Steps of the environment, at least one for a response.
+    """The number of environment steps for a response, at least one.
 
-    None where the policy or a lone engine broke.
+    It is 0 if the policy, or the engine of a single environment, failed.
     """
     if step.moves:
         return len(step.moves)

@@ -1,7 +1,7 @@
 """Nodes of a growing tree, and how one follows from another.
 
-A node holds K >= 1 copies of the environment, all forks of one initial state; a single
-environment is K = 1. Nodes are immutable: acting on the same node twice is a fork. A
+A node has K >= 1 copies of the environment, all forks of one initial state; a single
+environment is K = 1. Nodes are immutable: acting twice on the same node makes a fork. A
 copy that has ended takes no more actions.
 """
 
@@ -26,7 +26,7 @@ from agentcli.records.types import (
 )
 
 if TYPE_CHECKING:
-    # Only named here: credit reads this package's settings, and starts no engines.
+    # For annotations only: reading this package's settings must not import engines.
     from agentcli.environments.engines.pool import State
 
 Lineage = tuple[int, ...]
@@ -34,7 +34,7 @@ Lineage = tuple[int, ...]
 
 
 def spelled(lineage: Lineage) -> str:
-    """A lineage as text, e.g. "0/2/1", as seeds are derived from it."""
+    """A lineage as text, e.g. "0/2/1"; seeds are derived from it."""
     return "/".join(map(str, lineage))
 
 
@@ -44,7 +44,7 @@ class Node:
 
     lineage: Lineage
     states: tuple["State", ...]
-    """The state of copy 1, copy 2, ...; empty when the environment could not be opened.
+    """The states of copy 1, copy 2, ...; empty if the environment could not be opened.
     """
     moment: Moment
     step: Step | None = None
@@ -52,17 +52,17 @@ class Node:
 
     @property
     def finished(self) -> bool:
-        """No step may leave this node."""
+        """Whether the trajectory ends at this node."""
         return self.step is not None and self.step.outcome is not None
 
     @property
     def explores(self) -> bool:
-        """The step that led here reasoned in <explore> (000 eq. 5)."""
+        """Whether the step that led here reasoned in <explore> (000 eq. 5)."""
         return self.step is not None and self.step.tag == "explore"
 
     @property
     def key(self) -> str:
-        """The exact state key, of all copies where they have numbers."""
+        """The exact state key; where copies are numbered, the keys of all copies."""
         keys = [state.observation.state for state in self.states]
         if self.moment.numbered:
             return joined(dict(enumerate(keys, 1)))
@@ -70,9 +70,9 @@ class Node:
 
     @property
     def canonical(self) -> str | None:
-        """The canonical state, of all copies where they have numbers.
+        """The canonical state; where copies are numbered, those of all copies.
 
-        None in a world that has none.
+        None in a world without canonical states.
         """
         texts = {}
         for number, state in enumerate(self.states, 1):
@@ -84,25 +84,25 @@ class Node:
 
 
 NOTHING = Answer()
-"""The answer where no policy responded."""
+"""The answer if no policy responded."""
 UNSAID = Message(())
-"""The message where no policy was asked."""
+"""The message if no policy was asked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A policy's response that was not yet acted on."""
+    """A policy's response that has not been executed yet."""
 
     message: Message
     """What the policy was asked."""
     reply: Reply
     answer: Answer = NOTHING
     error: str | None = None
-    """The fault, where nothing was sampled."""
+    """The fault of the policy, the engine or the judge; None if there is none."""
     redrawn: int = 0
-    """Responses thrown away before this one."""
+    """The number of responses thrown away before this one."""
     parsed: bool = False
-    """Whether the answer is a parser's reading (parser.py)."""
+    """Whether the answer was read by a parser model (parser.py)."""
 
 
 def reached(
@@ -113,7 +113,7 @@ def reached(
 ) -> Node:
     """The node that the response `index` leads to, still without its step.
 
-    `states` are those of the copies that acted.
+    `states` are the new states of the copies that acted.
     """
     moment = node.moment
     now = list(node.states)
@@ -127,8 +127,8 @@ def reached(
         if observation.end is not None:
             ended.add(number)
     if not actions and not moment.numbered:
-        # An unreadable response is a step of the only copy's past; what can be done and
-        # seen there stays.
+        # An unreadable response becomes part of the only copy's past. Its admissible
+        # actions and pictures stay the same.
         before = copies[0]
         copies[0] = replace(
             before,
@@ -161,9 +161,9 @@ def outcome_of(
     states: Mapping[int, "State"],
     max_steps: int,
 ) -> Outcome | None:
-    """How the trajectory ends with this response; None where it goes on.
+    """How the trajectory ends with this response; None if it continues.
 
-    `states` are those of the copies that acted.
+    `states` are the new states of the copies that acted.
     """
     moment = after.moment
     if response.error is not None:
@@ -172,7 +172,7 @@ def outcome_of(
         return Outcome.FAILURE
     if response.answer.beyond and moment.limited:
         return Outcome.FAILURE
-    # Any copy's success is the trajectory's (004 eq. 2).
+    # If any copy succeeds, the trajectory succeeds (004 eq. 2).
     if any(state.observation.end == "success" for state in states.values()):
         return Outcome.SUCCESS
     # No copy is left to act in.
@@ -196,7 +196,7 @@ def as_step(
         as_move(node, number, answer.actions[number], state)
         for number, state in states.items()
     ]
-    # Where nothing was sampled, nothing is malformed and nothing was observed.
+    # After a fault or an overlong prompt, nothing is malformed or observed.
     silent = response.error is not None or reply.stop is StopReason.OVERLONG
     return Step(
         id=0,
@@ -223,7 +223,7 @@ def as_step(
         next_observation="" if silent else after.moment.text,
         next_pictures=_names([] if silent else shown_in(states)),
         looked=not numbered and any(move.looked for move in moves),
-        # The best copy's: any copy's success is the trajectory's (004 eq. 2).
+        # The best copy's: if any copy succeeds, the trajectory does (004 eq. 2).
         reward=max((move.reward for move in moves), default=0.0),
         outcome=outcome,
         error=response.error,
@@ -246,7 +246,7 @@ def _names(pictures: Sequence[Picture]) -> Pictures:
 
 
 def _counted_tokens(reply: Reply) -> int | UnsetType:
-    """The server's count, where there are no token ids to count."""
+    """The server's token count, if there are no token ids to count."""
     if reply.token_ids or not reply.generated_tokens:
         return UNSET
     return reply.generated_tokens
@@ -275,7 +275,7 @@ def as_move(node: Node, number: int, action: str, state: "State") -> Move:
 
 
 def _validity(moves: list[Move]) -> Validity:
-    """A step is inadmissible when none of its moves did anything."""
+    """A step is inadmissible if all of its moves are."""
     if moves and all(move.validity is Validity.INADMISSIBLE for move in moves):
         return Validity.INADMISSIBLE
     return Validity.VALID

@@ -1,8 +1,8 @@
-"""A parser: a model that puts an answer into the form that was asked for (001 3.1).
+"""A parser is a model that rewrites an answer in the form asked for (001 3.1).
 
-The papers' models think aloud and now and then forget a tag. 001 has a small model find
-the letter in such an answer. Here it is asked about every response that the dialect
-cannot read, whatever the world, and its reply is read by the same rules.
+The papers' models think aloud and sometimes forget a tag. 001 uses a small model to
+find the letter in such an answer. Here, in any world, the parser is asked about every
+response that the dialect cannot read. Its reply is read by the same rules.
 """
 
 from typing import TYPE_CHECKING
@@ -30,13 +30,13 @@ none"""
 async def read_by_parser(
     actor: "Actor", node: Node, number: int, prompt: str, response: str
 ) -> Answer | None:
-    """The content of an unreadable response; None where the parser finds none either.
+    """The content of an unreadable response; None if the parser's reply has none.
 
-    `number` is that of the response at the node.
+    `number` is the number of the question at the node.
     """
     message = Message((MESSAGE.format(prompt=prompt, response=response),))
     reply = await actor.ask("parser", node, message, number)
-    # A parser that breaks ends the trajectory as an errored leaf, which `ask` sees to.
+    # If the parser fails, `ask` has already arranged for an errored leaf.
     if isinstance(reply, str):
         return None
     answer = actor.dialect.read(reply.text, node.moment)

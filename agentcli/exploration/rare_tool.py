@@ -1,13 +1,13 @@
-"""rare-tool: the rarest of the tools that a judge finds viable (001 section 4.1).
+"""rare-tool: runs the rarest tool that a judge finds viable (001 section 4.1).
 
 At each of K steps a generator thinks and gives a query for a tool. A judge scores nine
-actions, eight tools and chain of thought, from 0 to 10. The rule chooses one of them,
-whatever tool the generator named, and it is run on the query. A response that answers
-gives no query: it is chain of thought, and nothing is chosen.
+actions (eight tools and chain of thought) from 0 to 10. The rule `select` chooses one
+of them, whatever tool the generator named, and it is run on the query. A response with
+an answer has no query: it counts as chain of thought, and nothing is chosen.
 
-Step.notes keep what offline PPO learns from: the tool, the query, the scores of all
-nine, the chosen and the best one, process_ok, and the executed action written as a
-response (`trained`).
+Step.notes store what offline PPO learns from: the tool, the query, all nine scores, the
+chosen and the best score, process_ok, and the executed action written as a response
+(`trained`).
 """
 
 import asyncio
@@ -38,15 +38,15 @@ class RareToolRollout(RolloutSettings, kw_only=True):
     capability: ClassVar[type] = Toolbox
 
     judge: JudgeSettings | None = None
-    """The model that scores the actions: a policy, or tool-judge, which runs every tool
-    and knows the answer.
+    """The model that scores the actions: any kind of policy, or tool-judge, which runs
+    every tool and knows the answer.
     """
     select: Rule = "rarity"
     """Which action is run. rarity: the lowest score among the viable tools (001). greedy:
     the highest score (001's PPO without diversity). random: any viable tool.
     """
     threshold: Annotated[float, Meta(ge=LEAST, le=MOST)] = 6.0
-    """The score from which a tool is viable."""
+    """The lowest score at which a tool is viable."""
 
     def check(self) -> None:
         """Raises UsageError where no judge is set."""
@@ -58,7 +58,7 @@ class RareToolRollout(RolloutSettings, kw_only=True):
 
 
 async def explore(actor: Actor, settings: RareToolRollout) -> Tree:
-    """Grows `leaves` trajectories from the root, a judge choosing every tool.
+    """Grows `leaves` trajectories from the root; a judge's scores choose every tool.
 
     Raises UsageError for a world without tools, and where no judge is set.
     """
@@ -87,7 +87,7 @@ async def _follow(
     """Acts from `node` to the end of one trajectory."""
     while not node.finished:
         node = await _step(actor, settings, tools, node, index)
-        # Only at the initial state there are several responses.
+        # Only the initial state has several responses.
         index = 0
 
 
@@ -98,7 +98,7 @@ async def _step(
     node: Node,
     index: int,
 ) -> Node:
-    """One response, its judgement, and the action that was chosen."""
+    """Samples a response, has it judged, and executes the chosen action."""
     response = await actor.sample(node, index)
     call = _call(response)
     if call is None:
@@ -138,11 +138,10 @@ def select(
     threshold: float,
     rng: random.Random,
 ) -> str:
-    """The action to run, by the scores of all tools and of chain of thought.
+    """The action to run, given the scores of all tools and of chain of thought.
 
-    Chain of thought runs where it scores higher than every tool, and under rarity and
-    random also where no tool reaches the threshold. Of equal scores the first in the
-    order of `scores` is taken.
+    Chain of thought runs if it scores higher than every tool. Under rarity and random
+    it also runs if no tool reaches the threshold. Ties go to the first in `scores`.
     """
     tools = [name for name in scores if name != COT]
     highest = max(tools, key=scores.__getitem__)
@@ -159,7 +158,7 @@ def select(
 
 
 def _call(response: Response) -> ToolCall | None:
-    """The call of a response; None where it holds none."""
+    """The call in a response; None if there is none."""
     if response.error is not None or not response.answer.actions:
         return None
     (action,) = response.answer.actions.values()

@@ -1,8 +1,8 @@
 """All exploration methods by name.
 
-An installed package adds its own under the entry-point group `agentcli.exploration`: a
-module with `async def explore(actor, settings) -> Tree`. The class that `settings` is
-annotated with holds the method's own settings (settings.py).
+An installed package adds methods under the entry-point group `agentcli.exploration`:
+modules with `async def explore(actor, settings) -> Tree`. The annotation of `settings`
+is the class of the method's settings (settings.py).
 """
 
 from collections.abc import Awaitable, Callable
@@ -15,7 +15,7 @@ from agentcli.records.types import Tree
 from agentcli.registry import Registry
 
 Explore = Callable[[Actor, RolloutSettings], Awaitable[Tree]]
-"""An exploration method; its settings are of the class that it is annotated with."""
+"""An exploration method; the annotation of `settings` is its settings class."""
 
 METHODS = {
     "chain": "agentcli.exploration.chain",
@@ -23,7 +23,7 @@ METHODS = {
     "carl": "agentcli.exploration.carl",
     "arpo": "agentcli.exploration.arpo",
     "treerl": "agentcli.exploration.treerl",
-    # The same growth; only the credit differs (003 App. C.5).
+    # Grows trees as treerl does; only the credit differs (003 App. C.5).
     "treerpo": "agentcli.exploration.treerl",
     "dpepo": "agentcli.exploration.dpepo",
     "rare-tool": "agentcli.exploration.rare_tool",
@@ -53,7 +53,7 @@ def make(name: str) -> Explore:
 
 
 def check(settings: Settings) -> None:
-    """Refuses what would end the first tree, before a policy is loaded for it.
+    """Refuses settings that would fail in the first tree, before a policy is loaded.
 
     Raises UsageError for an unknown method, a malformed budget, conflicting values,
     rollout.distinct with a method that votes, and rollout.answer_judge with one that

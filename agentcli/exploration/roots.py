@@ -1,4 +1,4 @@
-"""The settings of methods that begin with several trajectories and fork these."""
+"""The settings of methods that start several trajectories and then fork them."""
 
 from agentcli.errors import UsageError
 from agentcli.records.section import Count
@@ -6,11 +6,11 @@ from agentcli.records.settings import RolloutSettings
 
 
 class RootedRollout(RolloutSettings, kw_only=True):
-    """Settings of the methods that fork their first trajectories."""
+    """Settings of methods that fork their first trajectories."""
 
     roots: Count = 4
-    """Trajectories that start from the initial state before any fork: M of spark, N0 of
-    carl.
+    """The number of trajectories that start from the initial state before any fork: M
+    in spark, N0 in carl.
     """
 
     def check(self) -> None:

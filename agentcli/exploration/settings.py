@@ -1,11 +1,11 @@
-"""The settings of exploration methods, each typed by a class beside its method.
+"""The settings of exploration methods; each method defines its own class.
 
-The class is what `explore`'s `settings` are annotated with: RolloutSettings or a
-subclass. Its fields are `rollout.NAME`. Evaluations sample with the method's `alone`,
-or vote (test-time-branch): the fields of these two are `evaluation.NAME` as well. So a
-new field needs no second line anywhere. A field of the type PolicySettings (or None) is
-a further model: the stages open it, and `explore` asks it with `actor.ask(NAME, node,
-message)`.
+The class is the annotation of `settings` in `explore`: RolloutSettings or a subclass.
+Its fields become the settings `rollout.NAME`. Evaluations sample with the method named
+by `alone`, or vote (test-time-branch), so the fields of these two methods are also
+`evaluation.NAME`. A new field needs no other change. A field of type PolicySettings (or
+None) is a further model: the stages open it, and `explore` asks it with
+`actor.ask(NAME, node, message)`.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ FieldDefinition = tuple[str, Any, Any]
 
 @cache
 def rollout_class(method: str) -> type[RolloutSettings]:
-    """The class of a method's settings.
+    """The settings class of a method.
 
     Raises UsageError with the nearest name for an unknown method.
     """
@@ -38,10 +38,10 @@ def rollout_class(method: str) -> type[RolloutSettings]:
 
 @cache
 def evaluation_class(method: str) -> type[EvaluationSettings]:
-    """EvaluationSettings with those of the methods that evaluate a policy of `method`.
+    """EvaluationSettings plus the fields of the methods that evaluations sample with.
 
-    A setting that `rollout` has too is None until it is set: then rollout's value
-    holds.
+    These are test-time-branch and the method's `alone`. The fields of `alone` default
+    to None, which means the value in `rollout`.
     """
     fields: list[FieldDefinition] = []
     for field in added_fields(VOTING):
@@ -56,7 +56,7 @@ def evaluation_class(method: str) -> type[EvaluationSettings]:
 
 @cache
 def settings_class(method: str) -> type[Settings]:
-    """Settings with the sections that depend on the method typed as `method` wants."""
+    """Settings whose rollout and evaluation sections have the fields of `method`."""
     evaluation = evaluation_class(method)
     sections: list[FieldDefinition] = [
         (
@@ -74,7 +74,7 @@ def settings_class(method: str) -> type[Settings]:
 
 
 def decode(values: Mapping[str, Any]) -> Settings:
-    """Settings from plain values, as they are recorded or merged.
+    """Settings from plain values, such as recorded or merged ones.
 
     Raises UsageError for an unknown method, msgspec.ValidationError for a wrong value.
     """
@@ -103,14 +103,14 @@ def _differences(
 
 
 def method_of(values: Mapping[str, Any], otherwise: str = "chain") -> str:
-    """The method that plain values of settings name."""
+    """The rollout method named in plain settings values, or `otherwise`."""
     rollout = values.get("rollout")
     method = rollout.get("method") if isinstance(rollout, Mapping) else None
     return method if isinstance(method, str) else otherwise
 
 
 def rollout_settings(method: str = "chain", **values: Any) -> RolloutSettings:
-    """The settings of a method, of its own class.
+    """The settings of a method, as an instance of its own class.
 
     Raises UsageError for an unknown method.
     """
@@ -118,7 +118,7 @@ def rollout_settings(method: str = "chain", **values: Any) -> RolloutSettings:
 
 
 def added_fields(method: str) -> list[FieldInfo]:
-    """The fields that a method adds to those of every method."""
+    """The fields that a method adds to those that every method has."""
     fields = msgspec.structs.fields(rollout_class(method))
     shared = RolloutSettings.__struct_fields__
     return [field for field in fields if field.name not in shared]
@@ -130,7 +130,7 @@ def methods_with(name: str) -> list[str]:
 
 
 def names_of_methods() -> list[str]:
-    """The settings that some method has of its own, sorted."""
+    """The names of all settings that belong to particular methods, sorted."""
     names: set[str] = set()
     for method in method_names():
         names |= _added_names(method)
@@ -138,9 +138,9 @@ def names_of_methods() -> list[str]:
 
 
 def as_method(rollout: RolloutSettings, method: str, **changes: Any) -> RolloutSettings:
-    """The same settings for another method: those that both have, with `changes`.
+    """The settings of another method, with the values of the fields both have.
 
-    A change to None is left out.
+    `changes` override them; a change to None is ignored.
     """
     kind = rollout_class(method)
     values = {}

@@ -1,12 +1,12 @@
 """SPARK: M roots that branch where the policy says <explore> (000 section 2.2).
 
-The frontier of Algorithm 1 holds every unfinished trajectory in a fixed order. In each
-round all of them act. Then, in that order, each decides how many continuations its new
-state gets: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else
+The frontier of Algorithm 1 has every unfinished trajectory, in a fixed order. In each
+round all of them act. Then, in that order, each new state is given its number of
+continuations: b_eff = min(B, N - N_current + 1) after an <explore> step (eq. 5-7), else
 one. N_current counts every leaf, finished or not, so the tree never has more than N.
-Once it has N, no trajectory waits for a round any longer. `--branch fixed:P` replaces
-the trigger by a coin (Table 4's ablation), `--branch entropy` by a step that was more
-surprising than the trajectory's first (not in 000).
+Once it has N, trajectories no longer wait for each other. `--branch fixed:P` replaces
+the trigger by a coin (Table 4's ablation). `--branch entropy` branches after steps that
+were more surprising than the trajectory's first (not in 000).
 """
 
 import asyncio
@@ -22,11 +22,11 @@ from agentcli.records.types import Tree
 
 
 class BranchingRollout(RootedRollout, kw_only=True):
-    """Settings of the methods that branch where something triggers it."""
+    """Settings of methods that branch where a trigger fires."""
 
     branching: Count = 2
-    """B: continuations of a state that is branched, the one that would be there anyway
-    included.
+    """B: the number of continuations of a state that is branched, including the one it
+    would have anyway.
     """
 
 
@@ -70,6 +70,6 @@ async def explore(actor: Actor, settings: SparkRollout) -> Tree:
                 width = min(settings.branching, settings.leaves - current + 1)  # eq. 7
             current += width - 1
             frontier += [(node, index) for index in range(width)]
-    # The budget is spent: no trajectory needs to wait for the others.
+    # No more branching: trajectories need not wait for each other.
     await asyncio.gather(*(follow(actor, node, index) for node, index in frontier))
     return actor.tree("spark")

@@ -1,18 +1,18 @@
-"""Test-time branching: after <explore>, ask several times and vote (000 appendix C.5).
+"""Test-time branching: sample several times after <explore> and vote (000 App. C.5).
 
-One trajectory results for each sample asked for. What else was sampled is charged to
-the ledger and left out of the tree.
+The result is one trajectory for each one asked for. Whatever else was sampled is
+charged to the ledger and left out of the tree.
 
-action: after an <explore> step the next decision is sampled B times at the same state.
-The action most responses agree on is executed (ties: the higher mean log-probability
-where every response has them, else the earlier sample).
+action: after an <explore> step, the next decision is sampled B times in the same state.
+The action that most responses agree on is executed (ties: the higher mean
+log-probability where every response has them, else the earlier sample).
 
 outcome: the trajectory is first followed to its end. As long as that is not a success,
-its <explore> states are gone through from the first on: at each, B - 1 further
-continuations are executed in forks and followed to their ends, and the trajectory goes
-on as the best of the B (success, then score, then the vote over their first actions).
-It needs an environment that can be forked, and knows outcomes that an agent in the
-field would not: it is an upper bound of what branching there can bring.
+its <explore> states are visited, from the first one on. At each, B - 1 further
+continuations are executed in forks and followed to their ends, and the trajectory
+continues as the best of the B (success, then score, then the vote over their first
+actions). This needs an environment that can be forked and uses outcomes that a deployed
+agent would not know, so it is an upper bound on what branching can gain.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from agentcli.records.siblings import joined
 from agentcli.records.types import Outcome, Step, Tree
 
 ENDINGS: dict[Outcome | None, float] = {Outcome.SUCCESS: 1.0, Outcome.ERRORED: -1.0}
-"""The worth of a trajectory's end; 0 for any other."""
+"""How an end is ranked; any other outcome is 0."""
 
 
 class VotingRollout(RolloutSettings, kw_only=True):
@@ -38,17 +38,17 @@ class VotingRollout(RolloutSettings, kw_only=True):
     redraws: ClassVar[bool] = False
 
     branching: Count = 4
-    """Continuations sampled where the policy says <explore>."""
+    """The number of continuations sampled where the policy says <explore>."""
     vote: Literal["action", "outcome"] = "action"
-    """action: the action most responses agree on is executed. outcome: each response is
-    executed in a fork and followed to its end, and the trajectory goes on as the one
-    that ends best.
+    """action: the action that most responses agree on is executed. outcome: each
+    response is executed in a fork and followed to its end, and the trajectory continues
+    as the one that ends best.
     """
     depth: Count | None = None
-    """Most votes in one trajectory; unset: at every <explore>."""
+    """The most votes in one trajectory; unset: a vote at every <explore>."""
     vote_tokens: Count | None = None
-    """No vote begins once a trajectory, its votes included, has generated this many
-    tokens.
+    """No vote begins once a trajectory, including its votes, has generated this many
+    tokens; unset: no limit.
     """
 
 
@@ -84,7 +84,7 @@ class Polls:
     def charge(self, sample: Response) -> None:
         """Counts the tokens of a response."""
         reply = sample.reply
-        # A server that gives no token ids gives their number.
+        # A server without token ids reports the number of tokens.
         self.tokens += len(reply.token_ids) or reply.generated_tokens
 
 
@@ -100,7 +100,7 @@ async def by_action(actor: Actor, node: Node, index: int, polls: Polls) -> None:
 
 
 async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None:
-    """Grows one trajectory; at its <explore> states it takes the best of B ends."""
+    """Grows one trajectory; at its <explore> states it continues as the best of B."""
     trajectory = await follow(actor, root, index, polls)
     place = 0
     try:
@@ -116,7 +116,7 @@ async def by_outcome(actor: Actor, root: Node, index: int, polls: Polls) -> None
                 trajectory = [*trajectory[:place], *winner]
             place += 1
     finally:
-        # Also where the deadline ends a vote.
+        # Also if the deadline interrupts a vote.
         actor.keep_only(trajectory)
 
 
@@ -148,13 +148,13 @@ async def decide(
         polls.charge(sample)
         if sample.error is None:
             answered.append(sample)
-    # Where the policy broke every time, the error is the step.
+    # If the policy failed every time, the step records the error.
     winner = vote(answered or samples[:1])
     return await actor.execute(node, index, winner)
 
 
 def best(branches: list[list[Node]]) -> list[Node]:
-    """The branch that ends best; all leave the same node."""
+    """The branch that ends best; all branches start at the same node."""
     first_steps = [steps_of(branch)[0] for branch in branches]
     votes = Counter(step.action for step in first_steps)
     comparable = all(step.logprobs for step in first_steps)
@@ -184,7 +184,7 @@ def succeeded(trajectory: list[Node]) -> bool:
 
 
 def vote(samples: list[Response]) -> Response:
-    """The first sample of the action with most votes.
+    """The first sample of the action with the most votes.
 
     Malformed responses have no vote unless all are malformed.
     """
@@ -205,5 +205,5 @@ def vote(samples: list[Response]) -> Response:
 
 
 def mean_logprob(logprobs: Sequence[float]) -> float:
-    """Mean log-probability per token, of at least one."""
+    """Mean log-probability per token; at least one token is required."""
     return sum(logprobs) / len(logprobs)

@@ -1,8 +1,8 @@
-"""treerl and treerpo: random nodes are forked until there are N leaves (003 App. C.5).
+"""treerl and treerpo: fork random nodes until there are N leaves (003 App. C.5).
 
-Both papers grow full trees, exponential in depth. For agents 003 forks "a limited
-number of nodes" at random instead, for both alike. That is CARL's growth with states
-drawn at random; what sets the two apart is their credit.
+Both papers grow full trees, exponential in depth. For agents, 003 forks "a limited
+number of nodes" at random instead, in both methods. That is CARL's growth with states
+drawn at random; the two methods differ only in their credit.
 """
 
 from agentcli.exploration.actor import Actor

@@ -1,8 +1,8 @@
-"""Where a trajectory branches: by what the policy says, by a coin, or by its entropy.
+"""Triggers for branching: what the policy says, a coin, or the entropy.
 
-A trigger looks at the state that a step led to, once, parents first. Entropies come
-from the log-probabilities that were stored when the step was sampled; nothing is
-computed a second time. They must be those of the distribution it was sampled from.
+A trigger is called once for each state that a step led to, parents first. Entropies
+come from the log-probabilities stored when the step was sampled; nothing is computed
+again. They must be those of the distribution that the step was sampled from.
 """
 
 import math
@@ -22,24 +22,24 @@ Trigger = Callable[[Node], bool]
 class EntropySettings(Section, kw_only=True):
     """Branch after a step where base + weight * dH > threshold (003 eq. 28).
 
-    dH is H - H of the trajectory's first step, in nats per token, not normalised by a
-    vocabulary.
+    dH is H minus the H of the trajectory's first step, in nats per token and not
+    normalised by the vocabulary size.
     """
 
     base: Finite = 0.5
-    """alpha."""
+    """alpha: the score of a step without a change in entropy."""
     weight: Finite = 0.2
-    """beta."""
+    """beta: the weight of the change in entropy."""
     threshold: Finite = 0.5
-    """tau."""
+    """tau: the score above which to branch."""
 
 
 def surprise(step: Step, instead: str) -> float:
     """-log pi(Y | s) / |Y| of the sampled response, in nats per token.
 
-    This is one draw of the action entropy (003 eq. 7-8). Raises UsageError, saying what
-    to use `instead`, where the policy gives no log-probabilities, or those of another
-    distribution than the one it samples from.
+    It is a one-sample estimate of the action entropy (003 eq. 7-8). Raises UsageError,
+    which says what to use `instead`, if the policy gives no log-probabilities, those of
+    another distribution than it samples from, or samples greedily.
     """
     if not step.logprobs:
         raise UsageError(
@@ -87,7 +87,7 @@ def probability_of(branch: str) -> float | None:
         probability = float(value)
     except ValueError:
         probability = -1.0
-    # A NaN is in no interval, and refused.
+    # NaN fails this comparison too, and is refused.
     if name != "fixed" or not 0 <= probability <= 1:
         raise UsageError(
             f"rollout.branch is {branch!r}; use explore, or fixed:P with P from 0 to "
@@ -97,10 +97,10 @@ def probability_of(branch: str) -> float | None:
 
 
 def coin(probability: float, actor: Actor) -> Trigger:
-    """Branches with a probability, thrown from the state's own seed (000 Table 4)."""
+    """Branches with a fixed probability (000 Table 4)."""
 
     def throw(node: Node) -> bool:
-        # The state's own seed: in which order states are reached changes nothing.
+        # Seeded by the state, so that the order of states does not matter.
         seed = derive_seed("branch", actor.seed, actor.task.id, spelled(node.lineage))
         return random.Random(seed).random() < probability
 
@@ -108,14 +108,14 @@ def coin(probability: float, actor: Actor) -> Trigger:
 
 
 def rising_entropy(settings: EntropySettings, instead: str) -> Trigger:
-    """True of a step whose entropy is above that of the trajectory's first."""
+    """Branches where entropy rose enough since the trajectory's first step."""
     first_entropies: dict[int, float] = {}
 
     def rises(node: Node) -> bool:
         if node.step is None:
             return False
         entropy = surprise(node.step, instead)
-        # Parents come first, so a trajectory's first step is compared with itself.
+        # Parents come first, so the first entropy is that of the first step.
         first = first_entropies.setdefault(node.lineage[0], entropy)
         score = settings.base + settings.weight * (entropy - first)  # 003 eq. 28
         return score > settings.threshold
