@@ -2,10 +2,10 @@
 
 SPARK's teacher reviews (observation, action) sequences and "synthesizes missing
 reasoning traces, selectively inserting <explore> tags at steps where epistemic
-uncertainty logically arises". Its prompt is not given. Here the teacher is shown the
+uncertainty logically arises". Its prompt is not published. Here the teacher sees the
 full prompt that an agent gets at that step, and the action that was taken. It sees
-nothing that comes later, so that no reasoning speaks of it. The action is never the
-teacher's: it must come back unchanged.
+nothing of later steps, so the reasoning cannot refer to them. The teacher does not
+choose the action: it must return the given one unchanged.
 """
 
 from agentcli.prompts.protocol import Answer, Dialect, Message, Moment
@@ -26,9 +26,9 @@ word."""
 
 
 class Annotation:
-    """Asks for the reasoning behind `action`, in the words of the dialect `agent`.
+    """Asks for the reasoning behind `action`, in the format of the dialect `agent`.
 
-    `problem` says why the teacher's answer before this one could not be used.
+    `problem` says why the teacher's previous answer could not be used.
     """
 
     def __init__(self, agent: Dialect, action: str, problem: str | None = None) -> None:
@@ -38,7 +38,7 @@ class Annotation:
         self._problem = problem
 
     def ask(self, moment: Moment) -> Message:
-        """The agent's message, with the request after its text."""
+        """The agent's message, with the request added after its text."""
         message = self._agent.ask(moment)
         text = message.text + "\n\n" + REQUEST.format(action=self._action)
         if self._problem is not None:
@@ -50,14 +50,14 @@ class Annotation:
     def read(self, response: str, moment: Moment) -> Answer:
         """Tag, reasoning and action of an answer.
 
-        Another action than the given one is a problem too. A teacher that thinks aloud
-        before it answers is read from its last reasoning tag on.
+        Any action other than the given one is a problem too. If the teacher thinks
+        aloud before it answers, the answer is read from the last reasoning tag on.
         """
         answer = self._agent.read(response, moment)
         if answer.problem is not None:
             last = max(response.lower().rfind(f"<{tag}>") for tag in REASONING_TAGS)
             final = self._agent.read(response[max(last, 0) :], moment)
-            # The whole response says more of what is wrong than its end.
+            # The problem of the whole response says more than that of its end.
             if final.problem is not None:
                 return answer
             answer = final
@@ -66,5 +66,5 @@ class Annotation:
         return answer
 
     def write(self, answer: Answer) -> str:
-        """The response in the words of the agent."""
+        """The response in the agent's format."""
         return self._agent.write(answer)

@@ -1,4 +1,4 @@
-"""The world's own short view, for tiny policies."""
+"""Prompts with the world's own short view, for tiny policies."""
 
 from agentcli.environments.protocol import Tutor, World, world_as
 from agentcli.prompts.protocol import Message, Moment
@@ -7,7 +7,7 @@ from agentcli.records.settings import PromptSettings
 
 
 class Compact(Tagged):
-    """The short view. Raises UsageError for a world without one."""
+    """The short view; raises UsageError for a world without one."""
 
     fixed = "the world chooses what to show"
 
@@ -15,6 +15,6 @@ class Compact(Tagged):
         self._tutor = world_as(world, Tutor, "prompt.style", "compact")
 
     def ask(self, moment: Moment) -> Message:
-        """One text, and the pictures of the last observation."""
+        """One text and the pictures of the last observation."""
         context = moment.copies[0]
         return Message((self._tutor.compact(context), *context.pictures))

@@ -1,4 +1,4 @@
-"""The papers' prompt (000 Fig. 8) in our own words, for models that can follow it."""
+"""The papers' prompt (000 Fig. 8), reworded, for models that can follow it."""
 
 from agentcli.environments.protocol import Context, Guiding, World
 from agentcli.prompts.protocol import Message, Moment
@@ -18,10 +18,10 @@ by exactly one action:
 
 WORD_FOR_WORD = "The action must be one of the admissible actions, word for word."
 OWN_WORDS = "Where an action shows <...>, write words of your own in its place."
-"""Follows where a listed action leaves something open."""
+"""Added if a listed action has a gap for the policy to fill in."""
 
 NO_ACTION = "(none: the response held no readable action)"
-"""Stands in the history for the action of an unreadable response."""
+"""Shown in the history as the action of an unreadable response."""
 
 
 class Full(Tagged):
@@ -35,7 +35,7 @@ class Full(Tagged):
         self._world = world
 
     def ask(self, moment: Moment) -> Message:
-        """One text, and the pictures of the last observation."""
+        """One text and the pictures of the last observation."""
         context = moment.copies[0]
         parts = [
             self._role,
@@ -56,18 +56,18 @@ class Full(Tagged):
 
 
 def listed(context: Context) -> str:
-    """The part with the admissible actions, one a line."""
+    """The part with the admissible actions, one per line."""
     lines = [f"- {action}" for action in context.admissible]
     return "\n".join(["Admissible actions:", *lines])
 
 
 def leaves_open(context: Context) -> bool:
-    """Whether a listed action leaves words to the policy, as search[<your query>]."""
+    """Whether a listed action has a gap to fill in, as in search[<your query>]."""
     return any("<" in action and ">" in action for action in context.admissible)
 
 
 def _past(context: Context, length: int) -> list[str]:
-    """The part with the last `length` pairs, oldest first; none without any."""
+    """The part with the last `length` pairs, oldest first; empty if there are none."""
     taken = len(context.actions)
     if taken == 0 or length == 0:
         return []
@@ -77,7 +77,7 @@ def _past(context: Context, length: int) -> list[str]:
 
 
 def past_lines(context: Context, first: int) -> list[str]:
-    """The pairs of observation and action from the pair `first` on, oldest first."""
+    """The (observation, action) pairs from number `first` on, oldest first."""
     lines = []
     for index in range(first, len(context.actions)):
         action = context.actions[index] or NO_ACTION

@@ -1,7 +1,7 @@
 """Responses that act in several copies of one environment at once (DPEPO, 004 App. C).
 
-A response is one `<think>`, then one `<parallel>` with an action for every copy that
-shall act: `<env_i>` is copy i. The tags are the paper's.
+A response is one `<think>`, then one `<parallel>` with an action for each copy that
+should act: `<env_i>` is copy i. The tags are the paper's.
 """
 
 from collections.abc import Collection, Mapping
@@ -13,17 +13,17 @@ _TAGS = tag_pattern(r"think|explore|action|parallel|env_\w*")
 
 
 class Parallel:
-    """The form of such responses."""
+    """The form of responses that act in several copies."""
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Reasoning and the actions of the copies that a response names.
+        """The reasoning, and the actions of the copies that a response names.
 
         All of these copies must be open.
         """
         return read_parallel(response, moment.open, len(moment.copies))
 
     def write(self, answer: Answer) -> str:
-        """Reasoning in <think>, whatever the answer's tag, then the actions."""
+        """The reasoning in <think>, whatever the answer's tag, then the actions."""
         return write_parallel(answer.reasoning or "", answer.actions)
 
 
@@ -31,15 +31,16 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
     """Reads a response of this form; never raises.
 
     The form is `<think> reasoning </think> <parallel> <env_i> action </env_i> ...
-    </parallel>`. The index in the tag is the copy. A response that names a copy outside
-    `copies`, or one twice, or holds another tag, is malformed as a whole: its meaning
-    is not guessed. A single action may do without `<parallel>`. Letter case and text
-    outside the tags do not matter. There are `count` copies, ended ones included. Where
-    a response names one above, that is the problem that is reported.
+    </parallel>`, where i is the number of the copy. A single action may omit
+    `<parallel>`. Letter case and text outside the tags do not matter. A response is
+    malformed as a whole if it names a copy outside `copies`, names one twice, or
+    contains another tag: its meaning is not guessed. There are `count` copies, ended
+    ones included. If a response names a copy above `count`, that is reported before any
+    other problem.
     """
     tags = find_tags(_TAGS, response)
     names = [tag.name for tag in tags]
-    # A tag inside the reasoning is not an attempt to act there.
+    # A tag inside the reasoning is not an attempt to act in that copy.
     thought = names.index("/think") if "/think" in names else -1
     for name in names[thought + 1 :]:
         if _is_above(name, count):
@@ -63,7 +64,7 @@ def read_parallel(response: str, copies: Collection[int], count: int) -> Answer:
 
 
 def _are_pairs(acting: list[Tag]) -> bool:
-    """Whether the tags are those of one copy after another, each closed."""
+    """Whether the tags are closed <env_i> pairs, one after another."""
     names = [tag.name for tag in acting]
     closings = [f"/{name}" for name in names[::2]]
     of_copies = all(name.startswith("env_") for name in names[::2])
@@ -93,7 +94,7 @@ def _acting(
 def write_parallel(reasoning: str, actions: Mapping[int, str]) -> str:
     """The canonical response.
 
-    `read_parallel` reads it back when no text is blank or holds a tag.
+    `read_parallel` reads it back if no text is blank or contains a tag.
     """
     moves = ""
     for number, action in actions.items():
@@ -102,12 +103,12 @@ def write_parallel(reasoning: str, actions: Mapping[int, str]) -> str:
 
 
 def listed(copies: Collection[int]) -> str:
-    """Copies by their names, e.g. "env_1, env_3"."""
+    """The names of copies, e.g. "env_1, env_3"."""
     return ", ".join(f"env_{number}" for number in sorted(copies))
 
 
 def _is_above(name: str, count: int) -> bool:
-    """Whether a tag names a copy above `count`, leading zeros aside."""
+    """Whether a tag names a copy above `count`, ignoring leading zeros."""
     _, prefix, digits = name.partition("env_")
     digits = digits.lstrip("0")
     if not prefix or not digits.isascii() or not digits.isdecimal():

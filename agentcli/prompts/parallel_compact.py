@@ -1,4 +1,4 @@
-"""The world's short view of every copy, for tiny policies."""
+"""Prompts with the world's short view of every copy, for tiny policies."""
 
 from agentcli.environments.protocol import Tutor, World, world_as
 from agentcli.prompts.parallel import Parallel
@@ -6,16 +6,17 @@ from agentcli.prompts.protocol import Message, Moment
 from agentcli.records.settings import PromptSettings
 
 UNREADABLE = "last > nothing"
-"""An unreadable response in the words in which worlds show a step.
+"""Shows an unreadable response the way worlds show a step.
 
-A tiny policy's tokenizer may know no others.
+A tiny policy's tokenizer may know no other words.
 """
 
 
 class ParallelCompact(Parallel):
-    """Copies that look alike together, those that acted last at the end.
+    """Groups copies that look alike; those that acted last come at the end.
 
-    So the response continues them. Raises UsageError for a world without a short view.
+    So the response follows directly after them. Raises UsageError for a world without a
+    short view.
     """
 
     fixed = "the world chooses what to show"

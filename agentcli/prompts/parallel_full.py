@@ -1,7 +1,7 @@
-"""The full prompt for several copies, in our own words.
+"""The full prompt for several copies, reworded.
 
-As in 004 it holds all earlier (action, observation) pairs of every copy, and for the
-copies that acted last what is admissible in them now.
+As in 004, it has all earlier (action, observation) pairs of every copy, and the actions
+that are now admissible in the copies that acted last.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ LIMIT = (
     "Stay within env_1 to env_{count}: a response that names a copy beyond these "
     "ends the task at once, as a failure."
 )
-"""The exploration-limiting prompt (004 App. C) in our own words."""
+"""The exploration-limiting prompt (004 App. C), reworded."""
 
 RULES = """\
 Reason first. Then act in one copy, or in several at the same time to learn more: at \
@@ -40,7 +40,7 @@ class ParallelFull(Parallel):
         self._world = world
 
     def ask(self, moment: Moment) -> Message:
-        """One text, and the pictures of the copies that may act, in their order."""
+        """One text and the pictures of the copies that may act, in their order."""
         first = moment.copies[0]
         past = {}
         for number, copy in enumerate(moment.copies, 1):
@@ -67,7 +67,7 @@ class ParallelFull(Parallel):
         return Message(("\n\n".join(filter(None, parts)), *moment.pictures))
 
     def _last(self, past: Mapping[int, Context], acted: Collection[int]) -> str:
-        """The pairs of the last step and what can be done after it; "" without any."""
+        """The pairs of the last step, and what can be done next; "" without any."""
         lines = ["The last step:"]
         for number in acted:
             copy = past[number]
@@ -102,11 +102,11 @@ def _opening(moment: Moment) -> list[str]:
 
 
 def _earlier(past: Mapping[int, Context], acted: Collection[int]) -> str:
-    """All pairs but those of the last step; "" without such pairs."""
+    """All pairs except those of the last step; "" if there are none."""
     lines = ["Steps before the last:"]
     for number, copy in past.items():
         length = len(copy.actions)
-        # The last pair of a copy that has just acted is shown by itself.
+        # The last pair of a copy that has just acted is shown separately.
         if number in acted:
             length -= 1
         if length > 0:

@@ -1,6 +1,6 @@
-"""Dialects: how a policy is asked, and how its response is read and written.
+"""Dialects define how a policy is asked, and how its response is read and written.
 
-The three are one object, so that they cannot disagree. A policy acts in K >= 1 copies
+One object does all three, so that they cannot disagree. A policy acts in K >= 1 copies
 of one environment; a single environment is K = 1.
 """
 
@@ -13,30 +13,30 @@ from agentcli.environments.protocol import Context, Picture
 from agentcli.records.siblings import joined
 
 UNREADABLE = "The response held no readable action."
-"""The observation after such a response. No environment was stepped."""
+"""The observation after an unreadable response, which steps no environment."""
 
 
 class Moment(msgspec.Struct, kw_only=True, frozen=True):
-    """The knowledge of an agent that is asked: its past in every copy."""
+    """What an agent knows when it is asked: its past in every copy."""
 
     copies: tuple[Context, ...]
-    """Copy 1, copy 2, ...: each with its own past alone."""
+    """Copy 1, copy 2, ..., each with only its own past."""
     numbered: bool = False
-    """Answers name the copies that they act in. Then an unreadable response belongs to
-    the past of no copy.
+    """Whether answers name the copies that they act in. If so, an unreadable response
+    is not part of any copy's past.
     """
     ended: frozenset[int] = frozenset()
-    """1-based: copies whose episode is over."""
+    """Copies whose episode is over, numbered from 1."""
     acted: tuple[int, ...] = ()
     """Copies that acted in the last step."""
     unread: bool = False
-    """The last response held no readable action."""
+    """Whether the last response had no readable action."""
     limited: bool = False
-    """A response that names a copy above the last one fails the task."""
+    """Whether a response that names a copy above the last one fails the task."""
 
     @property
     def open(self) -> list[int]:
-        """Copies that may act."""
+        """The copies that may act."""
         open_copies = []
         for number in range(1, len(self.copies) + 1):
             if number not in self.ended:
@@ -45,7 +45,7 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
-        """The pictures that the copies that may act show now."""
+        """The current pictures of the copies that may act."""
         pictures: list[Picture] = []
         for number in self.open:
             pictures += self.copies[number - 1].pictures
@@ -53,7 +53,7 @@ class Moment(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text that the agent saw last, of all copies where they have numbers."""
+        """The text that the agent saw last; if copies are numbered, of all copies."""
         texts = [copy.observations[-1] for copy in self.copies]
         if not self.numbered:
             return texts[0]
@@ -82,21 +82,22 @@ class Message(msgspec.Struct, frozen=True):
 class Answer(msgspec.Struct, frozen=True):
     """The content of a response.
 
-    Without a `problem` there are a tag, a reasoning and at least one action; with one
-    there are none.
+    Without a `problem` it has a tag, reasoning and at least one action; with a problem
+    it has none of them.
     """
 
     tag: str | None = None
-    """Reasoning tag, lower case."""
+    """Reasoning tag, in lower case."""
     reasoning: str | None = None
     """Text inside the reasoning tag, stripped."""
     actions: Mapping[int, str] = {}
-    """Action by copy (1-based), in textual order, runs of white space made one space.
+    """Actions by copy (numbered from 1), in textual order. Each run of white space is
+    one space.
     """
     problem: str | None = None
     """Why the response cannot be read."""
     beyond: bool = False
-    """It names a copy above the last one; a problem as well."""
+    """Whether it names a copy above the last one, which is a problem too."""
 
 
 class ResponseForm(Protocol):
@@ -105,24 +106,24 @@ class ResponseForm(Protocol):
     def read(self, response: str, moment: Moment) -> Answer:
         """The content of a response at that moment; never raises.
 
-        It does not know which actions the environment accepts.
+        Whether the environment accepts the action is not checked here.
         """
 
     def write(self, answer: Answer) -> str:
         """The canonical response.
 
-        `read` gives the answer back when no text is blank or holds a tag.
+        `read` returns the same answer if no text is blank or contains a tag.
         """
 
 
 class Dialect(ResponseForm, Protocol):
-    """A form of responses with the messages that ask for them.
+    """A form of responses, with the messages that ask for them.
 
     Constructed from PromptSettings and a World.
     """
 
     fixed: str | None
-    """Why prompt.history has no part in the messages; None where it has."""
+    """Why prompt.history has no effect on the messages; None if it has one."""
 
     def ask(self, moment: Moment) -> Message:
         """The message that asks for the next action."""

@@ -1,4 +1,4 @@
-"""ReAct: a thought and an action in turn, for models that were not trained for this."""
+"""ReAct: thoughts and actions in turn, for models without training for this task."""
 
 from agentcli.environments.protocol import Guiding
 from agentcli.prompts.full import NO_ACTION, OWN_WORDS, Full, leaves_open
@@ -13,15 +13,15 @@ Answer with one thought and one action, in this form:
 
 
 class React(Full):
-    """The trace of actions and observations.
+    """Role, task, and the trace of actions and observations.
 
-    It is without the past thoughts, which a Context does not hold.
+    Past thoughts are missing, because a Context does not store them.
     """
 
     instructions = INSTRUCTIONS
 
     def ask(self, moment: Moment) -> Message:
-        """One text, and the pictures of the last observation."""
+        """One text and the pictures of the last observation."""
         context = moment.copies[0]
         taken = len(context.actions)
         first = max(0, taken - self._history)

@@ -1,7 +1,7 @@
 """All dialects by name.
 
-An installed package adds its own under the entry-point group `agentcli.dialects`: a
-class that is constructed from PromptSettings and a World.
+An installed package adds dialects under the entry-point group `agentcli.dialects`:
+classes that are constructed from PromptSettings and a World.
 """
 
 from typing import Protocol
@@ -23,30 +23,30 @@ DIALECTS = {
     "parallel-compact": "agentcli.prompts.parallel_compact:ParallelCompact",
 }
 PARALLEL = "parallel-"
-"""Begins the names of dialects for several copies of the environment."""
+"""The names of dialects for several copies of the environment begin with this."""
 
 REGISTRY = Registry("agentcli.dialects", DIALECTS, key="prompt.style", kind="style")
 
 
 def dialect_names() -> list[str]:
-    """The built-in and installed names, sorted."""
+    """Names of the built-in and installed dialects, sorted."""
     return REGISTRY.names()
 
 
 class DialectClass(Protocol):
-    """A dialect before it is made for a world."""
+    """The class of a dialect, which is instantiated for a world."""
 
     fixed: str | None
 
     def __call__(self, settings: PromptSettings, world: World) -> Dialect:
-        """Raises UsageError where the world cannot serve the dialect."""
+        """Raises UsageError if the world does not support the dialect."""
 
 
 def dialect_class(style: str, numbered: bool = False) -> DialectClass:
-    """The dialect that `prompt.style` names.
+    """The class of the dialect that `prompt.style` names.
 
-    Where answers name copies by `numbered`, its counterpart for several copies. Raises
-    UsageError with the nearest name for one that does not exist.
+    With `numbered` it is the counterpart for several numbered copies. Raises UsageError
+    with the nearest name for a style that does not exist.
     """
     name = style
     if numbered and not style.startswith(PARALLEL):

@@ -1,4 +1,4 @@
-"""The full prompt with RLVMR's two more kinds of reasoning, planning and reflection."""
+"""The full prompt with RLVMR's additional reasoning tags, planning and reflection."""
 
 from agentcli.prompts.full import Full
 from agentcli.prompts.tagged import REASONING_TAGS

@@ -1,12 +1,12 @@
-"""A thought, and the action as a tag of its own (002 App. B.3, 003 Table 1).
+"""A thought, then the action in a tag of its own name (002 App. B.3, 003 Table 1).
 
 A response is
 
     <think> thought </think><search> query </search>
 
-with the name of one of the world's actions in the place of `search`, or to end the
-episode `<think> thought </think><answer> answer </answer>`. Its action is
-`search[query]` or `answer[answer]`. 002 has search and answer, 003 also access and read.
+where `search` may be the name of any of the world's actions. To end the episode it is
+`<think> thought </think><answer> answer </answer>`. The action is then `search[query]`
+or `answer[answer]`. 002 has search and answer, 003 also access and read.
 """
 
 from agentcli.environments.protocol import Toolbox, World, world_as
@@ -38,9 +38,9 @@ class Search(Full):
         self._tags = tag_pattern("|".join(("think", *self._names)))
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Thought and action of a response; never raises.
+        """The thought and action of a response; never raises.
 
-        A second tag of any kind makes it ambiguous, hence malformed.
+        A second tag of any kind makes it ambiguous and therefore malformed.
         """
         marks = find_tags(self._tags, response)
         names = [mark.name for mark in marks]
@@ -60,7 +60,7 @@ class Search(Full):
         return Answer("think", thought, {1: str(ToolCall(names[2], argument))})
 
     def write(self, answer: Answer) -> str:
-        """The answer as text. Raises ValueError for an action that is no call."""
+        """The answer as text; raises ValueError for an action that is not a call."""
         (action,) = answer.actions.values()
         call = read_call(action)
         if call is None:

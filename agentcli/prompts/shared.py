@@ -1,7 +1,7 @@
-"""The full prompt with what stays the same first.
+"""The full prompt, with the parts that stay the same first.
 
-Prompts of one tree then begin alike: a prefix cache computes their beginning once, and
-so does a training that packs them. The papers put the history before the instructions.
+The prompts of one tree then share a prefix, which is computed only once with a prefix
+cache, or when training packs them. The papers put the history before the instructions.
 """
 
 from agentcli.environments.protocol import Context, Guiding
@@ -17,13 +17,13 @@ from agentcli.prompts.protocol import Message, Moment
 
 
 class Shared(Full):
-    """Role, task and instructions, then the last steps, then what is seen now.
+    """Role, task and instructions, then the last steps, then the current observation.
 
-    What is said is what `full` says, but for the number of steps, which follows them.
+    The content is that of `full`; only the number of steps comes after the steps.
     """
 
     def ask(self, moment: Moment) -> Message:
-        """One text, and the pictures of the last observation."""
+        """One text and the pictures of the last observation."""
         context = moment.copies[0]
         taken = len(context.actions)
         parts = [
@@ -45,7 +45,7 @@ class Shared(Full):
         return Message(("\n\n".join(parts), *context.pictures))
 
     def _rules(self, context: Context) -> list[str]:
-        """How to answer, which is the same at every step."""
+        """How to answer; the same text at every step."""
         if isinstance(self._world, Guiding):
             return [self._world.forms, self.instructions]
         if context.admissible:

@@ -1,6 +1,6 @@
 """Responses with one reasoning tag, then one action tag.
 
-For instance `<think> why </think><action> go to fridge 1 </action>`. The same reading
+For instance `<think> why </think><action> go to fridge 1 </action>`. The same parse
 decides whether a response is valid and whether it branches (SPARK's trigger, 000
 eq. 5), so the two can never disagree.
 """
@@ -15,18 +15,18 @@ REASONING_TAGS = ("think", "explore")
 
 
 class Tagged:
-    """The form of such responses."""
+    """The form of responses with a reasoning tag and an action tag."""
 
     tags: tuple[str, ...] = REASONING_TAGS
     """Reasoning tags that a response may have."""
     fixed: str | None = None
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Tag, reasoning and action of a response; `moment` has no part in it."""
+        """The tag, reasoning and action of a response; `moment` is not used."""
         return read_tagged(response, self.tags)
 
     def write(self, answer: Answer) -> str:
-        """The answer as text. Raises ValueError unless it has exactly one action."""
+        """The answer as text; raises ValueError unless it has exactly one action."""
         (action,) = answer.actions.values()
         return write_tagged(answer.tag or "", answer.reasoning or "", action)
 
@@ -34,10 +34,10 @@ class Tagged:
 def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer:
     """Reads `<tag> reasoning </tag> <action> action </action>`; never raises.
 
-    The tags of a valid response, in textual order, are exactly these four, with one of
-    `tags` for the reasoning, in any letter case, and neither pair is empty. A second
-    tag of any kind makes the response ambiguous, so it is malformed; text outside the
-    tags is ignored.
+    A valid response has exactly these four tags in this order, in any letter case, with
+    one of `tags` as the reasoning tag, and neither pair is empty. A second tag of any
+    kind makes the response ambiguous and therefore malformed. Text outside the tags is
+    ignored.
     """
     marks = find_tags(_pattern(tags), response)
     names = [mark.name for mark in marks]
@@ -47,7 +47,7 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
     if "action" not in names:
         return Answer(problem="no <action> tag")
     tag = names[0]
-    # A second tag of any kind leaves open which one is meant.
+    # With a second tag of any kind it is unclear which one is meant.
     if tag not in tags or names != [tag, f"/{tag}", "action", "/action"]:
         problem = (
             "expected one closed reasoning tag, then one closed <action>; found "
@@ -67,7 +67,7 @@ def read_tagged(response: str, tags: tuple[str, ...] = REASONING_TAGS) -> Answer
 def write_tagged(tag: str, reasoning: str, action: str) -> str:
     """The canonical response.
 
-    `read_tagged` reads it back when neither text is blank or holds a tag.
+    `read_tagged` reads it back if neither text is blank or contains a tag.
     """
     return f"<{tag}> {reasoning} </{tag}><action> {action} </action>"
 

@@ -1,4 +1,4 @@
-"""The tags of a response, as both forms of responses read them."""
+"""Finds the tags of a response, for all forms of responses."""
 
 import re
 from typing import NamedTuple
@@ -8,13 +8,13 @@ class Tag(NamedTuple):
     """A tag in a response."""
 
     name: str
-    """Lower case, with the slash of a closing tag."""
+    """Lower case; a closing tag keeps its slash."""
     start: int
     end: int
 
 
 def tag_pattern(names: str) -> re.Pattern[str]:
-    """Finds opening and closing tags; `names` is a regular expression of their names.
+    """A pattern for opening and closing tags; `names` is a regular expression.
 
     Letter case does not matter.
     """
@@ -30,7 +30,7 @@ def find_tags(pattern: re.Pattern[str], response: str) -> list[Tag]:
 
 
 def shown(names: list[str]) -> str:
-    """Tags as a message shows them, e.g. "<think> </think>"."""
+    """Tags as shown in a message, e.g. "<think> </think>"."""
     return " ".join(f"<{name}>" for name in names)
 
 
@@ -40,12 +40,12 @@ def between(response: str, opening: Tag, closing: Tag) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text with every run of white space made one space."""
+    """The text with every run of white space replaced by one space."""
     return " ".join(text.split())
 
 
 def unfenced(text: str) -> str:
-    """The text without the fence of a code block around it."""
+    """The text without a code fence around it."""
     body = text.strip()
     if body.startswith("```") and body.endswith("```"):
         body = body.removeprefix("```").removesuffix("```")

@@ -1,14 +1,15 @@
-"""Tool calls: a thought, and a tool with the query for it (001 section 4.1).
+"""Tool calls: a thought, then a tool with a query for it (001 section 4.1).
 
 A response is
 
     <think> thought </think><tool> NAME </tool>
     <intended_query_for_tool> query </intended_query_for_tool>
 
-or, to end the episode, `<think> thought </think><answer> LETTER </answer>`. Its action
+or, to end the episode, `<think> thought </think><answer> LETTER </answer>`. The action
 is `NAME[query]` or `answer[LETTER]`. 001's generator gives a query without a tool. Here
-it names the tool that it would take too, so that one form serves the generator, the
-trained policy and evaluations; `rollout --method rare-tool` lets a judge choose instead.
+it also names the tool that it would use, so that one form serves the generator, the
+trained policy and evaluations. With `rollout --method rare-tool` a judge chooses
+instead.
 """
 
 from agentcli.environments.protocol import Toolbox, World, world_as
@@ -35,7 +36,7 @@ When you know the answer, end with it instead of a tool:
 
 
 class Tools(Full):
-    """The full prompt with a list of tools, and their calls as responses.
+    """The full prompt with a list of tools, and tool calls as responses.
 
     Raises UsageError for a world without tools.
     """
@@ -49,9 +50,9 @@ class Tools(Full):
         self.instructions = "\n".join(["Tools:", *listed, "", asked])
 
     def read(self, response: str, moment: Moment) -> Answer:
-        """Thought and call of a response; never raises.
+        """The thought and call of a response; never raises.
 
-        A second tag of any kind makes it ambiguous, hence malformed.
+        A second tag of any kind makes it ambiguous and therefore malformed.
         """
         marks = find_tags(_TAGS, response)
         names = [mark.name for mark in marks]
@@ -65,7 +66,7 @@ class Tools(Full):
         texts = []
         for name, pair in zip(names[::2], pairs, strict=True):
             text = between(response, *pair)
-            # The lines of a program must stay lines.
+            # A query may be a program, whose line breaks must stay.
             texts.append(text if name == QUERY else one_line(text))
         for name, text in zip(names[::2], texts, strict=True):
             if not text:
@@ -79,7 +80,7 @@ class Tools(Full):
         return Answer("think", thought, {1: str(action)})
 
     def write(self, answer: Answer) -> str:
-        """The answer as text. Raises ValueError for an action that is no call."""
+        """The answer as text; raises ValueError for an action that is not a call."""
         (action,) = answer.actions.values()
         call = read_call(action)
         if call is None:
