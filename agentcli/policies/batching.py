@@ -1,10 +1,10 @@
-"""Computes requests that wait together in one batch, in a thread.
+"""Collects waiting requests and computes them in batches, in a thread.
 
-Meanwhile the event loop serves environments. Only items with equal keys share
-a batch. Trees ask irregularly and in prompts of all lengths, so what waits is spread
-over classes: the fullest one goes next, and the others gather more meanwhile. The
-batcher knows nothing of models. The work function promises that a result does not
-depend on who else was in the batch.
+Meanwhile the event loop serves environments. Only items with equal keys share a batch.
+Trees send requests irregularly and with prompts of all lengths, so waiting requests
+belong to several classes: the fullest one runs next, while the others collect more. The
+batcher knows nothing about models. The work function guarantees that a result does not
+depend on the rest of its batch.
 """
 
 import asyncio
@@ -17,27 +17,28 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 PATIENCE = 3
-"""A request that was passed over by this many batches for every class that waits goes
-next.
+"""A request runs next once it was passed over by this many batches for every waiting
+class.
 """
 
 
 class Waiter(NamedTuple, Generic[Item, Result]):
-    """An item whose result somebody awaits."""
+    """An item whose result is awaited."""
 
     item: Item
     result: asyncio.Future[Result]
     since: int
-    """Batches begun before it came."""
+    """Number of batches begun before it arrived."""
 
 
 class Batcher(Generic[Item, Result]):
-    """Collects items and hands lists of at most `rows` of them to `work`.
+    """Collects items and passes lists of at most `rows` of them to `work`.
 
-    `work` runs in one worker thread and returns one result per item, in order; what it
-    raises reaches every waiter of its batch. While no class fills a batch, it waits
-    until no item has come for `linger_seconds`. The class with most items goes next,
-    but no item starves: see PATIENCE. Use one batcher in one event loop.
+    `work` runs in one worker thread and returns one result per item, in order; an
+    exception reaches every waiter of its batch. While no class fills a batch, the
+    batcher waits until no item has arrived for `linger_seconds`. The class with the
+    most items runs next, but no item starves: see PATIENCE. Use a batcher in only one
+    event loop.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Batcher(Generic[Item, Result]):
     ) -> None:
         self.batches = 0
         self.items = 0
-        """Both: worked on so far."""
+        """Both count what was processed so far."""
         self._work = work
         self._key = key
         self._rows = rows
@@ -60,7 +61,7 @@ class Batcher(Generic[Item, Result]):
         self._running: asyncio.Task[None] | None = None
 
     async def submit(self, item: Item) -> Result:
-        """The item's result, once its batch is done."""
+        """Returns the item's result, once its batch is done."""
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         queue = self._classes.setdefault(self._key(item), deque())
         queue.append(Waiter(item, future, self.batches))
@@ -70,11 +71,11 @@ class Batcher(Generic[Item, Result]):
         return await future
 
     def close(self) -> None:
-        """Ends the thread once its batch is done; nothing may be submitted afterwards."""
+        """Ends the thread after its current batch; submit nothing afterwards."""
         self._thread.shutdown(wait=True)
 
     async def _run(self) -> None:
-        """Works until no item waits."""
+        """Runs batches until no item is waiting."""
         while self._classes:
             await self._linger()
             batch = self._take()
@@ -83,7 +84,7 @@ class Batcher(Generic[Item, Result]):
             try:
                 await self._answer(batch)
             except BaseException as error:
-                # Nobody may wait for ever, whatever ended the batch.
+                # No waiter may wait forever, whatever ended the batch.
                 for waiter in batch:
                     if not waiter.result.done():
                         waiter.result.set_exception(error)
@@ -91,7 +92,7 @@ class Batcher(Generic[Item, Result]):
                     raise
 
     async def _answer(self, batch: list[Waiter[Item, Result]]) -> None:
-        """Computes the batch in the thread."""
+        """Computes one batch in the thread."""
         items = [waiter.item for waiter in batch]
         self.batches += 1
         self.items += len(items)
@@ -103,7 +104,7 @@ class Batcher(Generic[Item, Result]):
                 waiter.result.set_result(result)
 
     async def _linger(self) -> None:
-        """Waits until some class fills a batch, or nothing comes for a while."""
+        """Waits until some class fills a batch, or no item has arrived for a while."""
         while max(map(len, self._classes.values())) < self._rows:
             self._arrived = asyncio.Event()
             try:
@@ -112,7 +113,7 @@ class Batcher(Generic[Item, Result]):
                 return
 
     def _take(self) -> list[Waiter[Item, Result]]:
-        """Removes the next batch: the oldest of its class, without cancelled requests."""
+        """Removes the next batch: the oldest requests of a class, no cancelled ones."""
         for key, queue in list(self._classes.items()):
             alive = deque(waiter for waiter in queue if not waiter.result.done())
             self._classes[key] = alive
@@ -130,7 +131,7 @@ class Batcher(Generic[Item, Result]):
     def _next_class(self) -> Hashable:
         """The class whose first request was passed over too often, else the fullest.
 
-        Of several that fill a batch it is the one that waits longest.
+        If several classes fill a batch, it is the one that has waited longest.
         """
 
         def passed_over(key: Hashable) -> int:

@@ -1,8 +1,8 @@
 """Turns a user message into the tokens that a chat model expects.
 
-Sampling, sft and train use it alike. What was sampled on must be what is trained on, so
-nothing else applies a chat template. Text from an environment cannot speak for the
-model: strings that the tokenizer would read as control tokens are broken up first.
+Sampling, sft and train all use it. Training must use the same tokens as sampling, so no
+other code applies a chat template. Text from an environment must not be able to act as
+the model: strings that the tokenizer would read as control tokens are broken up first.
 """
 
 import re
@@ -23,7 +23,7 @@ def messages(
 
 
 def prompt_ids(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of the user message `text` up to where the model's turn begins."""
+    """Token ids of the user message `text`, up to the start of the model's turn."""
     ids: list[int] = tokenizer.apply_chat_template(
         messages(tokenizer, text),
         add_generation_prompt=True,
@@ -34,7 +34,7 @@ def prompt_ids(tokenizer: Any, text: str) -> list[int]:
 
 
 def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
-    """Token ids of a user message and the whole answer to it."""
+    """Token ids of a user message and its complete answer."""
     ids: list[int] = tokenizer.apply_chat_template(
         messages(tokenizer, prompt, response), tokenize=True, return_dict=False
     )
@@ -42,7 +42,7 @@ def step_ids(tokenizer: Any, prompt: str, response: str) -> list[int]:
 
 
 def plain(tokenizer: Any, text: str) -> str:
-    """Puts a space into whatever the tokenizer would read as a control token."""
+    """Inserts a space into every string that the tokenizer reads as a control token."""
     return _control(tokenizer).sub(_broken_up, text)
 
 

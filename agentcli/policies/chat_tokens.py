@@ -1,4 +1,4 @@
-"""The tokens of a chat model's prompts and responses, whatever computes the model."""
+"""The tokens of a chat model's prompts and responses, for any inference backend."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -16,18 +16,18 @@ from agentcli.prompts.protocol import Message
 from agentcli.records.types import StopReason
 
 PROMPTS_REMEMBERED = 4096
-"""Siblings and revisited states ask with the same prompt: its tokens are kept."""
+"""Prompts whose tokens are cached: siblings and revisited states repeat a prompt."""
 
 
 class Prompted(msgspec.Struct, frozen=True):
-    """A request whose prompt is tokens."""
+    """A request with its prompt as tokens."""
 
     prompt: list[int]
     seed: int
     temperature: float
     max_tokens: int
     message: Message | None = None
-    """What was asked, for a model that sees."""
+    """The message, for a vision model."""
 
     @property
     def pictures(self) -> int:
@@ -39,8 +39,8 @@ class ChatTokens:
     """Turns requests into token ids, and sampled ids into replies.
 
     `configured_ends` is the eos_token_id of a generation config; without `sight`,
-    messages with pictures are refused. Raises UsageError when neither the config nor
-    the tokenizer names an end-of-turn token.
+    messages with pictures are refused. Raises UsageError if neither the config nor the
+    tokenizer names an end-of-turn token.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ChatTokens:
     def prompted(self, request: Request) -> Prompted:
         """The request with its prompt as tokens.
 
-        Raises PromptTooLongError for one longer than policy.max_prompt_tokens.
+        Raises PromptTooLongError if it is longer than policy.max_prompt_tokens.
         """
         message = None
         if self.sight is None:
@@ -82,9 +82,9 @@ class ChatTokens:
     def reply(
         self, item: Prompted, response: Sequence[int], logprobs: Sequence[float]
     ) -> Reply:
-        """The reply to a request, without the end-of-turn token in its text.
+        """The reply to a request; its text does not include the end-of-turn token.
 
-        `logprobs` are of softmax(logits / T), those of a greedy response at T = 1.
+        `logprobs` are those of softmax(logits / T), or at T = 1 for a greedy response.
         """
         ended = response[-1] in self.ends
         bare = response[:-1] if ended else response
@@ -99,21 +99,21 @@ class ChatTokens:
         )
 
     def with_shared_tokens(self, reply: Reply, request: Request) -> Reply:
-        """The reply, with what its prompt shares with the parent's where asked for."""
+        """The reply with the number of tokens shared with the parent's prompt."""
         if not request.parent_prompt:
             return reply
         parent = request.parent_prompt
         if self.sight is None:
             before = self.prompt_ids(parent)
         else:
-            # Texts come first, and a picture hardly ever comes twice.
+            # Texts come before pictures, and a picture hardly ever occurs twice.
             before = self.sight.prompt_ids(Message((parent,)))
         shared = common_prefix(self.prompted(request).prompt, before)
         return msgspec.structs.replace(reply, shared_prompt_tokens=shared)
 
 
 def refuse_long_prompt(tokens: int, limit: int) -> None:
-    """Raises PromptTooLongError for more tokens than policy.max_prompt_tokens."""
+    """Raises PromptTooLongError above `limit`, policy.max_prompt_tokens."""
     if tokens > limit:
         raise PromptTooLongError(
             f"the prompt has {tokens} tokens, policy.max_prompt_tokens is {limit}; "
@@ -122,13 +122,13 @@ def refuse_long_prompt(tokens: int, limit: int) -> None:
 
 
 def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens both begin with."""
+    """Length of the common prefix."""
     pairs = zip(one, other, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
-    """End-of-turn ids of the tokenizer, then of the generation config."""
+    """End-of-turn ids from the tokenizer, followed by the generation config's."""
     if not isinstance(configured, list):
         configured = [configured]
     tokens = dict.fromkeys([tokenizer.eos_token_id, *configured])
@@ -142,7 +142,7 @@ def _end_tokens(tokenizer: Any, configured: Any) -> list[int]:
 
 
 def configured_ends(model: str) -> Any:
-    """The end-of-turn ids that a model's files name: an id, a list of them, or None."""
+    """The end-of-turn ids in a model's files: an id, a list of ids, or None."""
     from transformers import AutoConfig, GenerationConfig
 
     source = adapter_base(model) or model

@@ -1,10 +1,10 @@
-"""A demonstrator that is imperfect on purpose: bad habits, noise and stray moves.
+"""A demonstrator with deliberate faults: bad habits, noise and stray moves.
 
-It wraps another policy. Habits (forget, overlook) shape what a searching expert does
-and are imitated: they are the headroom that reinforcement learning has to close. Noise
-and stray moves are executed but carry Reply.mask, so that nothing learns to make them;
-they put into the histories what a policy must learn to recover from. Everything follows
-from the request's seeds.
+It wraps another policy. Habits (forget, overlook) change what a searching expert does
+and are imitated: they leave room for reinforcement learning to improve. Noise and stray
+moves are executed but have Reply.mask, so that nothing learns to make them; they create
+histories from which a policy must learn to recover. Everything is determined by the
+request's seeds.
 """
 
 import random
@@ -21,14 +21,14 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import DemosSettings
 
 FAULTS = {"stray": ("think", "try this"), "noise": ("explore", "try anything")}
-"""By mask: the reasoning tag and the sentence that go with the action."""
+"""The reasoning tag and the sentence that accompany the action, by mask."""
 
 HABITS = ("forget", "overlook", "wander")
-"""The fields of `demos` that are habits of a tutor."""
+"""The fields of `demos` that are habits of an expert."""
 
 
 def refuse_habits(settings: DemosSettings) -> None:
-    """Raises UsageError for habits, which only the searching expert has."""
+    """Raises UsageError if habits are set; only the searching expert has them."""
     if settings.forget or settings.overlook:
         raise UsageError(
             "demos.forget and demos.overlook are habits of the searching expert; "
@@ -40,7 +40,7 @@ def refuse_habits(settings: DemosSettings) -> None:
 class Demonstrator:
     """The policy `inner` with the faults of `settings`.
 
-    Raises UsageError for habits that `inner` cannot have.
+    Raises UsageError for habits that `inner` does not have.
     """
 
     def __init__(self, inner: Policy, world: World, settings: DemosSettings) -> None:
@@ -54,15 +54,15 @@ class Demonstrator:
         self._inner = inner
         self._settings = settings
         self._vocabulary: list[str] = []
-        """Names of things, also of other rooms."""
+        """Names of objects, including those of other rooms."""
         if settings.stray:
             tutor = world_as(world, Tutor, "demos.stray", str(settings.stray))
             self._vocabulary = tutor.vocabulary()
 
     async def respond(self, request: Request) -> Reply:
-        """One step's reply. In several copies, one of those that would act is at fault.
+        """The reply for one step. With several copies, one acting copy is at fault.
 
-        What the wrapped policy raises is passed on.
+        Errors of the wrapped policy are passed on.
         """
         rng = random.Random(derive_seed(request.seed, "demonstrator"))
         fault = self._drawn_fault(rng.random())
@@ -73,7 +73,7 @@ class Demonstrator:
         copy = 1
         actions: dict[int, str] = {}
         if moment.numbered:
-            # All other copies act as they would have without the fault.
+            # All other copies act as they would without the fault.
             sound = await self._sound(request)
             actions.update(request.form.read(sound.text, moment).actions)
             copy = rng.choice(sorted(actions)) if actions else moment.open[0]
@@ -90,7 +90,7 @@ class Demonstrator:
         await self._inner.close()
 
     def _drawn_fault(self, chance: float) -> str | None:
-        """The fault at a place from 0 to 1: stray moves first, then noise, then none."""
+        """The fault for a number from 0 to 1: stray moves, then noise, then none."""
         if chance < self._settings.stray:
             return "stray"
         if chance < self._settings.stray + self._settings.noise:
@@ -98,7 +98,7 @@ class Demonstrator:
         return None
 
     def _faulty(self, fault: str, context: Context, rng: random.Random) -> str | None:
-        """The action to take instead of the sound one; None where there is none."""
+        """The action that replaces the correct one; None if there is none."""
         if not context.admissible:
             return None
         if fault == "stray":
@@ -106,7 +106,7 @@ class Demonstrator:
         return rng.choice(context.admissible)
 
     async def _sound(self, request: Request) -> Reply:
-        """The wrapped policy's reply, with the habits of this episode."""
+        """The reply of the wrapped policy, with the habits of this episode."""
         if isinstance(self._inner, Searcher):
             reply = self._inner.respond_with(request, self._habits)
         else:
@@ -116,9 +116,9 @@ class Demonstrator:
 
 
 def habits_of(tutor: Tutor, settings: DemosSettings) -> msgspec.Struct:
-    """The tutor's habits as `demos` sets them.
+    """The expert's habits as set in `demos`.
 
-    Raises UsageError for one that is set and that this tutor cannot have.
+    Raises UsageError if a habit is set that this expert does not have.
     """
     defaults = DemosSettings()
     habits = {}
@@ -139,10 +139,11 @@ def stray_action(
     vocabulary: list[str],
     rng: random.Random,
 ) -> str | None:
-    """An inadmissible action such as a confused agent tries; None when there is none.
+    """An inadmissible action that a confused agent might try; None if there is none.
 
-    It is the last one again, an earlier one whose time is over (going to where it is),
-    or one with a thing of another room. Kinds that exist are equally likely.
+    It is the latest or any earlier action that is no longer possible (e.g. going to
+    where the agent already is), or one with an object of another room. Available kinds
+    are equally likely.
     """
     tried = dict.fromkeys(context.actions)  # each once, in order
     past = [action for action in tried if action and action not in context.admissible]
@@ -152,7 +153,7 @@ def stray_action(
 
 
 def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> list[str]:
-    """At most one action: an admissible one, with a thing that was never named here."""
+    """At most one action: an admissible one with an object never mentioned here."""
     known = set(vocabulary)
     named = []
     for action in context.admissible:
@@ -169,7 +170,7 @@ def _foreign(context: Context, vocabulary: list[str], rng: random.Random) -> lis
 
 
 def _things(action: str, known: set[str]) -> list[str]:
-    """Entities of one or two words in an action, in order."""
+    """The objects with names of one or two words in an action, in order."""
     words = action.split()
     pairs = [f"{first} {second}" for first, second in pairwise(words)]
     return [thing for thing in (*pairs, *words) if thing in known]

@@ -1,10 +1,10 @@
-"""An HTTP endpoint asked with patience: deadlines, retries, a rate limit.
+"""An HTTP client with deadlines, retries and a rate limit.
 
-It knows neither prompts nor the protocol spoken over it. Nothing that the server sends
-is trusted. Bodies are bounded, and so are the waits it asks for. Redirects are not
-followed, since the key would travel along. The key is taken out of whatever it answers.
-Error texts become one line. Proxies of the environment (HTTP_PROXY, ...) are used for
-loopback addresses too, unless NO_PROXY names them.
+It does not depend on prompts or on the protocol used over it. Nothing that the server
+sends is trusted. The size of bodies and the waits that the server asks for are limited.
+Redirects are not followed, because they would pass on the key. The key is removed from
+all answers. Error texts become one line. Proxies set in the environment (HTTP_PROXY,
+...) are used for loopback addresses too, unless NO_PROXY lists them.
 """
 
 import asyncio
@@ -28,38 +28,37 @@ from agentcli.records.files import derive_seed
 from agentcli.records.settings import EndpointSettings
 
 MAY_PASS = frozenset({408, 409, 429})
-"""Refusals worth another attempt, beside 5xx. OpenAI's own client retries the same
-ones.
-"""
+"""Statuses worth retrying, besides 5xx. OpenAI's own client retries the same ones."""
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds. The pause doubles from one attempt to the next."""
+"""In seconds. Each pause is twice as long as the one before."""
 LONGEST_WAIT = 600.0
-"""A server that asks for a longer wait (Retry-After, seconds) has refused."""
+"""A server that asks for a longer wait (Retry-After, seconds) counts as refusing."""
 CONNECT_SECONDS = 10.0
 CONNECTIONS = 256
-"""Most attempts in flight; the others wait outside their deadline."""
+"""Most attempts in flight; others wait, and their deadline does not run yet."""
 LARGEST_BODY = 32 * 2**20
-"""Bytes of an answer."""
+"""Most bytes of an answer."""
 SHORTEST_SECRET = 8
-"""Characters. A shorter key, such as EMPTY, is no secret but may be a word of a reply."""
+"""In characters. A shorter key, such as EMPTY, is not secret but may occur in a reply.
+"""
 TEXT_SHOWN = 300
-"""Characters of a server's error text in our messages."""
+"""Most characters of a server's error text in our messages."""
 
 T = TypeVar("T")
 
 
 class Malformed(ValueError):
-    """An answer that is not what was asked for; asking again may help.
+    """An answer that does not have the expected form; asking again may help.
 
-    The `read` functions raise it.
+    Raised by the `read` functions.
     """
 
 
 class RequestFailed(PolicyError):
     """A request that failed for good.
 
-    `status` and `text` are the server's; None and '' when it did not answer.
+    `status` and `text` come from the server; None and '' if it did not answer.
     """
 
     def __init__(self, message: str, status: int | None = None, text: str = "") -> None:
@@ -69,7 +68,7 @@ class RequestFailed(PolicyError):
 
 
 class _Passing(Exception):
-    """An attempt that failed in a way that may pass."""
+    """An attempt that failed for a temporary reason."""
 
     def __init__(
         self,
@@ -85,14 +84,14 @@ class _Passing(Exception):
 
 
 class _Unreachable(_Passing):
-    """No connection could be made."""
+    """The connection failed."""
 
 
 class Endpoint:
-    """Requests below `settings.base_url`. Use one in one event loop.
+    """Sends requests to paths below `settings.base_url`. Use it in only one event loop.
 
-    `clock` (seconds) and `sleep` are for tests. Raises UsageError for a base URL or key
-    that cannot be one.
+    `clock` (seconds) and `sleep` are for tests. Raises UsageError for an invalid base
+    URL or key.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class Endpoint:
         await self._client.aclose()
 
     async def get(self, path: str, read: Callable[[bytes], T]) -> T:
-        """Asks as `post` does, without a body."""
+        """Sends a request like `post`, but without a body."""
         return await self._ask("GET", path, read, None, 0)
 
     async def post(
@@ -146,11 +145,11 @@ class Endpoint:
         body: bytes,
         seed: int,
     ) -> T:
-        """Sends `body` and reads the body of the answer.
+        """Sends `body` and parses the body of the answer with `read`.
 
-        `seed` decides the jitter of pauses. Raises RequestFailed after the last
-        attempt, and at the first refusal that will not pass. Where nothing listens and
-        the server has never been reached, it is raised at once.
+        `seed` determines the jitter of pauses. Raises RequestFailed after the last
+        attempt, and at the first permanent refusal. If nothing listens at the address
+        and the server has never been reached, it is raised at once.
         """
         return await self._ask("POST", path, read, body, seed)
 
@@ -184,7 +183,7 @@ class Endpoint:
     async def _attempt(self, method: str, url: str, body: bytes | None) -> bytes:
         """The body of one successful answer.
 
-        Raises _Passing, or RequestFailed for what will not pass.
+        Raises _Passing, or RequestFailed for a permanent failure.
         """
         headers = {"Content-Type": "application/json"} if body is not None else {}
         seconds = self._settings.request_seconds
@@ -204,7 +203,7 @@ class Endpoint:
                     f"no complete answer within {seconds:g} s "
                     "(policy.endpoint.request_seconds)"
                 ) from error
-            # The libraries' own texts may quote the key, and the log shows causes.
+            # The libraries' error texts may contain the key, and the log shows causes.
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 raise _Unreachable(
                     f"no connection: {self._clean(str(error)) or 'it timed out'}"
@@ -219,7 +218,7 @@ class Endpoint:
     async def _turn(self) -> None:
         """Waits until this attempt may start.
 
-        requests_per_minute spaces starts evenly; Retry-After holds up everyone.
+        requests_per_minute spaces the starts evenly; Retry-After delays all requests.
         """
         rate = self._settings.requests_per_minute
         async with self._gate:
@@ -229,7 +228,7 @@ class Endpoint:
                 self._not_before = self._clock() + 60.0 / rate
 
     def _refusal(self, url: str, response: httpx.Response, data: bytes) -> Exception:
-        """The exception for a failed request: one that may pass, or that will not."""
+        """The exception for a failed request, temporary or permanent."""
         status = response.status_code
         text = data.decode("utf-8", "replace")
         explanation = self._clean(_error_message(data, text))
@@ -250,10 +249,10 @@ class Endpoint:
         return _Passing(reason, status, text, after)
 
     def _without_key(self, data: bytes) -> bytes:
-        """The body of an answer with *** in the place of the key."""
+        """The body of an answer, with the key replaced by ***."""
         if self._key is None or len(self._key) < SHORTEST_SECRET:
             return data
-        # Escapes can spell the key in other ways.
+        # With escapes the key can be spelt in other ways.
         if b"\\" in data:
             with suppress(*UNREADABLE):
                 data = msgspec.json.encode(msgspec.json.decode(data))
@@ -261,14 +260,14 @@ class Endpoint:
         return data.replace(spelled, b"***").replace(self._key.encode(), b"***")
 
     def _clean(self, text: str) -> str:
-        """Makes one printable line of the text, without the key."""
+        """The text as one printable line, without the key."""
         hidden = text.replace(self._key, "***") if self._key else text
         line = "".join(char if char.isprintable() else " " for char in hidden)
         return " ".join(line.split())[:TEXT_SHOWN]
 
 
 async def _bounded(response: httpx.Response) -> bytes:
-    """The body. Raises _Passing for one that is too large."""
+    """Reads the body. Raises _Passing if it is too large."""
     parts = []
     size = 0
     async for part in response.aiter_bytes():
@@ -280,7 +279,7 @@ async def _bounded(response: httpx.Response) -> bytes:
 
 
 def checked_url(url: str | None, key: str | None = None) -> str:
-    """The base URL without a slash at its end. Raises UsageError for any other text."""
+    """The base URL without a trailing slash. Raises UsageError if it is not a URL."""
     if not url:
         raise UsageError(
             "policy.endpoint.base_url is not set; name the endpoint with --base-url "
@@ -310,7 +309,7 @@ def checked_url(url: str | None, key: str | None = None) -> str:
 
 
 def _error_message(data: bytes, text: str) -> str:
-    """The message in one of the usual JSON shapes of errors, else the whole text."""
+    """The message in one of the usual JSON error formats, else the whole text."""
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -322,7 +321,7 @@ def _error_message(data: bytes, text: str) -> str:
 
 
 def _retry_after(value: str) -> float:
-    """Seconds to wait, from a number or an HTTP date; 0 where there is neither."""
+    """Seconds to wait, from a number or an HTTP date; 0 if it is neither."""
     try:
         seconds = float(value)
     except ValueError:
@@ -331,7 +330,7 @@ def _retry_after(value: str) -> float:
 
 
 def _seconds_until(value: str) -> float:
-    """Seconds from now to an HTTP date; 0 for what is not a date."""
+    """Seconds from now to an HTTP date; 0 if it is not a date."""
     try:
         date = parsedate_to_datetime(value)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""How each built-in policy is made.
+"""The functions that create the built-in policies.
 
 Heavy modules are imported by the function that needs them. `pool` is the engine pool,
 `model_dir` a model directory or hub id, None for policies without a model.
@@ -20,7 +20,7 @@ def transformers(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """A model of transformers that answers texts, or texts with pictures, loaded here."""
+    """A transformers model loaded in this process, for text or text with pictures."""
     from agentcli.policies.hf import TransformersPolicy
     from agentcli.policies.load import load_model, load_tokenizer
     from agentcli.policies.sight import load_sight
@@ -38,7 +38,7 @@ def vllm(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """A causal language model in an engine of vLLM, started here."""
+    """A causal language model in a vLLM engine that is started here."""
     from agentcli.policies.chat_tokens import ChatTokens, configured_ends
     from agentcli.policies.load import load_tokenizer
     from agentcli.policies.vllm import VllmPolicy
@@ -53,7 +53,7 @@ def vllm(
 
 
 def _named(model: str | None) -> str:
-    """The model. Raises UsageError where none is set."""
+    """Returns the model. Raises UsageError if none is set."""
     if model is None:
         raise UsageError(
             "policy.model is not set; name one with --model DIR|ID, or make one with: "
@@ -68,7 +68,7 @@ def openai(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """A served model that speaks the OpenAI protocol."""
+    """A model behind a server that speaks the OpenAI protocol."""
     from agentcli.policies.openai import OpenAIPolicy, key_from_environment
 
     policy = msgspec.structs.replace(
@@ -83,7 +83,7 @@ def expert(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """Plans from the true state."""
+    """The expert that follows a plan computed from the true state."""
     from agentcli.policies.model_free import Expert
 
     return Expert(pool, world.card.exploring)
@@ -95,7 +95,7 @@ def search(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """The world's expert without knowledge of places."""
+    """The world's expert that has to search for things."""
     from agentcli.policies.searcher import Searcher
 
     return Searcher(world)
@@ -107,7 +107,7 @@ def random(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """Any admissible action."""
+    """A policy that takes any admissible action."""
     from agentcli.policies.model_free import Uniform
 
     return Uniform()
@@ -119,7 +119,7 @@ def demonstrator(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """The policy of settings.demos, with its faults."""
+    """The policy of settings.demos, with its deliberate faults."""
     from agentcli.policies.demonstrator import Demonstrator
     from agentcli.policies.registry import make_policy
 
@@ -140,7 +140,7 @@ def tool_judge(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """The engine's own verdict on a query; for `rollout.judge`, it does not act."""
+    """The engine's own verdict on a query. It is for `rollout.judge` and cannot act."""
     from agentcli.policies.tool_judge import ToolJudge
 
     return ToolJudge(pool)

@@ -1,7 +1,7 @@
-"""The transformers policy: a causal language model answers all that is waiting.
+"""The transformers policy: batches waiting requests for a causal language model.
 
-The noise of a draw is a function of the request's seed. How requests come together is
-layouts.py's: exact, where a reply depends on its request and the model alone, or fast.
+The random noise of a sample is a function of the request's seed. layouts.py decides how
+requests are batched: exact (a reply depends only on its request and the model) or fast.
 """
 
 import time
@@ -23,9 +23,9 @@ from agentcli.records.settings import PolicySettings
 class TransformersPolicy:
     """Samples responses from a causal language model with a chat template.
 
-    `settings` gives the limits and the batch shape, `sight` reads the messages of a
-    model that sees. Raises UsageError when neither the
-    model nor the tokenizer names an end-of-turn token.
+    `settings` gives the limits and the batch size, `sight` reads the messages of a
+    vision model. Raises UsageError if neither the model nor the tokenizer names an
+    end-of-turn token.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class TransformersPolicy:
         )
 
     async def load(self, checkpoint: str) -> None:
-        """Takes the weights of another directory in the place of the present ones.
+        """Replaces the weights by those of another directory.
 
-        A model of another shape (the first adapter of a loop) replaces the present one.
+        A model of another shape (the first adapter of a loop) replaces the whole model.
         Raises what `load_model` and `load_tokenizer` raise.
         """
         device = self._model.device
@@ -63,9 +63,9 @@ class TransformersPolicy:
         self._model.to(device)
 
     def _take(self, model: Any, tokenizer: Any, sight: Eyesight | None) -> None:
-        """Answers with this model from now on.
+        """Uses this model from now on.
 
-        Its weights are copied into the present one where both have the same shape.
+        If the shapes are the same, its weights are copied into the current model.
         """
         self.tokens = ChatTokens(
             tokenizer,
@@ -84,7 +84,7 @@ class TransformersPolicy:
         _forget_sampling_settings(model)
 
     async def respond(self, request: Request) -> Reply:
-        """Raises PromptTooLongError for a prompt longer than policy.max_prompt_tokens."""
+        """Samples; raises PromptTooLongError above policy.max_prompt_tokens."""
         reply = await self._batcher.submit(self.tokens.prompted(request))
         return self.tokens.with_shared_tokens(reply, request)
 
@@ -94,15 +94,15 @@ class TransformersPolicy:
         return self._batcher.items / max(1, self._batcher.batches)
 
     async def rest(self) -> None:
-        """The weights stay where they are: a training loads its own beside them."""
+        """Does nothing: a training loads its own weights in addition to these."""
 
     async def close(self) -> None:
-        """Lets go of the worker thread and the model."""
+        """Ends the worker thread and releases the model."""
         self._batcher.close()
         self._model = None
 
     def _generate(self, items: list[Prompted]) -> list[Reply]:
-        """Replies to one batch of equal keys, in the worker thread."""
+        """Replies to one batch of items with equal keys, in the worker thread."""
         started = time.perf_counter()
         sampler = Sampler(
             seeds=[item.seed for item in items],
@@ -138,11 +138,11 @@ class TransformersPolicy:
         return replies
 
     def _pictures(self, items: list[Prompted], batch: Batch) -> dict[str, Any]:
-        """What a model that sees takes beside the tokens of a batch."""
+        """The additional inputs of a vision model for one batch."""
         if self.tokens.sight is None:
             return {}
         rows, width = batch.ids_BT.shape
-        # The first prompt fills a batch up.
+        # Copies of the first prompt fill the batch.
         filled = items + items[:1] * (rows - len(items))
         messages = [item.message for item in filled if item.message is not None]
         tensors = self.tokens.sight.tensors(messages, width, "left")
@@ -151,7 +151,7 @@ class TransformersPolicy:
 
 
 def _shape(model: Any) -> tuple[Any, ...]:
-    """Everything two models must share for one to take the other's weights."""
+    """Everything that two models must share for one to take the other's weights."""
     config = {**model.config.to_dict(), "_name_or_path": ""}
     peft_configs = getattr(model, "peft_config", {})
     adapters = {name: adapter.to_dict() for name, adapter in peft_configs.items()}
@@ -163,10 +163,10 @@ def _shape(model: Any) -> tuple[Any, ...]:
 
 
 def _forget_sampling_settings(model: Any) -> None:
-    """Removes top_k, a repetition penalty and the like that are stored with the model.
+    """Removes sampling settings, e.g. top_k, that are stored with the model.
 
-    `generate` fills what a call leaves open from them, and an adapter keeps its own
-    copy. With any of these, tokens would not be drawn from the model's softmax.
+    `generate` uses them as defaults, and an adapter has its own copy. With any of
+    these, tokens would not be drawn from the model's softmax.
     """
     for part in model.modules():
         if hasattr(part, "generation_config"):

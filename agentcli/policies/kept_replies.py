@@ -1,8 +1,9 @@
-"""A policy whose replies are kept on disk, so that no question is paid for twice.
+"""Caches a policy's replies on disk, so that no question is paid for twice.
 
-A reply lies under the hash of all that it depends on: the model, the message, its
-pictures and how it is sampled. A greedy reply depends on no seed. Only a reply that the
-asker can use is kept: any other is asked for again, also in a later run.
+A reply is stored under the hash of everything it depends on: the model, the message,
+its pictures and the sampling settings. A greedy reply does not depend on the seed. Only
+usable replies are stored; for any other, the policy is asked again, also in a later
+run.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from agentcli.records.settings import PolicySettings
 
 
 class KeptReplies:
-    """The policy `inner` with a folder of those of its replies that are `usable`."""
+    """The policy `inner` with a folder in which its `usable` replies are stored."""
 
     def __init__(
         self,
@@ -41,9 +42,9 @@ class KeptReplies:
         self._model = msgspec.json.encode(model)
 
     async def respond(self, request: Request) -> Reply:
-        """The reply that is kept, else a new one.
+        """The stored reply, else a new one.
 
-        Raises what the policy raises, DataError for a kept reply that cannot be read,
+        Raises what the policy raises, DataError for a stored reply that cannot be read,
         and WriteError.
         """
         path = self._path(request)
@@ -56,11 +57,11 @@ class KeptReplies:
         return reply
 
     async def close(self) -> None:
-        """Closes the policy."""
+        """Closes the wrapped policy."""
         await self._inner.close()
 
     def _path(self, request: Request) -> Path:
-        """Where the reply to a request lies."""
+        """The file for the reply to a request."""
         seed = request.seed if request.temperature else None
         sampling = [request.temperature, request.max_tokens, seed]
         digest = hashlib.sha256(self._model)

@@ -1,18 +1,19 @@
-"""Two ways to lay out prompts in a batch: exact, and fast (policy.batching).
+"""Two ways to arrange prompts in a batch: exact and fast (policy.batching).
 
-exact. A reply depends on its request and the model alone. On a CPU in float32 with one
-thread it is bit-identical whoever shares the batch:
+exact. A reply depends only on its request and the model. On a CPU in float32 with one
+thread it is bit-identical whatever else is in the batch:
 
-- Prompts are padded on the left to a length that depends on their own length only.
-  There is always a token of padding, because transformers attends by another kernel
-  where a batch needs no mask.
-- Only equal lengths are batched, and rows come in multiples of 16: some
-  processors sum up products of fewer rows in another order.
+- Prompts are padded on the left to a length that depends only on their own length.
+  There is always at least one padding token, because transformers uses another
+  attention kernel for a batch that needs no mask.
+- Only prompts of equal padded length are batched, and rows come in multiples of 16:
+  some processors sum the products of fewer rows in another order.
 
-fast. Prompts of any length share a batch, and no row is only there to fill it. Equal
-prompts, as siblings have them, are read once. Log-probabilities then differ in the last
-bits with the company, and a near tie may fall otherwise. Several threads and GPUs split
-their sums by batch size, so they promise no more with `exact`.
+fast. Prompts of any length share a batch, and no row is added just to fill it. Equal
+prompts, which siblings have, are computed once. Log-probabilities then differ in the
+last bits depending on the rest of the batch, and a near tie may be decided differently.
+With several threads or on a GPU, sums are split by batch size, so `exact` guarantees no
+more than `fast` there.
 """
 
 from collections.abc import Hashable
@@ -25,39 +26,39 @@ from transformers import GenerationConfig
 from agentcli.policies.chat_tokens import Prompted
 
 ROWS = 16
-"""Rows of an exact batch are padded to a multiple of this."""
+"""The number of rows in an exact batch is padded to a multiple of this."""
 PROMPT_BUCKET = 32
-"""Prompts are padded to the next multiple of this many tokens, a multiple itself to the
-one after it.
+"""Prompts are padded to the next larger multiple of this many tokens, even if their
+length is already a multiple.
 """
 
 
 class Batch(NamedTuple):
-    """What `generate` is given."""
+    """The input of `generate`."""
 
     ids_BT: Tensor
     mask_BT: Tensor
     cache: Any = None
-    """Keys and values of all but the last token, where they are known."""
+    """Keys and values of all tokens but the last, if they are already computed."""
 
 
 class Layout(Protocol):
-    """How prompts come together."""
+    """A way to arrange prompts in batches."""
 
     def key(self, item: Prompted) -> Hashable:
-        """Items of equal keys may share a batch."""
+        """The key of an item; items with equal keys may share a batch."""
         ...
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """The prompts at the right end of rows of one length, on the model's device.
+        """The prompts, right-aligned in rows of equal length, on the model's device.
 
-        There may be rows beyond them.
+        There may be extra rows after them.
         """
         ...
 
 
 class ExactLayout:
-    """Replies that do not depend on their company."""
+    """A layout in which a reply does not depend on the rest of its batch."""
 
     def key(self, item: Prompted) -> Hashable:
         """Padded length, limit, greedy or not, and the number of pictures."""
@@ -65,26 +66,26 @@ class ExactLayout:
         return _bucket(item.prompt), item.max_tokens, greedy, item.pictures
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """Rows are a multiple of ROWS; the first prompt fills them up."""
+        """Copies of the first prompt pad the rows to a multiple of ROWS."""
         filler = prompts[:1] * (-len(prompts) % ROWS)
         return _padded(prompts + filler, _bucket(prompts[0]), pad, model.device)
 
 
 class FastLayout:
-    """Full batches of prompts of any length.
+    """A layout with full batches of prompts of any length.
 
-    Where it `shares`, no prompt is read twice.
+    If it `shares`, equal prompts are computed once.
     """
 
     def __init__(self, shares: bool = True) -> None:
         self._shares = shares
 
     def key(self, item: Prompted) -> Hashable:
-        """The limit alone."""
+        """Only the limit."""
         return item.max_tokens
 
     def batch(self, model: Any, prompts: list[list[int]], pad: int) -> Batch:
-        """Rows have the length of the longest prompt; equal prompts share a cache."""
+        """Pads rows to the longest prompt; equal prompts share a cache."""
         width = max(map(len, prompts))
         batch = _padded(prompts, width, pad, model.device)
         places = {tuple(prompt): place for place, prompt in enumerate(prompts)}
@@ -99,9 +100,9 @@ class FastLayout:
 
 
 def layout_of(batching: str | None, device: str, shares: bool = True) -> Layout:
-    """The layout of policy.batching; None chooses by device.
+    """The layout for policy.batching; None chooses by device.
 
-    `shares`: equal tokens mean equal prompts, as they do without pictures.
+    `shares`: equal tokens imply equal prompts, which is true without pictures.
     """
     if batching is None:
         batching = "fast" if device.startswith("cuda") else "exact"
@@ -125,9 +126,9 @@ def _padded(
 
 
 def _read(model: Any, ids_UT: Tensor, mask_UT: Tensor, pad: int) -> Any:
-    """The cache of all tokens but the last of each prompt.
+    """The cache of all but the last token of each prompt.
 
-    `generate` leaves the token that it adds out of the cache.
+    `generate` does not cache the token that it appends.
     """
     configuration = GenerationConfig(
         max_new_tokens=1,

@@ -1,9 +1,9 @@
-"""Loads models and tokenizers of directories and hub ids, for sampling and training.
+"""Loads models and tokenizers from directories and hub ids, for sampling and training.
 
-A directory may hold a whole model or only a PEFT adapter, whose base is then loaded
-first. Adapters stay unmerged, so that sampling computes what training computes. What a
-damaged directory makes the libraries raise becomes one line that names it. A weight
-that is not there is an error, where transformers would draw a random one.
+A directory may contain a whole model or only a PEFT adapter, whose base model is then
+loaded first. Adapters are not merged, so that sampling and training compute the same.
+Any exception caused by a damaged directory becomes one line that names the directory. A
+missing weight is an error; transformers would initialise it at random.
 """
 
 import contextlib
@@ -27,17 +27,19 @@ CONFIG = "config.json"
 TOKENIZER = "tokenizer_config.json"
 ADAPTER = "adapter_config.json"
 FILES = (".jinja", ".json", ".safetensors")
-"""Endings of the files of a model. A folder beside them may have any other name."""
+"""Extensions of model files. A folder next to them may have any other name."""
 CRITIC = "critic.json"
-"""Lies beside the weights of a critic or a process reward model, which answer nothing."""
+"""A file next to the weights of a critic or process reward model, which are no
+policies.
+"""
 
 
 def load_tokenizer(model: str) -> Any:
-    """The tokenizer of a directory or hub id, padding on the left.
+    """Loads the tokenizer of a directory or hub id; it pads on the left.
 
-    An adapter without one uses its base's. Raises MissingError when there is nothing to
-    load, DataError for a model directory without one or with a damaged one, UsageError
-    when it has no chat template.
+    An adapter without a tokenizer uses its base model's. Raises MissingError if there
+    is nothing to load, DataError for a model directory whose tokenizer is missing or
+    damaged, UsageError if there is no chat template.
     """
     source = model
     base = adapter_base(model)
@@ -48,7 +50,7 @@ def load_tokenizer(model: str) -> Any:
             f"{Path(source) / TOKENIZER}: no such file; copy the model's tokenizer "
             f"into its directory, or make a model with: {MAKE_A_MODEL}"
         )
-    # A wrong hub id is refused before transformers is loaded, which takes seconds.
+    # Check for a wrong hub id before importing transformers, which takes seconds.
     source = existing(source)
     from transformers import AutoTokenizer
 
@@ -64,7 +66,7 @@ def load_tokenizer(model: str) -> Any:
         tokenizer.apply_chat_template(
             [{"role": "user", "content": "hello"}], add_generation_prompt=True
         )
-    # Padding is masked or never attended, so any token serves.
+    # Padding is masked or never attended to, so any token will do.
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
@@ -76,11 +78,11 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
 ) -> Any:
-    """The causal language model on its device, in evaluation mode.
+    """Loads the causal language model on its device, in evaluation mode.
 
-    `adapter` is attached when one is given. Raises UsageError for an impossible device
-    or dtype, MissingError when there is nothing to load, DataError for a directory that
-    holds no whole model.
+    If an `adapter` is given, it is attached. Raises UsageError for an impossible device
+    or dtype, MissingError if there is nothing to load, DataError for a directory
+    without a complete model.
     """
     import torch
 
@@ -105,9 +107,10 @@ def load_model(
 
 
 def sees(model: str) -> bool:
-    """Whether a directory or hub id is of a model that reads pictures beside texts.
+    """Whether a directory or hub id has a model that reads pictures as well as text.
 
-    An adapter does as its base. Raises MissingError or DataError where there is none.
+    For an adapter, this depends on its base. Raises MissingError or DataError if there
+    is no model.
     """
     source = existing(adapter_base(model) or model)
     from transformers import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, AutoConfig
@@ -118,7 +121,7 @@ def sees(model: str) -> bool:
 
 
 def network_class(model: str) -> Any:
-    """The class of transformers that loads a policy of a directory or hub id."""
+    """The transformers class that loads the policy of a directory or hub id."""
     import transformers
 
     if sees(model):
@@ -127,9 +130,9 @@ def network_class(model: str) -> Any:
 
 
 def resolve_device(device: str) -> str:
-    """The device; auto is cuda where there is one, else cpu.
+    """The device; auto is cuda if there is a GPU, else cpu.
 
-    Raises UsageError for a device that is not there.
+    Raises UsageError for a device that does not exist.
     """
     import torch
 
@@ -163,7 +166,7 @@ def resolve_dtype(dtype: str, device: str) -> str:
 
 @contextlib.contextmanager
 def no_progress_bars() -> Iterator[None]:
-    """Keeps transformers from writing bars to stderr while it loads or saves."""
+    """Stops transformers from printing progress bars while it loads or saves."""
     from transformers.utils import logging
 
     shown = logging.is_progress_bar_enabled()
@@ -176,10 +179,10 @@ def no_progress_bars() -> Iterator[None]:
 
 
 def check_weights(model: str) -> None:
-    """Raises DataError for a file of weights in the directory that is not whole.
+    """Raises DataError if a weight file in the directory is incomplete.
 
-    Reads only the files' headers. None may be a pipe, a folder or a link to nothing.
-    Nothing is checked of a hub id.
+    Reads only the files' headers. Refuses pipes, folders and broken links. Hub ids are
+    not checked.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -197,7 +200,7 @@ def check_weights(model: str) -> None:
 
 
 def _refuse_other_vocabulary(model: str, tokens: int) -> None:
-    """Raises DataError for a directory whose tokenizer has more tokens than its model."""
+    """Raises DataError if a directory's tokenizer has more tokens than its model."""
     config = Path(model) / CONFIG
     if not is_there(config):
         return
@@ -214,9 +217,9 @@ def _refuse_other_vocabulary(model: str, tokens: int) -> None:
 
 
 def architecture(model: str, setting: str) -> str:
-    """The class that a model's configuration names, such as Qwen2ForCausalLM.
+    """The class named in a model's configuration, e.g. Qwen2ForCausalLM.
 
-    Of an adapter it is its base's. Raises DataError where none is named.
+    For an adapter, it is its base model's. Raises DataError if none is named.
     """
     from transformers import AutoConfig
 
@@ -235,10 +238,10 @@ def load_network(
     head: str | None = None,
     **options: Any,
 ) -> Any:
-    """The network of `model`, made by a class like AutoModelForCausalLM.
+    """Loads the network of `model` with a class like AutoModelForCausalLM.
 
-    `part` is its name in messages, `options` are further arguments of from_pretrained.
-    Raises DataError unless all its weights are there, but for those of a new `head`.
+    Messages call it `part`; `options` are further arguments of from_pretrained. Raises
+    DataError if any weight is missing, except those of a new `head`.
     """
     check_weights(existing(model, setting))
     with loading(setting, model, part), _only_errors_logged():
@@ -267,7 +270,7 @@ def load_network(
 
 
 def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") -> Any:
-    """The network with the adapter of this directory or hub id."""
+    """The network with the adapter of this directory or hub id attached."""
     from peft import PeftModel
 
     check_weights(existing(adapter, setting))
@@ -278,9 +281,9 @@ def attach_adapter(network: Any, adapter: str, setting: str = "policy.adapter") 
 
 @contextlib.contextmanager
 def loading(setting: str, name: str, part: str) -> Iterator[None]:
-    """Turns what the libraries raise for unsound files into one line.
+    """Turns exceptions caused by faulty files into a one-line error.
 
-    It is a DataError for a directory, a MissingError for a hub id.
+    It is a DataError for a directory and a MissingError for a hub id.
     """
     try:
         yield
@@ -299,7 +302,7 @@ def loading(setting: str, name: str, part: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _only_errors_logged() -> Iterator[None]:
-    """Keeps transformers from writing bars, and the report that `load_network` looks at."""
+    """Hides progress bars, and the report that `load_network` checks itself."""
     from transformers.utils import logging
 
     verbosity = logging.get_verbosity()
@@ -312,18 +315,18 @@ def _only_errors_logged() -> Iterator[None]:
 
 
 def is_adapter(model: str) -> bool:
-    """Whether this is a directory that holds a PEFT adapter and no whole model."""
+    """Whether this directory contains a PEFT adapter but no whole model."""
     folder = Path(model)
     return is_there(folder / ADAPTER) and not is_there(folder / CONFIG)
 
 
 def is_critic(directory: str) -> bool:
-    """Whether this directory holds a critic, and not a model to make one from."""
+    """Whether this directory contains a critic, not just a model to make one from."""
     return is_there(Path(directory) / CRITIC)
 
 
 def adapter_base(model: str) -> str | None:
-    """The base model that an adapter directory names; None for anything else."""
+    """The base model that an adapter directory names; None if it is not an adapter."""
     if not is_adapter(model):
         return None
     config = Path(model) / ADAPTER
@@ -336,10 +339,10 @@ def adapter_base(model: str) -> str | None:
 
 
 def existing(name: str, setting: str = "policy.model") -> str:
-    """The name itself, where it is a directory or a model of the hub.
+    """Returns the name if it is a directory or a model on the hub.
 
-    Asks the hub, and loads neither torch nor transformers. Raises UsageError for a
-    file, and MissingError at once where there is neither.
+    Asks the hub, without importing torch or transformers. Raises UsageError for a file,
+    and MissingError at once if neither exists.
     """
     if Path(name).is_file():
         raise UsageError(f"{setting}: {name} is a file; name its directory")
@@ -358,9 +361,9 @@ def existing(name: str, setting: str = "policy.model") -> str:
 
 
 def _absence_from_hub(name: str) -> str | None:
-    """Why the hub gives no such model; None where it has one, or had once.
+    """Why the hub does not provide this model; None if it does, or did once.
 
-    transformers would ask a hub that cannot be reached for three quarters of a minute.
+    If the hub cannot be reached, transformers would try for three quarters of a minute.
     """
     from huggingface_hub import HfApi, try_to_load_from_cache
 
@@ -382,5 +385,5 @@ def _option(setting: str) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's text, or its class."""
+    """The first line of an error's text, or the name of its class."""
     return str(error).strip().split("\n", 1)[0] or type(error).__name__

@@ -1,7 +1,7 @@
 """Policies without a model: a plan from the true state, and a uniform draw.
 
-They answer in the form that the request names, so that stages treat them like a model.
-Token ids stay empty.
+They answer in the form that the request asks for, so that stages treat them like a
+model. Token ids stay empty.
 """
 
 import random
@@ -15,20 +15,20 @@ from agentcli.records.files import derive_seed
 
 
 class ModelFree:
-    """A policy without a model, which holds nothing."""
+    """A policy without a model or other resources."""
 
     seconds = 0.0
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Does nothing."""
 
 
 class Expert(ModelFree):
-    """Follows a plan computed from the true state; wins where the world has a planner.
+    """Follows a plan computed from the true state, and wins if the world has a planner.
 
-    Of several copies one follows the plan, drawn by the episode's seed. While the plan
-    explores, each other copy explores as well, in a way that no copy has tried.
-    `exploring` are the first words of such actions.
+    With several copies, one of them, drawn by the episode's seed, follows the plan.
+    While the plan explores, every other copy explores too, with actions that no copy
+    has tried. `exploring` lists the first words of such actions.
     """
 
     def __init__(self, pool: EnginePool, exploring: Collection[str] = ()) -> None:
@@ -36,7 +36,7 @@ class Expert(ModelFree):
         self._exploring = exploring
 
     async def respond(self, request: Request) -> Reply:
-        """Raises EngineError when there is no plan."""
+        """Follows the plan. Raises EngineError if there is no plan."""
         leader = _leader(request)
         context = request.moment.copies[leader - 1]
         plan = await self._pool.plan(request.states[leader - 1])
@@ -53,7 +53,7 @@ class Expert(ModelFree):
         return Reply(text=request.form.write(answer))
 
     def _search(self, request: Request, leader: int, action: str) -> dict[int, str]:
-        """The other copies' actions where the plan explores: untried ones."""
+        """Untried actions for the other copies while the plan explores."""
         if _verb(action) not in self._exploring:
             return {}
         copies = request.moment.copies
@@ -86,10 +86,10 @@ def _leader(request: Request) -> int:
 
 
 class Uniform(ModelFree):
-    """Draws one of the admissible actions by the request's seed, in every open copy."""
+    """Draws one admissible action in every open copy, by the request's seed."""
 
     async def respond(self, request: Request) -> Reply:
-        """Raises UsageError where the world lists no admissible actions."""
+        """Draws an action. Raises UsageError if the world lists no admissible ones."""
         moment = request.moment
         actions = {}
         for number in moment.open:

@@ -1,22 +1,22 @@
-"""The openai policy: a served model that speaks /chat/completions, whoever serves it.
+"""The openai policy: a model behind any server that speaks /chat/completions.
 
-The prompt is sent as text, and the server applies its chat template. Sampling is asked
-for from the plain softmax (top_p 1, top_k -1, ...), because servers otherwise apply
-what the model's generation_config.json says. Fields beyond the protocol are dropped one
-by one where the server refuses them by name, until it has answered once. What is lost
-is reported once.
+The prompt is sent as text, and the server applies its chat template. Requests ask for
+sampling from the plain softmax (top_p 1, top_k -1, ...), because servers otherwise
+apply the model's generation_config.json. Until the server has answered once, optional
+fields that it refuses by name are dropped one by one. The consequences are reported
+once.
 
 Token ids and log-probabilities come from servers that give both (vLLM:
-return_token_ids). Log-probabilities are taken as those before tempering, which is what
-vLLM (--logprobs-mode raw_logprobs) and OpenAI return. `policy.endpoint.logprobs` says
-where a server returns those of the sampled distribution. Whether equal seeds give equal
-responses is up to the server.
+return_token_ids). Log-probabilities are assumed to be from before tempering, as vLLM
+(--logprobs-mode raw_logprobs) and OpenAI return them. If a server returns those of the
+sampled distribution, set `policy.endpoint.logprobs`. Whether equal seeds give equal
+responses depends on the server.
 
 A failing request ends in one of two ways. Once the endpoint has answered, it is a
-PolicyError: an errored leaf, which --resume redoes. Before that, and after
-FAILURES_IN_A_ROW without an answer between, it is a MissingError that ends the command.
-A refusal that says the prompt does not fit the model's context is a PromptTooLongError:
-the fault of one prompt, not of the endpoint.
+PolicyError: an errored leaf, which --resume plays again. Before that, and after
+FAILURES_IN_A_ROW failures without an answer in between, it is a MissingError that ends
+the command. If the server says that the prompt does not fit the model's context, it is
+a PromptTooLongError: the prompt is at fault, not the endpoint.
 """
 
 import asyncio
@@ -57,19 +57,19 @@ OPTIONAL = {
     "top_p": (1.0, THEIR_DEFAULT),
     "seed": (None, "equal seeds may give different responses"),
 }
-"""By field: its value (seed's is the request's), and what is lost without it."""
+"""By field: its value (for seed, the request's), and the consequence of dropping it."""
 LENGTH = "max_tokens"
 NEW_LENGTH = "max_completion_tokens"
 NAMING = frozenset({400, 403, 422})
-"""Statuses with which servers refuse a field."""
+"""Statuses by which servers refuse a field."""
 
 REFUSING = frozenset({400, 413, 422})
 TOO_LONG = re.compile(
     r"context_length_exceeded|maximum context length|exceeds? the (?:available |maximum )?context",
     re.IGNORECASE,
 )
-"""How servers refuse a prompt that their context cannot hold: OpenAI's code, vLLM's
-words, llama.cpp's.
+"""How servers refuse a prompt that does not fit their context: OpenAI's code, and texts
+of vLLM and llama.cpp.
 """
 
 CONTROL = re.compile(r"<\|(?=[^|<>\s]{1,64}\|>)")
@@ -80,8 +80,8 @@ log = logging.getLogger(__name__)
 class OpenAIPolicy(Waiting):
     """Asks `settings.model` at `settings.endpoint`, or the endpoint's only model.
 
-    `key` may be None. `clock` and `sleep` are for tests. Raises UsageError for a base
-    URL or key that cannot be one.
+    `key` may be None. `clock` and `sleep` are for tests. Raises UsageError for an
+    invalid base URL or key.
     """
 
     def __init__(
@@ -99,28 +99,29 @@ class OpenAIPolicy(Waiting):
         self._extras = {name: value for name, (value, _) in OPTIONAL.items()}
         self._length = LENGTH
         self._first = asyncio.Lock()
-        """Held by the first request: the others wait until it has settled what the
-        server knows.
+        """Held by the first request: the others wait until it has found out what the
+        server supports.
         """
         self._answered = False
         self._reports: set[str] = set()
         self._failures = 0
-        """Failed requests in a row."""
+        """Number of failed requests in a row."""
         self._stopped = ""
-        """Why no request is sent any more."""
+        """Why no more requests are sent; "" while they are."""
 
     async def respond(self, request: Request) -> Reply:
         """Samples one response.
 
-        Raises PolicyError and MissingError as the module says, and PolicyError for a
-        response that a content filter withheld. PromptTooLongError also for a prompt
-        longer than policy.max_prompt_tokens, where the server counts tokens. UsageError
-        when no model is named and the endpoint does not have exactly one.
+        Raises PolicyError and MissingError as described in the module, and PolicyError
+        for a response that a content filter withheld. PromptTooLongError is also raised
+        for a prompt longer than policy.max_prompt_tokens, if the server counts tokens.
+        UsageError if no model is named and the endpoint does not have exactly one.
         """
         with self.waiting():
             if not self._answered:
                 async with self._first:
-                    # Another request may have been the first while this one waited.
+                    # While this request waited, another one may have got the first
+                    # answer.
                     if not self._answered:
                         return self._accepted(await self._begin(request), request)
             return self._accepted(await self._go_on(request), request)
@@ -130,9 +131,9 @@ class OpenAIPolicy(Waiting):
         await self._endpoint.close()
 
     async def _begin(self, request: Request) -> ServedReply:
-        """Asks for the first answer, alone.
+        """Sends the first request, while no other is sent.
 
-        It settles the model's name and the fields that the server knows.
+        It determines the model's name and which fields the server supports.
         """
         self._check_stopped()
         try:
@@ -151,7 +152,7 @@ class OpenAIPolicy(Waiting):
         return answer
 
     async def _go_on(self, request: Request) -> ServedReply:
-        """Asks for a later answer, and stops the policy after too many failures."""
+        """Sends a later request, and stops the policy after too many failures."""
         self._check_stopped()
         try:
             answer = await self._ask(request)
@@ -190,9 +191,9 @@ class OpenAIPolicy(Waiting):
         }
 
     def _accepted(self, answer: ServedReply, request: Request) -> Reply:
-        """The reply, unless the settings or a filter forbid it.
+        """Returns the reply unless the settings or a filter forbid it.
 
-        What the server does not give is reported once.
+        Anything that the server does not provide is reported once.
         """
         reply = answer.reply
         refuse_long_prompt(reply.prompt_tokens, self._settings.max_prompt_tokens)
@@ -209,7 +210,7 @@ class OpenAIPolicy(Waiting):
                 "takes reasoning out of the text, <think> included; start it without "
                 "a reasoning parser, or responses will be malformed"
             )
-        # A greedy response has no distribution that could have been tempered.
+        # A greedy response has no tempered distribution.
         tempered = (
             self._settings.endpoint.logprobs == "processed"
             and reply.logprobs
@@ -221,13 +222,13 @@ class OpenAIPolicy(Waiting):
         )
 
     async def _only_model(self) -> str:
-        """The name of the only model that is served. Raises UsageError for several."""
+        """The name of the only served model. Raises UsageError if there are several."""
         url = f"{self._endpoint.url}{MODELS}"
         try:
             names = await self._endpoint.get(MODELS, read_models)
         except RequestFailed as failure:
-            # The server has no list of models, which is not a fault: it only must be
-            # told which one to use.
+            # The server has no list of models. This is no fault: it only has to be told
+            # which one to use.
             if failure.status in (404, 405, 501):
                 raise UsageError(
                     f"policy.model is not set and {url} lists none; name one with "
@@ -245,11 +246,13 @@ class OpenAIPolicy(Waiting):
     def _without_refused_field(self, failure: RequestFailed) -> bool:
         """Drops the first optional field that a refusal names; False if it names none.
 
-        Raises UsageError for one without which processed log-probabilities mean little.
+        Raises UsageError if processed log-probabilities would be meaningless without
+        it.
         """
         if failure.status not in NAMING:
             return False
-        # OpenAI's newer models refuse the old name of the length and name the new one.
+        # OpenAI's newer models refuse the old name of the length limit and name the new
+        # one.
         if self._length == LENGTH and NEW_LENGTH in failure.text:
             self._length = NEW_LENGTH
             return True
@@ -262,7 +265,7 @@ class OpenAIPolicy(Waiting):
         return False
 
     def _check_processed(self, name: str) -> None:
-        """Refuses log-probabilities of what the server's own `name` may have cut off."""
+        """Refuses processed log-probabilities that the server's `name` may change."""
         processed = self._settings.endpoint.logprobs == "processed"
         if processed and OPTIONAL[name][1] == THEIR_DEFAULT:
             raise UsageError(
@@ -297,7 +300,7 @@ class OpenAIPolicy(Waiting):
             raise MissingError(self._stopped)
 
     def _report_once(self, text: str) -> None:
-        # Nothing is learned from what a judge says.
+        # Training does not use what a judge says.
         if NOT_TRAINABLE in text and not self._settings.trained:
             return
         if text not in self._reports:
@@ -306,12 +309,12 @@ class OpenAIPolicy(Waiting):
 
 
 def key_from_environment(variable: str) -> str | None:
-    """The key in an environment variable; None where it is empty or not set."""
+    """The key in an environment variable; None if it is empty or not set."""
     return os.environ.get(variable, "").strip() or None
 
 
 def content(message: Message) -> str | list[dict[str, Any]]:
-    """A message as the protocol has it: a text, or parts with pictures as data URLs."""
+    """A message in the protocol's form: a text, or parts with pictures as data URLs."""
     if not message.pictures:
         return plain(message.text)
     parts: list[dict[str, Any]] = []
@@ -327,6 +330,6 @@ def content(message: Message) -> str | list[dict[str, Any]]:
 def plain(text: str) -> str:
     """Breaks up control tokens such as <|im_end|>, as `chat.plain` does.
 
-    Text from an environment cannot speak for the model.
+    Text from an environment must not be able to act as the model.
     """
     return CONTROL.sub("< |", text)

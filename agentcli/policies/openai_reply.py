@@ -1,7 +1,7 @@
-"""Reads the answers of a chat completions server, checked field by field.
+"""Parses the answers of a chat completions server and checks every field.
 
-Token ids and log-probabilities are kept only together, one of each for every token: a
-training row needs both. Fields that are not named here are ignored.
+Token ids and log-probabilities are kept only if both are there, one of each for every
+token: a training row needs both. Fields that are not named here are ignored.
 """
 
 from typing import Annotated, Any, TypeVar
@@ -70,21 +70,21 @@ class ServedReply(msgspec.Struct, frozen=True):
 
     reply: Reply
     withheld: bool
-    """Whether a content filter cut the response."""
+    """Whether a content filter cut off the response."""
     split: bool
     """Whether the server moved a part of the response out of its text, as reasoning."""
     token_ids: bool
-    """Whether the server gave token ids."""
+    """Whether the server returned token ids."""
     logprobs: bool
-    """Whether the server gave log-probabilities."""
+    """Whether the server returned log-probabilities."""
 
 
 def read_reply(data: bytes) -> ServedReply:
     """Reads the first choice of a chat completion.
 
-    Raises Malformed for another schema, for numbers that no token id, log-probability
-    or count can be, for lists of unequal length, and for an end that is neither the
-    model's nor the limit's.
+    Raises Malformed for another schema, for numbers that are not valid token ids,
+    log-probabilities or counts, for lists of unequal length, and if the response ended
+    neither by the model nor by the limit.
     """
     completion = _decode(data, _Completion)
     choice = completion.choices[0]
@@ -123,7 +123,7 @@ def read_models(data: bytes) -> list[str]:
 
 
 def _decode(data: bytes, kind: type[T]) -> T:
-    """The JSON text as this type. Raises Malformed."""
+    """Decodes the JSON text as this type. Raises Malformed."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,6 +1,6 @@
-"""The tokens that stand for pictures, which a model that sees must not answer with.
+"""The tokens that stand for pictures, which a vision model must not sample.
 
-In its own answer it would take one for a picture that it was not given.
+In its own response it would mistake one for a picture, although there is none.
 """
 
 from typing import Any
@@ -10,20 +10,20 @@ from torch import Tensor
 
 MODALITIES = ("image", "video", "audio")
 LEAST_LOGIT = -3e4
-"""Its probability is 0 in every dtype, and, as it is finite, so is its entropy."""
+"""Gives probability 0 in every dtype; because it is finite, so is the entropy."""
 
 
 def placeholder_ids(config: Any) -> list[int]:
-    """The tokens that a model's configuration has for pictures and the like."""
+    """The tokens that a model's configuration reserves for pictures and the like."""
     names = [f"{modality}_token_id" for modality in MODALITIES]
     tokens = [getattr(config, name, None) for name in names]
     return [token for token in tokens if token is not None]
 
 
 def withhold_placeholders(network: Any) -> None:
-    """Has the network never answer with them, in samples and in training alike.
+    """Prevents the network from sampling them, both in sampling and in training.
 
-    A model that reads texts only stays as it is.
+    A text-only model is not changed.
     """
     tokens = placeholder_ids(network.config)
     if not tokens:

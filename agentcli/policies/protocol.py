@@ -1,6 +1,6 @@
-"""The one protocol of policies: a request in, a reply out, awaited.
+"""The protocol of all policies: an async function from a request to a reply.
 
-Batching is the policy's own business.
+Each policy does its own batching.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -13,36 +13,36 @@ from agentcli.records.types import StopReason
 
 
 class Request(msgspec.Struct, kw_only=True, frozen=True):
-    """One decision to be made."""
+    """One decision to make."""
 
     message: Message
     """The user message."""
     moment: Moment
-    """For policies without a model."""
+    """The situation, for policies without a model."""
     states: tuple[Any, ...]
-    """The pool's handle of every copy's state (for the expert, which asks the engine
-    for a plan); empty for a teacher.
+    """The pool's handle of the state of every copy (for the expert, which asks the
+    engine for a plan); empty for a teacher.
     """
     form: ResponseForm
-    """How the response is to be written, for policies without a model."""
+    """The form in which policies without a model write their response."""
     seed: int
-    """64-bit; the same request with the same seed gives the same reply, whoever else is
-    in the batch.
+    """64-bit; the same request with the same seed gives the same reply, whatever else
+    is in the batch.
     """
     episode_seed: int
-    """64-bit; the same for all steps of one trajectory (habits of an expert)."""
+    """64-bit; the same for all steps of a trajectory (used for an expert's habits)."""
     temperature: float
     max_tokens: int
     parent_prompt: str = ""
-    """The prompt of the step before, for Reply.shared_prompt_tokens; "" where nothing
-    is asked about it.
+    """The previous step's prompt, for Reply.shared_prompt_tokens; "" if that is not
+    needed.
     """
 
     @property
     def prompt(self) -> str:
-        """The message, for a policy that reads text only.
+        """The message, for a policy that reads only text.
 
-        Raises UsageError where it holds pictures.
+        Raises UsageError if it contains pictures.
         """
         if self.message.pictures:
             raise UsageError(
@@ -58,27 +58,26 @@ class Reply(msgspec.Struct, kw_only=True, frozen=True):
     text: str
     """Without the end-of-turn token."""
     token_ids: tuple[int, ...] = ()
-    """With the end-of-turn token when `stop` is STOP."""
+    """Includes the end-of-turn token if `stop` is STOP."""
     logprobs: tuple[float, ...] = ()
     """Natural log of softmax(logits / logprob_temperature) at the sampled ids, rounded
     to 6 decimals.
     """
     temperature: float = 1.0
-    """T that the response was sampled at, as the request asked; 1 where no model was
-    asked.
-    """
+    """T at which the response was sampled, as requested; 1 if no model was asked."""
     logprob_temperature: float = 1.0
-    """T of the distribution that `logprobs` are of: `temperature`, except for greedy
-    responses (1) and for endpoints that return log-probabilities before tempering (1).
+    """T of the distribution that `logprobs` refer to. It equals `temperature`, or is 1
+    for greedy responses and for endpoints that return log-probabilities before
+    tempering.
     """
     prompt_tokens: int = 0
     shared_prompt_tokens: int = 0
-    """With how many of the tokens of `parent_prompt` the prompt begins, where the
-    policy knows them.
+    """Length of the prefix that the prompt shares with `parent_prompt`, in tokens, if
+    the policy knows it.
     """
     generated_tokens: int = 0
-    """Tokens of the response where token_ids does not hold them: what the ledger counts
-    then.
+    """Number of response tokens if token_ids does not contain them; the ledger then
+    counts these.
     """
     stop: StopReason = StopReason.NONE
     mask: str | None = None
@@ -89,7 +88,7 @@ class Policy(Protocol):
     """Answers prompts."""
 
     seconds: float
-    """Time spent computing replies so far (wall clock of this process)."""
+    """Wall-clock time that this process has spent computing replies so far."""
 
     async def respond(self, request: Request) -> Reply: ...
 
@@ -98,17 +97,17 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Reloadable(Policy, Protocol):
-    """A policy that can take other weights.
+    """A policy that can load other weights.
 
-    It need not be started anew for every iteration of a loop.
+    It does not have to be restarted for every iteration of a loop.
     """
 
     async def load(self, checkpoint: str) -> None:
-        """Answers with the model of this directory from now on.
+        """Uses the model of this directory from now on.
 
-        Called while no request is open. The replies are those of a policy started from
-        the same directory. Raises what loading a model raises.
+        Called while no request is open. The replies are the same as from a policy
+        started with that directory. Raises what loading a model raises.
         """
 
     async def rest(self) -> None:
-        """Gives memory that a training may need to it, until the next `load`."""
+        """Frees memory that a training may need, until the next `load`."""

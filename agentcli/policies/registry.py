@@ -1,4 +1,4 @@
-"""All policies by name, each imported when it is made.
+"""The registry of all policies; each is imported when it is created.
 
 An installed package adds its own under the entry-point group `agentcli.policies`: a
 function with the signature of `make_policy`.
@@ -24,21 +24,23 @@ POLICIES = {
     "demonstrator": "agentcli.policies.factories:demonstrator",
     "tool-judge": "agentcli.policies.factories:tool_judge",
 }
-"""Name -> "module:function". demonstrator: the policy that settings.demos describes,
-faults on purpose included.
+"""Name -> "module:function". demonstrator: the policy described by settings.demos, with
+its deliberate faults.
 """
 
 LOADING = ("transformers", "vllm")
-"""Policies that load a model here: a directory or hub id, an adapter on top of it."""
+"""Policies that load a model in this process: a directory or hub id, with or without an
+adapter.
+"""
 
 MODEL_FREE = ("expert", "search", "random", "tool-judge")
-"""Policies that ask no model."""
+"""Policies that do not use a model."""
 
 REGISTRY = Registry("agentcli.policies", POLICIES, key="policy.kind", kind="policy")
 
 
 def policy_names() -> list[str]:
-    """Every kind that `make_policy` knows, sorted."""
+    """Every kind that `make_policy` accepts, sorted."""
     return REGISTRY.names()
 
 
@@ -48,11 +50,11 @@ def make_policy(
     pool: Any,
     model_dir: str | None,
 ) -> Policy:
-    """The policy that settings.policy.kind names.
+    """Creates the policy that settings.policy.kind names.
 
-    `pool` is asked for plans (expert); `model_dir` is a model directory or hub id, None
-    for policies without a model. Raises UsageError for an unknown kind, a missing model
-    or settings that cannot take effect.
+    `pool` provides plans (expert); `model_dir` is a model directory or hub id, None for
+    policies without a model. Raises UsageError for an unknown kind, a missing model or
+    settings that cannot take effect.
     """
     kind = settings.policy.kind
     policy: Policy = REGISTRY.load(kind)(settings, world, pool, model_dir)
@@ -60,6 +62,6 @@ def make_policy(
 
 
 def refuse_missing_vllm() -> None:
-    """Raises MissingError where vLLM is not installed."""
+    """Raises MissingError if vLLM is not installed."""
     if find_spec("vllm") is None:
         raise MissingError(f"vllm is not installed; type: {remedy_for('vllm')}")

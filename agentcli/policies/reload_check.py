@@ -1,8 +1,8 @@
-"""Whether an engine answers with the weights that it was told to load.
+"""Checks that an engine answers with the weights that it was told to load.
 
-Nothing says so but its numbers: an engine may keep an old head, an old adapter or old
-keys and values, and answer as well as before. So a few responses are sampled, and
-scored with the checkpoint itself by transformers.
+Only its numbers can show this: an engine that keeps an old head, an old adapter or old
+keys and values still answers as well as before. Therefore a few responses are sampled
+and scored with the checkpoint itself, by transformers.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from agentcli.policies.load import load_model
 from agentcli.policies.protocol import Reply
 
 LARGEST_GAP = 1e-3
-"""Between log-probabilities in float32, at any token."""
+"""Allowed difference of log-probabilities in float32, at any token."""
 LARGEST_MEAN_GAP = 0.1
-"""Mean over the tokens in 16 bits, where single ones differ by up to 0.5.
+"""Allowed mean difference in 16 bits, where single tokens differ by up to 0.5.
 
-A sound engine was measured at 0.048 (docs/measured.md).
+A correct engine was measured at 0.048 (docs/measured.md).
 """
 
 Sample = tuple[Prompted, Reply]
@@ -29,7 +29,7 @@ Sample = tuple[Prompted, Reply]
 def check_weights_of_engine(
     checkpoint: str, samples: Sequence[Sample], dtype: str
 ) -> None:
-    """Raises PolicyError where the samples are not of the checkpoint's model.
+    """Raises PolicyError if the samples do not come from the checkpoint's model.
 
     `dtype` is the engine's; the model is loaded in it, on the CPU.
     """
@@ -38,7 +38,7 @@ def check_weights_of_engine(
     exact = dtype == "float32"
     gap = float(gaps.max() if exact else gaps.mean())
     limit = LARGEST_GAP if exact else LARGEST_MEAN_GAP
-    # The comparison is false for nan too.
+    # The comparison is false for NaN too.
     if not gap <= limit:
         raise PolicyError(
             f"policy.kind vllm: the engine does not answer with {checkpoint}, which it "
@@ -49,7 +49,7 @@ def check_weights_of_engine(
 
 @torch.inference_mode()
 def _gaps(network: Any, item: Prompted, reply: Reply) -> torch.Tensor:
-    """How far the reply's log-probabilities are from the network's, token by token."""
+    """Absolute differences to the network's log-probabilities, by token."""
     response_N = torch.tensor(reply.token_ids)
     ids_1T = torch.tensor([[*item.prompt, *reply.token_ids]])
     logits_TV = network(input_ids=ids_1T, use_cache=False).logits[0].float()

@@ -1,8 +1,8 @@
-"""Sampling whose outcome belongs to the request, not to the batch.
+"""Sampling whose result depends on the request, not on the batch.
 
-argmax(logits / T + Gumbel noise) is an exact draw from softmax(logits / T). The noise
+argmax(logits / T + Gumbel noise) is an exact sample from softmax(logits / T). The noise
 is a hash of (request seed, position, token id), so it needs no generator state, is the
-same on every device and costs a few vector operations per step. It plugs into
+same on every device and costs a few vector operations per step. It is used in
 `generate` as a logits processor under greedy decoding.
 """
 
@@ -13,19 +13,19 @@ from torch import Tensor
 from transformers import LogitsProcessor
 
 SMALLEST_TEMPERATURE = 1e-30
-"""Taken for any smaller one. The quotients stay finite, and only the largest logit is
-ever drawn at either.
+"""Replaces any smaller temperature. The quotients stay finite, and either way only the
+largest logit can be drawn.
 """
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 POSITION_STRIDE = 0xD1342543DE82EF95
-"""Odd 64-bit constants, which keep token ids and positions apart."""
+"""Odd 64-bit constants that separate token ids from positions."""
 
 
 def gumbel(seeds_B: Tensor, position: int, vocabulary: int) -> Tensor:
     """Standard Gumbel noise, float32 (B, V), at one position of the response.
 
-    `seeds_B` are int64. Each 64-bit hash gives two columns of 31 bits; small uniforms,
-    which make the large values, keep full precision.
+    `seeds_B` are int64. Each 64-bit hash gives two columns of 31 bits; small uniform
+    numbers, which become large values, keep full precision.
     """
     state_B = _mix(seeds_B + _signed((position + 1) * POSITION_STRIDE))
     pairs = (vocabulary + 1) // 2
@@ -33,14 +33,14 @@ def gumbel(seeds_B: Tensor, position: int, vocabulary: int) -> Tensor:
     hash_BP = _mix(state_B[:, None] + pair_P)
     bits_BV = hash_BP.view(torch.int32).bitwise_and_(2**31 - 1)
     uniform_BV = bits_BV.to(torch.float32).add_(0.5).mul_(2.0**-31)
-    # -log(-log(1 - u)), in place: a vocabulary is wide.
+    # -log(-log(1 - u)), in place, because the vocabulary is large.
     exponential_BV = uniform_BV.neg_().log1p_().neg_()
     noise_BV = exponential_BV.log_().neg_()
     return noise_BV[:, :vocabulary]
 
 
 def _mix(value: Tensor) -> Tensor:
-    """The finaliser of splitmix64, element by element on int64 that wraps."""
+    """The finaliser of splitmix64, elementwise on int64 with overflow."""
     value = value ^ _shift(value, 30)
     value *= _signed(0xBF58476D1CE4E5B9)
     value ^= _shift(value, 27)
@@ -55,16 +55,16 @@ def _shift(value: Tensor, by: int) -> Tensor:
 
 
 def _signed(value: int) -> int:
-    """A 64-bit pattern as the int64 that has it."""
+    """The int64 with the same 64-bit pattern."""
     return (value + 2**63) % 2**64 - 2**63
 
 
 class Sampler(LogitsProcessor):
     """Chooses the tokens of one batch, and keeps their log-probabilities.
 
-    These are of the distribution that the tokens are drawn from. `seeds` and
-    `temperatures` have one entry per real row. Temperature 0 is greedy; its
-    log-probabilities are those at 1. Rows beyond them are padding and end at once with
+    These refer to the distribution that the tokens are drawn from. `seeds` and
+    `temperatures` have one entry per real row. Temperature 0 is greedy, with the
+    log-probabilities at temperature 1. Further rows are padding and end at once with
     `end`.
     """
 
@@ -84,7 +84,7 @@ class Sampler(LogitsProcessor):
         self._greedy = not any(drawn)
         divisors = []
         for temperature in temperatures:
-            # A greedy row is not tempered.
+            # Greedy rows are not tempered.
             divisor = max(temperature, SMALLEST_TEMPERATURE) if temperature > 0 else 1.0
             divisors.append(divisor)
         self._divisors_B1 = torch.tensor(divisors, device=device)[:, None]
@@ -93,7 +93,7 @@ class Sampler(LogitsProcessor):
         self._pending_BV: Tensor | None = None
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores (B, V) of which `generate` takes the argmax, from raw float32 logits."""
+        """Scores (B, V) whose argmax `generate` takes, from raw float32 logits."""
         self._settle(input_ids)
         logits_BV = scores[: self._rows]
         tempered_BV = logits_BV
@@ -112,15 +112,15 @@ class Sampler(LogitsProcessor):
     def logprobs(self, sequences: Tensor) -> list[list[float]]:
         """Log-probabilities of the generated tokens by real row, rounded to 6 decimals.
 
-        `sequences` is what `generate` returned. Values after the end-of-turn token mean
-        nothing.
+        `sequences` is the output of `generate`. Values after the end-of-turn token are
+        meaningless.
         """
         self._settle(sequences)
         stacked = torch.stack(self._logprobs, dim=1).double().cpu().tolist()
         return [[round(value, 6) for value in row] for row in stacked]
 
     def _settle(self, ids: Tensor) -> None:
-        """Looks up the token that was chosen from the last distribution."""
+        """Looks up the token that was chosen from the latest distribution."""
         if self._pending_BV is not None:
             chosen_B1 = ids[: self._rows, -1:]
             logprobs_B1 = self._pending_BV.gather(-1, chosen_B1)

@@ -1,9 +1,9 @@
-"""The world's searching expert, in one copy of the environment or in several at once.
+"""The world's searching expert, in one or several copies of the environment.
 
-It knows what the agent has seen, and no more. In several copies it demonstrates a
-parallel search: until what the task needs is found, every copy searches a place
-that no other has searched. The copy that finds it continues alone, knowing what all
-have seen.
+It knows only what the agent has seen. In several copies it demonstrates a parallel
+search: until it finds what the task needs, every copy searches a place that no other
+copy has searched. The copy that finds it continues alone, knowing what all copies have
+seen.
 """
 
 import time
@@ -24,13 +24,13 @@ from agentcli.policies.protocol import Reply, Request
 from agentcli.prompts.protocol import Answer, Moment
 
 Advise = Callable[[Context], Advice]
-"""The world's expert, for one episode."""
+"""The world's expert for one episode."""
 
 
 class Searcher(ModelFree):
     """The searching expert without bad habits, a pure function of the request.
 
-    Raises UsageError for a world without one.
+    Raises UsageError for a world without such an expert.
     """
 
     def __init__(self, world: World) -> None:
@@ -55,7 +55,7 @@ class Searcher(ModelFree):
         text = request.form.write(Answer(first.tag, first.sentence, actions))
         mask = None
         if first.sentence == FINISHED:
-            # The first rest is imitated, further ones are not.
+            # Only the first rest is imitated.
             last_actions = {number: copies[number - 1].actions[-1:] for number in moves}
             if all(actions[number] in last_actions[number] for number in moves):
                 mask = "finished"
@@ -63,7 +63,7 @@ class Searcher(ModelFree):
 
 
 def next_moves(moment: Moment, search: Advise) -> dict[int, Advice]:
-    """The moves of the copies: each searches another place, or the leader acts alone."""
+    """The next moves: every copy searches another place, or the leader acts alone."""
     leader = _leader(moment, search)
     if leader is None:
         moves = _spread(moment, search)
@@ -80,7 +80,7 @@ def _leader(moment: Moment, search: Advise) -> int | None:
     longest = max(lengths.values())
     ahead = [number for number, length in lengths.items() if length == longest]
     if len(ahead) == 1:
-        # It already continues alone: it has acted more often than any other.
+        # It already continues alone: it has acted more often than any other copy.
         return ahead[0]
     for number in moment.open:
         # It has found something by itself.
@@ -90,14 +90,15 @@ def _leader(moment: Moment, search: Advise) -> int | None:
 
 
 def _spread(moment: Moment, search: Advise) -> dict[int, Advice]:
-    """A search that no copy has made for each copy; those without one left rest."""
+    """A new search for each copy, tried by no copy yet; copies without one rest."""
     tried = {action for copy in moment.copies for action in copy.actions}
     moves: dict[int, Advice] = {}
     for number in moment.open:
         pooled = _pooled(moment, number)
         left = tuple(action for action in pooled.admissible if action not in tried)
         move = search(msgspec.structs.replace(pooled, admissible=left))
-        # Where a list cannot hold the move, as a search in words, all copies make it.
+        # If the moves are not limited to a list (e.g. a search in words), all copies
+        # may make them.
         free = bool(left) and move.action not in pooled.admissible
         if free or move.action in left:
             moves[number] = move
@@ -106,23 +107,24 @@ def _spread(moment: Moment, search: Advise) -> dict[int, Advice]:
 
 
 def _at_work(moment: Moment, leader: int, search: Advise) -> set[int]:
-    """The other copies that have something left to do where they stand."""
+    """The other copies that still have something to do at their place."""
     possible = moment.copies[leader - 1].admissible
     busy = set()
     for number in moment.open:
         if number == leader:
             continue
         move = search(moment.copies[number - 1])
-        # What is possible where the leader is does not tie the copy to its place.
+        # A move that is also possible at the leader's place does not keep the copy
+        # busy.
         if move.action not in possible:
             busy.add(number)
     return busy
 
 
 def _pooled(moment: Moment, number: int, at_work: Collection[int] = ()) -> Context:
-    """The context of one copy, with what was seen in the others before its own past.
+    """The context of one copy, preceded by what the other copies have seen.
 
-    Places do not differ until somebody acts there.
+    Places are the same in all copies until somebody acts there.
     """
     context = moment.copies[number - 1]
     observations: list[str] = []
@@ -131,7 +133,7 @@ def _pooled(moment: Moment, number: int, at_work: Collection[int] = ()) -> Conte
             continue
         observations += copy.observations
         if other in at_work:
-            # A box that was reached and not opened is still a new one.
+            # A box that was reached but not opened still counts as new.
             observations.pop()
     observations += context.observations
     return msgspec.structs.replace(context, observations=tuple(observations))

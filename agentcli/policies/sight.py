@@ -1,8 +1,8 @@
-"""How a model that sees reads a message: texts and pictures through its processor.
+"""How a vision model reads a message: texts and pictures through its processor.
 
-Sampling, sft and train use it alike: what was sampled on must be what is trained on. A
-processor puts as many tokens into the prompt as the model makes of a picture, and gives
-the tensors that the model takes beside the tokens.
+Sampling, sft and train all use it, so that training uses the same input as sampling. A
+processor adds as many tokens to the prompt as the model needs for a picture, and
+returns the further tensors that the model takes.
 
 Shape suffixes: T padded length of a batch.
 """
@@ -23,21 +23,22 @@ from agentcli.policies.load import adapter_base, first_line, loading, sees
 from agentcli.prompts.protocol import Message
 
 ALIGNED = ("mm_token_type_ids", "token_type_ids")
-"""Tensors that have a number for each token: 0 for text, and for padding."""
+"""Tensors with one number per token: 0 for text and for padding."""
 MADE_OF_TOKENS = ("input_ids", "attention_mask")
-"""Tensors that whoever makes a batch makes from the tokens."""
+"""Tensors that the code that builds a batch makes from the tokens."""
 TEXTS_REMEMBERED = 4096
 BYTES_REMEMBERED = 2**29
-"""Of readings: siblings, updates and batches ask for the same ones again."""
+"""Size of the cache of processed messages: siblings, updates and batches repeat them.
+"""
 
 
 class ModelInputs(NamedTuple):
-    """One message as a model takes it."""
+    """One message in the form that a model takes."""
 
     ids: list[int]
-    """Up to where the model's turn begins."""
+    """Token ids up to the start of the model's turn."""
     tensors: dict[str, Tensor]
-    """What the model takes beside the tokens, by the name of its argument."""
+    """The inputs besides the tokens, by the name of the model's argument."""
 
     @property
     def bytes(self) -> int:
@@ -46,17 +47,17 @@ class ModelInputs(NamedTuple):
 
 
 class Eyesight:
-    """Reads messages with the processor of a model that sees."""
+    """Reads messages with the processor of a vision model."""
 
     def __init__(self, processor: Any) -> None:
         self.processor = processor
         self.answered_ids = lru_cache(TEXTS_REMEMBERED)(self._answered_ids)
-        """Token ids of a text and the whole answer to it."""
+        """Token ids of a text and its complete answer."""
         self._readings: dict[Message, ModelInputs] = {}
         self._bytes = 0
 
     def prompt_ids(self, message: Message) -> list[int]:
-        """Token ids of the message up to where the model's turn begins.
+        """Token ids of the message up to the start of the model's turn.
 
         Raises UsageError for a message that the processor cannot read.
         """
@@ -65,10 +66,10 @@ class Eyesight:
     def tensors(
         self, messages: Sequence[Message], width: int, padding_side: str = "right"
     ) -> dict[str, Tensor]:
-        """What the model takes beside the tokens of a batch of prompts.
+        """The inputs besides the tokens, for a batch of prompts.
 
-        The rows of the batch are `width` tokens long. Tensors of other sizes are filled
-        up with zeros, as processors do by themselves.
+        The rows of the batch are `width` tokens long. Tensors of different sizes are
+        padded with zeros, as processors do.
         """
         readings = [self._read(message) for message in messages]
         batch = {}
@@ -107,9 +108,9 @@ class Eyesight:
     def _processed(
         self, message: Message, answer: Sequence[Any] = (), **options: bool
     ) -> Any:
-        """The processor's tensors of one conversation."""
+        """The processor's tensors for one conversation."""
         turns = [{"role": "user", "content": self._content(message)}, *answer]
-        # A processor refuses what it cannot take in its own ways.
+        # Processors raise various exceptions for input that they cannot take.
         try:
             return self.processor.apply_chat_template(
                 turns, tokenize=True, return_dict=True, return_tensors="pt", **options
@@ -132,7 +133,7 @@ class Eyesight:
         return content
 
     def _plain(self, text: str) -> str:
-        """The text with control tokens broken up, those of pictures among them."""
+        """The text with control tokens broken up, including those for pictures."""
         text = plain(self.processor.tokenizer, text)
         for token in self.processor.all_special_multimodal_tokens:
             text = text.replace(token, f"{token[0]} {token[1:]}")
@@ -140,10 +141,10 @@ class Eyesight:
 
 
 def load_sight(model: str) -> Eyesight | None:
-    """How a model of a directory or hub id reads messages with pictures.
+    """Loads the processor with which a model reads messages with pictures.
 
-    None for a model that reads texts only. An adapter uses its base's. Raises
-    MissingError when there is nothing to load, DataError for a damaged directory.
+    None for a text-only model. An adapter uses its base model's. Raises MissingError if
+    there is nothing to load, DataError for a damaged directory.
     """
     if not sees(model):
         return None
@@ -155,19 +156,19 @@ def load_sight(model: str) -> Eyesight | None:
 
 
 def opened(picture: Picture) -> Any:
-    """The picture as Pillow has it, in red, green and blue."""
+    """The picture as a Pillow image in RGB."""
     from PIL import Image
 
     return Image.open(BytesIO(picture.png), formats=["PNG"]).convert("RGB")
 
 
 def beside_weights(tokenizer: Any, sight: Eyesight | None) -> Any:
-    """What is saved beside the weights: the tokenizer, or the processor that holds it."""
+    """What is saved with the weights: tokenizer, or processor containing it."""
     return tokenizer if sight is None else sight.processor
 
 
 def picture_names(messages: Iterable[Message]) -> list[list[str]]:
-    """The names of the pictures of messages, which say whether they are the same."""
+    """The names of the pictures in messages; equal names mean equal pictures."""
     return [[picture.name for picture in message.pictures] for message in messages]
 
 
@@ -177,13 +178,13 @@ def _ids(processed: Any) -> list[int]:
 
 
 def _widened(part: Tensor, width: int, side: str) -> Tensor:
-    """A tensor (1, T') with zeros up to (1, T)."""
+    """A tensor (1, T') padded with zeros to (1, T)."""
     missing = width - part.shape[1]
     return pad(part, (missing, 0) if side == "left" else (0, missing))
 
 
 def _stacked(parts: Sequence[Tensor]) -> Tensor:
-    """Tensors one behind the other, the smaller ones filled up with zeros."""
+    """Concatenates tensors, padding smaller ones with zeros."""
     sizes = torch.tensor([part.shape[1:] for part in parts])
     largest = sizes.amax(dim=0).tolist() if sizes.numel() else []
     filled = []

@@ -1,9 +1,9 @@
-"""A policy from scratch: a word-level tokenizer and a small Qwen2.
+"""A policy trained from scratch: a word-level tokenizer and a small Qwen2.
 
-The tokenizer is made from demonstrations, the model from settings. Whole entities
+The tokenizer is built from demonstrations, the model from settings. Whole entities
 ("fridge 1") are single tokens, because a model of 0.4 M parameters learns to name them
-far sooner that way. Both are saved with `save_pretrained` as a
-plain Hugging Face directory. Nothing here trains.
+much faster that way. Both are saved with `save_pretrained` as a plain Hugging Face
+directory. Nothing is trained here.
 """
 
 import re
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PAD, UNKNOWN, ASSISTANT, END = "<|pad|>", "<|unknown|>", "<|assistant|>", "<|end|>"
 PICTURE = "<|picture|>"
-"""A patch of a picture, in the tokenizer of a policy that sees."""
+"""A patch of a picture, in the tokenizer of a vision policy."""
 TAGS = tuple(
     f"<{slash}{name}>"
     for name in ("think", "explore", "planning", "reflection", "action")
@@ -33,8 +33,8 @@ TEMPLATE = (
     "}}<|end|>{% endgeneration %}{% else %}{{ message['content'] }}\n{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""One token beside the text itself. The end of turn lies inside the generation block,
-so that it is learned.
+"""Adds one token to the text. The end-of-turn token is inside the generation block, so
+that it is learned.
 """
 
 SEEING_TEMPLATE = (
@@ -47,12 +47,13 @@ SEEING_TEMPLATE = (
     "\n{% endfor %}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-"""The same for texts and pictures in parts, as processors give them."""
+"""The same for messages whose texts and pictures are separate parts, as in processors.
+"""
 
 NO_REMOTE_CLASS = {"AutoTokenizer": [None, None]}
-"""AutoTokenizer reads any tokenizer beside a qwen2 model as Qwen's own BPE, whatever
-class its files name, unless they carry an auto_map; it then skips the map and believes
-the class (transformers 5.17-5.23).
+"""For a qwen2 model AutoTokenizer loads any tokenizer as Qwen's own BPE, whatever class
+its files name, unless they have an auto_map; it then skips the map and uses the named
+class (transformers 5.17-5.23).
 """
 
 MAX_POSITIONS = 32768
@@ -61,13 +62,13 @@ MAX_POSITIONS = 32768
 def make_tokenizer(
     texts: Iterable[str], entities: list[str], sees: bool = False
 ) -> "PreTrainedTokenizerFast":
-    """A word-level tokenizer of the words and `word number` pairs in texts and entities.
+    """A word-level tokenizer of words and `word number` pairs in texts and entities.
 
     Unknown words become one unknown token each; nothing is ever truncated. Decoding
     puts one space between words and none before closing or after opening punctuation,
-    nor before a bracket: calls of tools are written NAME[argument].
-    The vocabulary is sorted: its order does not depend on the texts'. A policy that
-    `sees` has one more token, for pictures.
+    nor before a bracket: tool calls are written NAME[argument]. The vocabulary is
+    sorted, so it does not depend on the order of the texts. A policy that `sees` has
+    one more token, for pictures.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -113,7 +114,7 @@ def make_tokenizer(
 
 
 def _pattern(entities: list[str]) -> str:
-    """Matches one token."""
+    """The regular expression that matches one token."""
     numbered = re.compile(r"[^\W\d_]\w* \d+")
     several_words = []
     opened = []
@@ -141,9 +142,9 @@ def make_model(
     tokenizer: "PreTrainedTokenizerFast",
     seed: int,
 ) -> "Qwen2ForCausalLM":
-    """A float32 Qwen2 with tied embeddings, drawn from `seed`.
+    """A float32 Qwen2 with tied embeddings, initialised from `seed`.
 
-    The global random state stays as it is. Raises UsageError for a shape that does not
+    The global random state does not change. Raises UsageError if the sizes do not
     divide.
     """
     from transformers import Qwen2ForCausalLM
@@ -156,7 +157,7 @@ def make_model(
 def text_config(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast") -> Any:
     """The configuration of a small Qwen2.
 
-    Raises UsageError for a shape that does not divide.
+    Raises UsageError if the sizes do not divide.
     """
     from transformers import Qwen2Config
 
@@ -180,9 +181,9 @@ def text_config(settings: TinySettings, tokenizer: "PreTrainedTokenizerFast") ->
 def drawn(
     kind: Any, config: Any, tokenizer: "PreTrainedTokenizerFast", seed: int
 ) -> Any:
-    """A float32 model of a class, with weights drawn from `seed`.
+    """A float32 model of the given class, with weights initialised from `seed`.
 
-    The global random state stays as it is.
+    The global random state does not change.
     """
     import torch
     from transformers import GenerationConfig
@@ -198,7 +199,7 @@ def drawn(
 
 
 def _check_shape(settings: TinySettings) -> None:
-    """Raises UsageError for a shape that does not divide."""
+    """Raises UsageError if the sizes do not divide."""
     if settings.hidden % (2 * settings.heads):
         raise UsageError(
             f"sft.tiny.hidden: {settings.hidden} is not a multiple of 2 x "

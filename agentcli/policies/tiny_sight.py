@@ -1,7 +1,8 @@
-"""A policy from scratch that sees: a tiny policy with a small eye (LLaVA).
+"""A vision policy trained from scratch: a tiny policy with a small encoder (LLaVA).
 
-Pictures are cut into patches, and every patch becomes a token of the prompt. A world
-that draws a cell as wide as a patch is read cell by cell, which is learned in minutes.
+Pictures are cut into patches, and every patch becomes a token of the prompt. If a world
+draws its cells as wide as a patch, the policy reads cell by cell, which it learns in
+minutes.
 """
 
 from collections.abc import Sequence
@@ -20,22 +21,22 @@ if TYPE_CHECKING:
 
 
 LEAST_SPREAD = 1 / 255
-"""Of a colour, where pictures have it alike everywhere."""
+"""Lower bound of a colour's standard deviation, which may be 0 in the pictures."""
 
 
 class Look(NamedTuple):
     """What the pictures of a world have in common."""
 
     side: int
-    """Pixels of the longest side."""
+    """Length of the longest side, in pixels."""
     mean: list[float]
-    """Mean of red, green and blue, from 0 to 1."""
+    """Mean of red, green and blue, each from 0 to 1."""
     spread: list[float]
-    """Standard deviation of each."""
+    """Standard deviation of each colour."""
 
 
 def look_of(pictures: Sequence[Picture]) -> Look:
-    """The look of some pictures."""
+    """Computes the look of some pictures."""
     images = [opened(picture) for picture in pictures]
     side = max(max(image.size) for image in images)
     pixels = np.concatenate([np.asarray(image).reshape(-1, 3) for image in images])
@@ -47,10 +48,10 @@ def look_of(pictures: Sequence[Picture]) -> Look:
 def make_processor(
     tokenizer: "PreTrainedTokenizerFast", settings: TinySettings, look: Look
 ) -> Any:
-    """The processor of a tiny policy for pictures of this look.
+    """The processor of a tiny policy for pictures with this look.
 
-    Those of another size are scaled to the same square. Colours are centred on those of
-    the world: what all patches share would hide what tells them apart.
+    Pictures of other sizes are scaled to the same square. Colours are normalised by the
+    world's mean: what all patches share would hide how they differ.
     """
     from transformers import LlavaProcessor
     from transformers.models.siglip.image_processing_pil_siglip import (
@@ -81,9 +82,9 @@ def make_seeing_model(
     look: Look,
     seed: int,
 ) -> Any:
-    """A float32 LLaVA with the text model of a tiny policy, drawn from `seed`.
+    """A float32 LLaVA with the text model of a tiny policy, initialised from `seed`.
 
-    The global random state stays as it is. Raises UsageError for a shape that does not
+    The global random state does not change. Raises UsageError if the sizes do not
     divide.
     """
     from transformers import (
@@ -114,5 +115,5 @@ def make_seeing_model(
 
 
 def _square(settings: TinySettings, look: Look) -> int:
-    """Pixels of a side, whole patches."""
+    """The side of the square in pixels, a whole number of patches."""
     return -(-look.side // settings.patch) * settings.patch

@@ -1,4 +1,4 @@
-"""A judge without a model: the engine runs every tool, and scores what comes back.
+"""A judge without a model: the engine runs every tool and scores the results.
 
 It answers the question of `rollout --method rare-tool` as a judge model would (001
 section 4.1): JSON with a score for each tool and for `cot`, and with `process_ok`.
@@ -12,11 +12,11 @@ from agentcli.policies.model_free import ModelFree
 from agentcli.policies.protocol import Reply, Request
 
 QUERY = "Query: "
-"""Begins the line of a judge's message that holds the query, as a JSON string."""
+"""The beginning of the line with the query, a JSON string, in a judge's message."""
 
 
 class ToolJudge(ModelFree):
-    """Answers a judge's message with the verdict of the engine."""
+    """Answers a judge's message with the engine's verdict."""
 
     def __init__(self, pool: EnginePool) -> None:
         self._pool = pool
@@ -24,8 +24,8 @@ class ToolJudge(ModelFree):
     async def respond(self, request: Request) -> Reply:
         """The verdict as JSON.
 
-        Raises PolicyError for a message without a query, EngineError when the engine
-        broke, UsageError where it cannot judge.
+        Raises PolicyError for a message without a query, EngineError if the engine
+        failed, UsageError if the engine cannot judge.
         """
         argument = query_of(request.message.text)
         verdict = await self._pool.judge(request.states[0], argument)
@@ -35,7 +35,7 @@ class ToolJudge(ModelFree):
 def query_of(message: str) -> str:
     """The query in the last line of a message that begins with `Query: `.
 
-    Raises PolicyError where there is none, or where it is not a JSON string.
+    Raises PolicyError if there is none, or if it is not a JSON string.
     """
     for line in reversed(message.splitlines()):
         if not line.startswith(QUERY):

@@ -1,7 +1,7 @@
-"""The vllm policy: an engine of vLLM in this process answers all that is waiting.
+"""The vllm policy: a vLLM engine in this process answers all waiting requests.
 
-Requests go to it one by one, since it batches by itself. It keeps the keys and values
-of prompts, so that siblings are read once.
+Requests are passed to it one by one, since it batches them itself. It caches the keys
+and values of prompts, so that siblings' prompts are computed once.
 """
 
 from agentcli.errors import PromptTooLongError
@@ -13,20 +13,20 @@ from agentcli.policies.waiting import Waiting
 from agentcli.records.files import derive_seed
 
 PROBES = 4
-"""Responses that are scored after a reload."""
+"""Number of responses that are scored after a reload."""
 PROBE_PROMPT, PROBE_RESPONSE = 256, 16
-"""Most tokens of each."""
+"""Most tokens of each prompt and response."""
 
 
 class VllmPolicy(Waiting):
-    """Samples responses from an engine that stays up over the iterations of a loop."""
+    """Samples responses from an engine that keeps running between iterations."""
 
     def __init__(self, engine: VllmEngine, tokens: ChatTokens) -> None:
         super().__init__()
         self.tokens = tokens
         self._engine = engine
         self._probes = {"": tokens.prompt_ids("hello")[:PROBE_PROMPT]}
-        """A greeting, and the first prompts that were asked, by their text."""
+        """A greeting and the first prompts that were asked, by their text."""
 
     async def respond(self, request: Request) -> Reply:
         """Samples one response.
@@ -52,9 +52,9 @@ class VllmPolicy(Waiting):
         return self.tokens.with_shared_tokens(reply, request)
 
     async def load(self, checkpoint: str) -> None:
-        """Answers with another checkpoint from now on.
+        """Uses another checkpoint from now on.
 
-        Raises PolicyError where its responses are not those of the checkpoint.
+        Raises PolicyError if its responses do not come from the checkpoint.
         """
         await self._engine.load(checkpoint)
         samples: list[Sample] = []
@@ -64,7 +64,7 @@ class VllmPolicy(Waiting):
         check_weights_of_engine(checkpoint, samples, self._engine.dtype)
 
     async def rest(self) -> None:
-        """Frees the GPU for a training, as policy.vllm.sleep says."""
+        """Frees the GPU for a training, as set by policy.vllm.sleep."""
         await self._engine.rest()
 
     async def close(self) -> None:

@@ -1,12 +1,12 @@
-"""An engine of vLLM in this process: how it starts, samples, takes weights and ends.
+"""A vLLM engine in this process: how it starts, samples, loads weights and ends.
 
-vLLM batches by itself and computes in a process of its own. Log-probabilities are asked
-for as those of softmax(logits / T), so top_k and the like of the model's own
+vLLM does its own batching and computes in a separate process. Log-probabilities are
+requested as those of softmax(logits / T), so top_k and similar settings of the model's
 generation_config.json are switched off.
 
-Two traps are silent, and avoided here. Reloading a model with tied embeddings leaves
-its old head in place unless the files hold the head too. A second adapter under the
-same number is ignored.
+Two silent traps are avoided here. Reloading a model with tied embeddings keeps its old
+head unless the files also contain the head. A second adapter with the same number is
+ignored.
 """
 
 import itertools
@@ -32,13 +32,13 @@ from agentcli.policies.vllm_plugin import STARTED_HERE
 from agentcli.records.settings import PolicySettings
 
 LORA_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM makes room for."""
+"""The LoRA ranks that vLLM can reserve space for."""
 HEAD = "lm_head.weight"
 EMBEDDING = "embed_tokens.weight"
 TOKENS_PER_STEP = 8192
-"""Of prompts that are read together on a CPU, where no prompt is longer."""
+"""Prompt tokens that are processed together on a CPU, if no prompt is longer."""
 CPU_CACHE = 2**30
-"""Bytes of keys and values on a CPU."""
+"""Bytes for keys and values on a CPU."""
 GO_ON = "go on with --resume, which starts a new engine"
 
 ENVIRONMENT = {
@@ -48,19 +48,19 @@ ENVIRONMENT = {
     STARTED_HERE: "1",
     # stdout is for results.
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-    # A forked process would share locks that threads of this one hold.
+    # A forked process would inherit locks held by threads of this one.
     "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",
-    # Binding threads to cores would put all engines of a machine on the same ones.
+    # Binding threads to cores would put all engines of a machine on the same cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
 }
-"""What an engine reads from its environment, where the user has not set it."""
+"""Environment variables for an engine, unless the user has set them."""
 
 
 class VllmEngine:
-    """A model, or a base and an adapter of it, in an engine that is up.
+    """A model, or a base model with an adapter, in a running engine.
 
-    `lora_rank` makes room for adapters up to this rank. Made and used in one event
-    loop. Raises MissingError where the engine does not start.
+    `lora_rank` reserves space for adapters up to this rank. Create and use it in one
+    event loop. Raises MissingError if the engine does not start.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class VllmEngine:
         self.dtype: str = options["dtype"]
         self.max_model_len: int = options["max_model_len"]
         self.can_be_longer = self.max_model_len < longest_sequence(self._base)
-        """Whether the model is made for more than policy.vllm.max_model_len."""
+        """Whether the model supports more than policy.vllm.max_model_len."""
         if adapter:
             self._adapter = self._numbered(adapter)
 
     async def generate(
         self, item: Prompted, ends: list[int]
     ) -> tuple[list[int], list[float]]:
-        """The sampled ids, the end-of-turn token among them, and log-probabilities.
+        """The sampled ids, end-of-turn token included, and their log-probabilities.
 
         Cancelling it aborts the request. Raises MissingError for a dead engine.
         """
@@ -119,7 +119,7 @@ class VllmEngine:
         return tokens, logprobs
 
     async def load(self, checkpoint: str) -> None:
-        """Takes the weights of a model of the same shape, or an adapter of its base.
+        """Loads the weights of a model of the same shape, or an adapter of its base.
 
         Raises UsageError for any other adapter, and MissingError for a dead engine.
         """
@@ -138,9 +138,9 @@ class VllmEngine:
             await self._engine.reset_prefix_cache()
 
     async def rest(self) -> None:
-        """Frees the GPU for a training, as policy.vllm.sleep says."""
+        """Frees the GPU for a training, as set by policy.vllm.sleep."""
         if self._sleep and not self._engine.errored:
-            # An adapter is nothing without its base, which level 2 throws away.
+            # An adapter is useless without its base, which level 2 discards.
             level = 1 if self._adapter else self._sleep
             await self._engine.sleep(level)
 
@@ -150,7 +150,7 @@ class VllmEngine:
         del self._engine
 
     def _has_room_for(self, base: str, adapter: str) -> bool:
-        # An adapter may name its base by another path.
+        # An adapter may refer to its base by another path.
         same = Path(base).resolve() == Path(self._base).resolve()
         return same and rank_of(adapter) <= self._rank
 
@@ -159,13 +159,13 @@ class VllmEngine:
             await self._engine.wake_up(tags=[part])
 
     async def _reload(self, checkpoint: str) -> None:
-        # The engine's processes may stand in another folder by now.
+        # The engine's processes may have another working directory.
         with folder_with_head(Path(checkpoint).absolute()) as folder:
             place = {"weights_path": str(folder)}
             await self._engine.collective_rpc("reload_weights", kwargs=place)
 
     def _numbered(self, adapter: str) -> Any:
-        """The adapter under a number that none had before."""
+        """The adapter under a number that was not used before."""
         from vllm.lora.request import LoRARequest
 
         number = next(self._numbers)
@@ -174,7 +174,7 @@ class VllmEngine:
 
 @contextmanager
 def environment(threads: int) -> Iterator[None]:
-    """Sets for the block what an engine reads, where the user has not."""
+    """Sets an engine's environment variables for the block, unless the user has."""
     from agentcli.environments.cache import cache_folder
 
     wanted = {
@@ -192,7 +192,7 @@ def environment(threads: int) -> Iterator[None]:
 
 
 def rank_of(adapter: str) -> int:
-    """The rank of a PEFT adapter. Raises DataError where it names none."""
+    """The rank of a PEFT adapter. Raises DataError if none is given."""
     config = Path(adapter) / ADAPTER
     try:
         return int(json.loads(config.read_bytes())["r"])
@@ -204,9 +204,9 @@ def rank_of(adapter: str) -> int:
 
 @contextmanager
 def folder_with_head(checkpoint: Path) -> Iterator[Path]:
-    """The checkpoint; for the block with a head of its own where embeddings are tied.
+    """The checkpoint; with tied embeddings, a temporary copy with its own head.
 
-    vLLM's reload leaves a head alone that the files do not hold.
+    vLLM's reload does not change a head that is not in the files.
     """
     from safetensors import safe_open
     from safetensors.torch import save_file
@@ -236,7 +236,7 @@ def folder_with_head(checkpoint: Path) -> Iterator[Path]:
 def engine_options(
     base: str, settings: PolicySettings, lora_rank: int
 ) -> dict[str, Any]:
-    """The engine's arguments by name, with what follows from the settings."""
+    """The engine's arguments by name, including those derived from the settings."""
     from vllm.platforms import current_platform
 
     on_cpu = current_platform.is_cpu()
@@ -262,9 +262,9 @@ def engine_options(
         refuse_odd_heads(base)
         options |= {
             "enforce_eager": True,
-            # Main memory is not the engine's alone.
+            # The engine has to share main memory.
             "kv_cache_memory_bytes": CPU_CACHE,
-            # A seeded request whose prompt is read in parts ends the engine.
+            # With chunked prefill, a seeded request would end the engine.
             "enable_chunked_prefill": False,
             "max_num_batched_tokens": max(length, TOKENS_PER_STEP),
         }
@@ -272,16 +272,16 @@ def engine_options(
 
 
 def longest_sequence(model: str) -> int:
-    """The most tokens that a model is made for."""
+    """The most tokens that a model supports."""
     from transformers import AutoConfig
 
     return int(AutoConfig.from_pretrained(model).max_position_embeddings)
 
 
 def refuse_odd_heads(model: str) -> None:
-    """Raises UsageError for heads that vLLM cannot compute on a CPU.
+    """Raises UsageError for head sizes that vLLM cannot compute on a CPU.
 
-    Else the engine dies at its first request.
+    Otherwise the engine dies at its first request.
     """
     from transformers import AutoConfig
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend

@@ -1,7 +1,7 @@
-"""What every process of a vLLM engine does first, where agentcli started the engine.
+"""Code that runs first in every process of a vLLM engine started by agentcli.
 
-vLLM calls it as a plug-in (pyproject.toml). An engine whose parent is killed would stay
-for ever, with its GPU.
+vLLM calls it as a plug-in (pyproject.toml). Otherwise an engine whose parent is killed
+would run forever and keep its GPU.
 """
 
 import multiprocessing
@@ -9,17 +9,17 @@ import os
 import signal
 
 STARTED_HERE = "ENGINE_OF_AGENTCLI"
-"""The variable that is set where agentcli starts an engine."""
+"""The environment variable that marks engines started by agentcli."""
 
 
 def end_with_parent() -> None:
-    """Has the kernel end this process when its parent ends, however that ends."""
+    """Makes the kernel end this process when its parent ends, however that happens."""
     parent = multiprocessing.parent_process()
     if parent is None or STARTED_HERE not in os.environ:
         return
     from agentcli.records.kernel import die_with_parent
 
     die_with_parent(signal.SIGKILL)
-    # It may have ended before the kernel was asked.
+    # The parent may have ended before the kernel was asked.
     if not parent.is_alive():
         os.kill(os.getpid(), signal.SIGKILL)

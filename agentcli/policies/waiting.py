@@ -1,4 +1,4 @@
-"""The time that requests wait for a model which answers elsewhere."""
+"""Measures the time that requests wait for a model in another process."""
 
 import time
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ class Waiting:
 
     def __init__(self) -> None:
         self.seconds = 0.0
-        """During which any request waited."""
+        """Time during which at least one request was waiting."""
         self._waiting = 0
-        """Requests that wait for an answer."""
+        """Number of requests that are waiting for an answer."""
         self._since = 0.0
-        """When `seconds` was last brought up to date."""
+        """When `seconds` was last updated."""
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Adds the time of the block to `seconds`, once for all that wait together."""
+        """Adds the time of the block to `seconds`; overlapping waits count once."""
         self._count()
         self._waiting += 1
         try:
