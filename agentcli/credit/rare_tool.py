@@ -3,13 +3,15 @@
     R_t = rho (best - chosen) + (1 - rho) process_ok
 
 `chosen` is the judge's score of the action that was run and `best` its highest score,
-both divided by 10. process_ok is 1 where the judge found the step reasonable, else 0.
-So R_t lies in [0, 1]. It is both the advantage and the part `return`, from which the
-objective offline-ppo subtracts its critic's V(s_t).
+both divided by `score_scale`. process_ok is 1 where the judge found the step reasonable,
+else 0. R_t is both the advantage and the part `return`, from which the objective
+offline-ppo subtracts its critic's V(s_t).
 
-The paper prints a minus before the second term. That would punish reasonable steps and
-contradict the sentence above the equation ("convex", and process_ok keeps the policy
-"from performing too poorly"). `process_sign: minus` computes the printed form.
+Two things differ from the printed equation. It has a minus before the second term, which
+would punish reasonable steps and contradict the sentence above it ("convex", and
+process_ok is there for the model not "performing too poorly"); `process_sign: minus`
+takes that sign. And its scores lie between 0 and 10: `score_scale: 1` takes them so. With
+10, the default, R_t lies in [0, 1], and rho weighs two terms of one size.
 """
 
 from typing import Literal
@@ -19,18 +21,16 @@ from agentcli.credit.survey import AdvantageParts, survey_of
 from agentcli.credit.switches import Switches
 from agentcli.errors import DataError
 from agentcli.records.faults import shown
-from agentcli.records.section import Section, Share
+from agentcli.records.section import Positive, Section, Share
 from agentcli.records.types import Credit, Step, Tree, Validity
 
-HIGHEST_SCORE = 10.0
-"""The highest score; scores are divided by it."""
 UNREADABLE = "no call could be read in the response, so no judge was asked"
 UNSOUND = "the judge found the step unreasonable"
 WRONG = "no success came of it"
 WITHOUT = {"form": "which sign process_ok has is credit.process_sign"}
 EQUATIONS = (
-    Equation("best", None, "the judge's highest score, divided by 10"),
-    Equation("chosen", None, "its score of the action that was run, divided by 10"),
+    Equation("best", None, "the judge's highest score, over score_scale"),
+    Equation("chosen", None, "its score of the action that was run, likewise"),
     Equation("process_ok", None, "1 where the judge found the step reasonable"),
     Equation(
         "exploration", "rho * (best - chosen)", "how much was given up", "001 3.3"
@@ -48,6 +48,8 @@ class RareToolSettings(Section, kw_only=True):
     """Weight of exploration (best - chosen) against soundness (process_ok); 001 gives
     no value.
     """
+    score_scale: Positive = 10.0
+    """Scores, from 0 to 10, are divided by this. 1: 001's equation as it is printed."""
     process_sign: Literal["plus", "minus"] = "plus"
     """Sign of process_ok. plus: it is rewarded, as 001 says in words. minus: it is
     punished, as 001's equation is printed.
@@ -73,8 +75,8 @@ def assign(tree: Tree, settings: RareToolSettings) -> Credit:
     def advantage(number: int) -> AdvantageParts:
         step = tree.steps[number]
         parts = {
-            "best": _note(tree, step, "best") / HIGHEST_SCORE,
-            "chosen": _note(tree, step, "chosen") / HIGHEST_SCORE,
+            "best": _note(tree, step, "best") / settings.score_scale,
+            "chosen": _note(tree, step, "chosen") / settings.score_scale,
             "process_ok": _note(tree, step, "process_ok"),
             "sign": sign,
         }

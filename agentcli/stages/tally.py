@@ -148,9 +148,9 @@ class Tally:
         if triggered and self.counts["responses"] and not self._explore:
             yield (
                 "warning: no response said <explore>, where "
-                f"{settings.rollout.method} branches (rollout.branch=explore): let a "
-                "teacher add it to the demonstrations (agentcli demos --annotate RUN), "
-                "or choose another --branch"
+                f"{settings.rollout.method} branches (rollout.branch=explore); choose "
+                "another --branch, or let a teacher annotate what the policy imitates "
+                "with: agentcli demos --annotate RUN"
             )
 
     def judge_errors(

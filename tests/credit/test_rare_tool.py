@@ -53,6 +53,12 @@ def test_the_printed_sign_punishes_what_is_reasonable() -> None:
     assert rewards(grown) == pytest.approx([0.5 * 0.13 + 0.5, 0.0])
 
 
+def test_the_printed_equation_has_scores_from_0_to_10() -> None:
+    grown = tree(judged(0, 6.2, 7.5), judged(1, 6.0, 6.0, process_ok=0.0))
+    printed = rewards(grown, process_sign="minus", score_scale=1)
+    assert printed == pytest.approx([0.5 * 1.3 - 0.5, 0.0])
+
+
 @given(st.floats(0, 10), st.floats(0, 10), st.booleans(), st.floats(0, 1))
 def test_the_reward_lies_between_0_and_1(one: float, other: float, ok: bool, rho: float) -> None:
     chosen, best = sorted((one, other))
