@@ -1,7 +1,7 @@
 """The command line and its subcommands.
 
-Every subcommand is one file beside this one: a body, the options that take effect
-there, and an example.
+Every subcommand is one file in this folder: a body, the options that take effect there,
+and an example.
 """
 
 import errno
@@ -80,17 +80,17 @@ GROUP_HELPS = {
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 
 TypingError: type[Exception] = typer.BadParameter.__mro__[1]
-"""What Typer raises for words that it cannot make sense of. It has no public name but
-is the parent of one that has.
+"""What Typer raises for words that it cannot parse. The class has no public name, but
+it is the parent of one that has.
 """
 
 
 def main() -> None:
     """Entry point of `agentcli`."""
-    # A path is printed with the bytes that it has, whatever the locale.
+    # Print a path with exactly its bytes, whatever the locale.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="surrogateescape")
-    # Such warnings are addressed to us, the callers of the libraries, not to the user.
+    # These warnings are for the callers of libraries, i.e. us, not for the user.
     if os.environ.get("AGENTCLI_DEBUG") != "1":
         warnings.filterwarnings("ignore", category=FutureWarning)
         warnings.filterwarnings("ignore", category=DeprecationWarning)
@@ -98,9 +98,9 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> int | None:
-    """Does what the words say and returns the exit code."""
+    """Runs the command given by the words and returns the exit code."""
     try:
-        # A shell that asks for completions names no command: it may need any of them.
+        # For a completion the shell gives no command, so any of them may be needed.
         app = build(None if ASKED else words)
         code: int | None = app(words, prog_name="agentcli", standalone_mode=False)
         if sys.stdout is not None:
@@ -118,11 +118,11 @@ def _run(words: list[str]) -> int | None:
         say("interrupted before anything was done; type the same command again")
         return INTERRUPTED
     except OSError as error:
-        # Whoever reads our output may stop early, as `head` does: that is not worth a
+        # The reader of our output may stop early, as `head` does; that needs no
         # message.
         if error.errno != errno.EPIPE:
             say(f"stdout: {error.strerror}")
-        # Python flushes stdout once more at its end, and would fail again.
+        # Python flushes stdout once more when it exits, and would fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return FAILED
 
@@ -130,8 +130,8 @@ def _run(words: list[str]) -> int | None:
 def build(words: Sequence[str] | None = None) -> typer.Typer:
     """The Typer app with every subcommand.
 
-    With `words`, what was typed, only commands named there have their options. Making
-    the others would take time for nothing.
+    With `words` (what was typed), only commands named there get their options. Building
+    the others would only cost time.
     """
     app = typer.Typer(
         name="agentcli",
@@ -184,4 +184,4 @@ Version = Annotated[
 
 
 def _main_options(version: Version = False) -> None:
-    """Options before the subcommand."""
+    """Options that come before the subcommand."""

@@ -43,7 +43,7 @@ EXPLAIN = method_option(
 
 
 def assign_credit(call: Call) -> None:
-    """Give every step of the trees in RUN its advantage.
+    """Compute the advantage of every step of the trees in RUN.
 
     Writes RUN/credit/METHOD.jsonl.
     """
@@ -56,7 +56,7 @@ def assign_credit(call: Call) -> None:
 
 
 def _explain(call: Call) -> None:
-    """Prints the account of one step."""
+    """Prints how the advantage of one step was computed."""
     for option in (GRAPH, RESUME, OVERWRITE):
         if call.values[option.name]:
             raise UsageError(

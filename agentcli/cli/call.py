@@ -1,7 +1,7 @@
 """One call of a subcommand, from typed options to a result on the terminal.
 
-It finds the settings, the RUN and the output folder that the options mean.
-Heavy modules are imported inside functions: `agentcli --help` needs none of them.
+It determines the settings, the RUN and the output folder from the options. Heavy
+modules are imported inside functions: `agentcli --help` needs none of them.
 """
 
 import os
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 
 class Call:
-    """What was typed, and what follows from it, computed when first asked for.
+    """The typed options and everything derived from them, computed on first use.
 
-    `values` has every option of the command by name: None, or False for a switch, where
-    it was not typed.
+    `values` has every option of the command by name; an option that was not typed is
+    None, or False if it is a switch.
     """
 
     def __init__(self, command: "Command", values: dict[str, Any]) -> None:
@@ -48,13 +48,13 @@ class Call:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Ends a bar that an error or Ctrl-C left on the terminal."""
+        """Closes a progress bar that an error or Ctrl-C left on the terminal."""
         BAR.reset(self._bar_before)
         self.progress.stop()
 
     @contextmanager
     def _bar(self, title: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar for what a world makes."""
+        """A progress bar for what a world builds."""
         from agentcli.reports.standing import Standing
 
         shown = 0
@@ -71,7 +71,7 @@ class Call:
 
     @cached_property
     def progress(self) -> "TerminalProgress":
-        """Bar and notes on stderr; of several processes only the first has any."""
+        """Bar and notes on stderr; with several processes, only the first has them."""
         from agentcli.reports.progress import TerminalProgress
 
         quiet = self.values.get("quiet", False) or rank() > 0
@@ -79,7 +79,7 @@ class Call:
 
     @cached_property
     def source(self) -> Path | None:
-        """The run that settings and model may come from: RUN, else runs/latest."""
+        """The run that settings and model may be taken from: RUN, else runs/latest."""
         from agentcli.stages.resolve import RUNS, find_run
 
         typed = self.values.get("run")
@@ -92,14 +92,14 @@ class Call:
 
     @property
     def run(self) -> Path:
-        """RUN, or runs/latest. Raises UsageError when there is neither."""
+        """RUN, or runs/latest. Raises UsageError if there is neither."""
         from agentcli.stages.resolve import find_run
 
         return self.source or find_run(None, self.command.maker)
 
     @cached_property
     def settings(self) -> "Settings":
-        """All layers resolved. Raises UsageError for an option without effect."""
+        """The settings from all layers. Raises UsageError if an option does nothing."""
         from agentcli.stages.layers import resolve
 
         options = self.command.every_option
@@ -115,7 +115,7 @@ class Call:
             names=flags,
             note=self.progress.note,
         )
-        # Commands that play no world leave open what is the world's to say.
+        # Commands that play no world do not resolve what depends on the world.
         if "environment.name" in flags:
             from agentcli.environments.registry import settle
 
@@ -124,7 +124,7 @@ class Call:
         return settings
 
     def _inherited(self) -> dict[str, Any] | None:
-        """The settings of the run that this command continues, if it does."""
+        """The settings of the run that this command continues, if it continues one."""
         if not self.command.inherits:
             return None
         instead = ("preset", "config", "model") if self.command.fresh else ("preset",)
@@ -140,10 +140,10 @@ class Call:
         take = inherited_by_new_run if self.command.fresh else inherited
         settings = take(self.source)
         if settings is not None and self._begins_elsewhere():
-            # How another run was evaluated is not how this one is to be.
+            # How another run was evaluated should not decide how this one is evaluated.
             settings.pop("evaluation", None)
         if settings is not None and self._names_another_world(settings):
-            # Prompts and options are the old world's.
+            # Prompts and options belong to the old world.
             settings = {"policy": settings["policy"]} if "policy" in settings else {}
         if settings is not None:
             part = "world and policy" if self.command.fresh else "settings"
@@ -151,18 +151,18 @@ class Call:
         return settings
 
     def _begins_elsewhere(self) -> bool:
-        """Whether another folder than the run that was found by itself is written."""
+        """Whether the output is another folder than a run that was found by default."""
         return self.values.get("run") is None and self.values.get("out") is not None
 
     def _names_another_world(self, settings: dict[str, Any]) -> bool:
-        """Whether --env is another world than the one that is inherited."""
+        """Whether --env is another world than the inherited one."""
         typed = self.values.get("env")
         world = settings.get("environment", {})
         return self.command.fresh and typed is not None and typed != world.get("name")
 
     @cached_property
     def _begun(self) -> dict[str, Any] | None:
-        """The settings that the run was begun with, where --resume continues one."""
+        """The settings with which a run was begun, if --resume continues it."""
         from agentcli.stages.session import begun_with
 
         out = self.values.get("out")
@@ -173,10 +173,11 @@ class Call:
     def model(
         self, settings: "Settings | None" = None, *, updated: bool = True
     ) -> str | None:
-        """The model: --model, the preset's, RUN/checkpoint, or the one in RUN's manifest.
+        """The model: --model, the preset's, RUN/checkpoint, or that of RUN's manifest.
 
-        One that was not typed is named on the terminal. Not `updated`: the model that
-        RUN was sampled from, without RUN/checkpoint. None for a policy without a model.
+        A model that was not typed is announced on the terminal. Without `updated`, it
+        is the model that RUN was sampled from and not RUN/checkpoint. None for a policy
+        without a model.
         """
         model = self._model(settings or self.settings, updated)
         if model is not None and self.values.get("model") is None:
@@ -193,7 +194,8 @@ class Call:
         from agentcli.stages.layers import resolve
         from agentcli.stages.resolve import find_model
 
-        # Where settings say enough, runs/latest is neither looked for nor announced.
+        # If the settings are sufficient, runs/latest is neither looked up nor
+        # announced.
         if settings.policy.kind not in LOADING or settings.policy.model is not None:
             return find_model(settings, None)
         if self._begun is not None:
@@ -201,7 +203,7 @@ class Call:
         return find_model(settings, self.source, updated=updated)
 
     def new_run(self) -> Path:
-        """Where a new run is written: -o, else a free folder under runs/.
+        """The folder for a new run: -o, else an unused name under runs/.
 
         Raises UsageError for --resume without -o.
         """
@@ -215,9 +217,9 @@ class Call:
         return self._out
 
     def write_to(self, run: Path) -> Path:
-        """Where an existing run is written to: -o, else the run itself.
+        """The output folder of a command on an existing run: -o, else the run itself.
 
-        Raises UsageError where no directory can be made.
+        Raises UsageError if the directory cannot be created.
         """
         from agentcli.stages.resolve import usable
 
@@ -232,9 +234,9 @@ class Call:
     ) -> None:
         """Performs a plan and prints the result; with --dry-run prints the plan.
 
-        `settings` are shown instead of the typed ones, where the inputs decide some of
-        them. Raises what the stage raises. A dry run raises the same for what is
-        refused before the work begins.
+        `settings`, if given, are shown instead of the typed ones, because inputs decide
+        some of them. Raises what the stage raises. A dry run raises the same errors for
+        anything that is checked before the work begins.
         """
         from agentcli.reports.output import print_result
         from agentcli.stages.session import Session, carry_out
@@ -275,9 +277,9 @@ class Call:
         settings: "Settings | None" = None,
         expected: "Expected | None" = None,
     ) -> None:
-        """Prints settings, inputs, outputs, counts and what the stage takes.
+        """Prints settings, inputs, outputs, counts and the estimated cost of the stage.
 
-        All settings as JSON; as text those that differ from the defaults.
+        JSON has all settings; text has those that differ from the defaults.
         """
         import msgspec
 
@@ -305,17 +307,17 @@ class Call:
         print_data(plan, json=json)
 
     def refuse_existing(self, file: Path | None) -> None:
-        """Raises UsageError for a file that exists, without --overwrite."""
+        """Raises UsageError if the file exists and --overwrite is not given."""
         if file is not None and is_there(file) and not self.values["overwrite"]:
             raise UsageError(f"{file} exists; replace it with --overwrite")
 
     def how_to_go_on(self) -> str:
-        """What to type after an interruption."""
+        """The command to type after an interruption."""
         if "resume" not in self.values or self._out is None:
             return "type the same command again, with --overwrite where output exists"
         switches = ("--resume", "--overwrite")
         words = [word for word in self.words if word not in switches]
-        # A folder that was chosen for the user has to be named now.
+        # A folder that was chosen automatically has to be named now.
         if self.values.get("out") is None and self._out != self.values.get("run"):
             words += ["-o", str(self._out)]
         return f"go on with: {shlex.join([*words, '--resume'])}"

@@ -1,7 +1,7 @@
-"""What a subcommand is: a body, the options that take effect there, and an example.
+"""The definition of a subcommand: a body, the options that take effect, an example.
 
-Its Typer signature is made from these, so that the vocabulary stands in one place
-(options.py). The body gets a Call (call.py) and calls one stage.
+Its Typer signature is generated from these, so that all options are defined in one
+place (options.py). The body gets a Call (call.py) and calls one stage.
 """
 
 import dataclasses
@@ -23,27 +23,27 @@ class Command:
 
     name: str
     body: Callable[[Call], None]
-    """Its docstring is the command's help."""
+    """The function to run; its docstring is the command's help."""
     options: tuple[Option, ...]
-    """Positional arguments too, in their order."""
+    """All options, including positional arguments in their order."""
     example: str
     inherits: bool = False
-    """Without --preset, the settings recorded in RUN (or runs/latest) are the lowest
-    layer.
+    """Without --preset, the lowest layer is the settings recorded in RUN (or
+    runs/latest).
     """
     maker: str = "rollout"
-    """The command that makes a RUN for it."""
+    """The command that creates the RUN it needs."""
     fresh: bool = False
-    """It starts a new run, and inherits only when no --preset, -c or --model is given.
+    """It starts a new run, and inherits only if no --preset, -c or --model is given.
 
-    With --resume -o DIR it inherits from DIR: runs/latest may be another by now.
+    With --resume -o DIR it inherits from DIR: runs/latest may be another run by now.
     """
     of_methods: Callable[[], tuple[Option, ...]] = tuple
-    """Makes further options from the methods' settings, which imports the methods."""
+    """Creates further options from the methods' settings, which imports the methods."""
 
     @property
     def every_option(self) -> tuple[Option, ...]:
-        """All options, those of the methods too."""
+        """All options, including those of the methods."""
         return (*self.options, *self.of_methods())
 
     @property
@@ -52,7 +52,7 @@ class Command:
         return tuple(option for option in self.options if option.positional)
 
     def register(self, app: typer.Typer, *, with_options: bool = True) -> None:
-        """Adds it to a Typer app; a list of commands does not need its options."""
+        """Adds it to a Typer app; for a list of commands, options are not needed."""
         app.command(
             self.name, help=self.body.__doc__, epilog=f"Example: {self.example}"
         )(self._callback() if with_options else _nothing)
@@ -73,4 +73,4 @@ class Command:
 
 
 def _nothing() -> None:
-    """Stands for a command that was not typed."""
+    """A placeholder for a command that was not typed."""

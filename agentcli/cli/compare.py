@@ -28,8 +28,9 @@ LABEL = file_option(
 def compare(call: Call) -> None:
     """Compare runs on the same tasks.
 
-    Shows success with paired tests against the first, tokens and steps relative to it,
-    repetition and exploration, by task kind; and what trees, or whole loops, cost.
+    Shows success with paired tests against the first run, tokens and steps relative to
+    it, repetition and exploration, by kind of task; and the cost of trees, or of whole
+    loops.
     """
     from agentcli.analysis import compare as analysis
     from agentcli.reports.output import print_comparison

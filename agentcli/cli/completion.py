@@ -1,9 +1,9 @@
-"""Names that the shell offers for a value when TAB is pressed.
+"""The names that the shell offers for a value when TAB is pressed.
 
-Every function takes Typer's context, which knows what was typed so far, and returns
-names. Where none fits, the shell completes paths by itself. Names come from the
-registries and settings that the stages use. These are imported when they are asked for,
-and none of them loads torch, transformers or a world's engine.
+Every function takes Typer's context, which contains what was typed so far, and returns
+names. If none fits, the shell completes paths by itself. Names come from the registries
+and settings that the stages use. These are imported on demand, and none of them loads
+torch, transformers or a world's engine.
 """
 
 import os
@@ -16,8 +16,8 @@ import typer
 Values = Callable[[typer.Context], list[str]]
 
 ASKED = "_AGENTCLI_COMPLETE" in os.environ
-"""Whether a shell asks. Otherwise Typer need not look at the functions, which would
-cost each command two milliseconds.
+"""Whether the shell asks for completions. If not, Typer does not inspect the functions,
+which would cost each command two milliseconds.
 """
 
 
@@ -36,31 +36,31 @@ def fixed(*names: str) -> Values:
 
 
 def _typed(ctx: typer.Context, name: str) -> str | None:
-    """A parameter that was typed before."""
+    """The value of a parameter typed earlier."""
     value = ctx.params.get(name)
     if value is not None:
         return str(value)
-    # While an option still lacks its value, Typer has not yet given the positional
-    # argument its name.
+    # While an option still lacks its value, Typer has not yet assigned the positional
+    # argument.
     return ctx.args[0] if name in ("run", "world") and ctx.args else None
 
 
 def exploration_methods(ctx: typer.Context) -> list[str]:
-    """The methods of growing trees."""
+    """The exploration methods."""
     from agentcli.exploration.registry import method_names
 
     return method_names()
 
 
 def credit_methods(ctx: typer.Context) -> list[str]:
-    """The methods of giving credit."""
+    """The credit methods."""
     from agentcli.credit.registry import method_names
 
     return method_names()
 
 
 def credit_files(ctx: typer.Context) -> list[str]:
-    """The credit files of RUN (or runs/latest); where it has none, every method."""
+    """The credit files of RUN (or runs/latest); if there are none, every method."""
     from agentcli.stages.resolve import RUNS
 
     run = Path(_typed(ctx, "run") or RUNS / "latest")
@@ -69,7 +69,7 @@ def credit_files(ctx: typer.Context) -> list[str]:
 
 
 def worlds(ctx: typer.Context) -> list[str]:
-    """The worlds that are built in or installed."""
+    """The built-in and installed worlds."""
     from agentcli.environments.registry import world_names
 
     return world_names()
@@ -83,7 +83,7 @@ def splits(ctx: typer.Context) -> list[str]:
 
     settings = EnvironmentSettings()
     settings.name = _typed(ctx, "env") or _typed(ctx, "world") or settings.name
-    # Nobody reads an error behind TAB: a world that cannot be made offers nothing.
+    # An error during completion would not be read: a world that fails offers nothing.
     try:
         return list(make_world(settings).card.splits)
     except AgentCliError:
@@ -91,21 +91,21 @@ def splits(ctx: typer.Context) -> list[str]:
 
 
 def presets(ctx: typer.Context) -> list[str]:
-    """The presets that are shipped."""
+    """The shipped presets."""
     from agentcli.stages.layers import list_presets
 
     return [path.stem for path in list_presets()]
 
 
 def policies(ctx: typer.Context) -> list[str]:
-    """Every policy but the one that only `demos` makes."""
+    """Every policy except the one that only `demos` creates."""
     from agentcli.policies.registry import policy_names
 
     return [name for name in policy_names() if name != "demonstrator"]
 
 
 def dtypes(ctx: typer.Context) -> list[str]:
-    """The number types a model can be loaded in."""
+    """The data types in which a model can be loaded."""
     from agentcli.policies.load import DTYPES
 
     return ["auto", *DTYPES]
@@ -123,7 +123,7 @@ def trackers(ctx: typer.Context) -> list[str]:
 
 
 def schemas(ctx: typer.Context) -> list[str]:
-    """The records and settings that have a schema."""
+    """The records and settings that have a JSON Schema."""
     from agentcli.analysis.schema import kind_names
 
     return kind_names()

@@ -22,8 +22,8 @@ TOP = method_option(
 def compare(call: Call) -> None:
     """Show how far credit methods agree on the trees in RUN.
 
-    A method is read from RUN/credit where that was computed from these trees, else
-    computed with its defaults; nothing is written.
+    A method is read from RUN/credit if that file was computed from these trees;
+    otherwise it is computed with its default settings. Nothing is written.
     """
     from agentcli.credit.registry import method_names
 

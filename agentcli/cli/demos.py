@@ -32,7 +32,7 @@ ANNOTATE = method_option(
 HABITS = ("forget", "overlook")
 """Settings of `demos` that only the searching expert follows."""
 PLAYS = (*(option for option in WORLD if option is not ENV), COUNT)
-"""Options that have no effect where nothing is played."""
+"""Options that have no effect if nothing is played."""
 
 
 def demos(call: Call) -> None:
@@ -55,9 +55,9 @@ def demos(call: Call) -> None:
 
 
 def _without_habits(call: Call) -> "Settings":
-    """The settings, without the habits of a preset where --policy has none of them.
+    """The settings, without a preset's habits if --policy cannot have them.
 
-    A habit that was typed stays, and is refused.
+    A habit that was typed is kept, and refused later.
     """
     from agentcli.stages.plan import with_changes
 

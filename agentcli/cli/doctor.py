@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def doctor(call: Call) -> None:
-    """Say what is installed of all that agentcli can use, and how to get the rest.
+    """Show which optional and required packages are installed, and how to get the rest.
 
-    Exits with 4 if the core lacks something.
+    Exits with 4 if a required one is missing.
     """
     import msgspec
 
@@ -34,7 +34,7 @@ def doctor(call: Call) -> None:
 
 
 def _style(finding: "Finding") -> str | None:
-    """Red for what must be there and is not, yellow for what may be missing."""
+    """Red for something required that is missing, yellow for something optional."""
     if finding.present:
         return None
     return "red" if finding.required else "yellow"

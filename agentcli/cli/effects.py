@@ -1,4 +1,4 @@
-"""Refuses options that were typed but cannot take effect with the settings they meet."""
+"""Refuses typed options that cannot take effect with the other settings."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,14 +10,14 @@ if TYPE_CHECKING:
     from agentcli.records.settings import Settings
 
 LOADED_HERE = {"policy.adapter", "policy.device", "policy.dtype"}
-"""What the loading of a model in this process reads."""
+"""The settings used to load a model in this process."""
 MODEL_ONLY = {
     *LOADED_HERE,
     "policy.model",
     "policy.temperature",
     "evaluation.temperature",
 }
-"""What a policy without a model does not read."""
+"""The settings that a policy without a model ignores."""
 
 
 def refuse_without_effect(
@@ -27,7 +27,7 @@ def refuse_without_effect(
 
     `typed` maps setting paths to values.
     """
-    # A positional argument is what the command is about: it always takes effect.
+    # A positional argument is the object of the command: it always takes effect.
     flags = {
         option.path: option.shown
         for option in options
@@ -88,7 +88,7 @@ def _reason_of_policy(path: str, policy: str) -> str | None:
 
 
 def _reason_of_distinct(settings: "Settings", policy: str) -> str | None:
-    """Why no response could be drawn again, or would be another one."""
+    """Why resampling is impossible or would give another response; None if it works."""
     from agentcli.policies.registry import MODEL_FREE
 
     if settings.rollout.leaves == 1:
@@ -105,7 +105,7 @@ def _reason_of_distinct(settings: "Settings", policy: str) -> str | None:
 
 
 def _reason_of_history(settings: "Settings") -> str | None:
-    """Why the messages are the same for any length of the history."""
+    """Why the length of the history does not change the messages; None if it does."""
     from agentcli.environments.registry import make_world
     from agentcli.prompts.registry import dialect_class
 
@@ -120,7 +120,7 @@ def _reason_of_history(settings: "Settings") -> str | None:
 
 
 def _unread(settings: "Settings") -> tuple[str, ...]:
-    """The settings of `train` that its objective does not read."""
+    """The settings of `train` that its objective ignores."""
     from agentcli.training.objectives import make_objective
 
     return make_objective(settings.train.objective).unread

@@ -39,10 +39,10 @@ WORLD_HERE = (DATA, SPLIT, PANEL, WHERE)
 
 
 def list_worlds(call: Call) -> None:
-    """List the splits of every world: tasks, and what they test.
+    """List the splits of every world: how many tasks, and what they test.
 
-    Besides these there are gym:ID, http://HOST:PORT and FILE.py:Class,
-    which are listed when they are typed.
+    There are also gym:ID, http://HOST:PORT and FILE.py:Class, which are listed when
+    they are typed.
     """
     import msgspec
 
@@ -57,9 +57,9 @@ def list_worlds(call: Call) -> None:
 
 
 def check(call: Call) -> None:
-    """Play the expert on some tasks.
+    """Play the expert on some tasks to test a world.
 
-    Each must end with the full reward, replay exactly, and fork exactly.
+    Each task must end with the full reward, replay exactly, and fork exactly.
     """
     tasks = 6 if call.values["tasks"] is None else call.values["tasks"]
     if tasks < 1:
@@ -89,8 +89,8 @@ def check(call: Call) -> None:
 def panel(call: Call) -> None:
     """Print the panel of a split, narrowed by --where and --tasks.
 
-    As JSON, or on a terminal as the number of its tasks by kind. With -o write it as a
-    file for --panel.
+    The output is JSON, or on a terminal the number of tasks by kind. With -o, writes
+    the panel as a file for --panel.
     """
     import msgspec
 
@@ -119,9 +119,9 @@ def panel(call: Call) -> None:
 
 
 def new(call: Call) -> None:
-    """Write a small world and its test, to be changed into your own.
+    """Write a small example world and its test, to change into your own.
 
-    NAME.py and test_NAME.py in this folder; both work as they are.
+    Writes NAME.py and test_NAME.py into this folder; both work as they are.
     """
     from agentcli.stages.new_world import new_world, write_world
 

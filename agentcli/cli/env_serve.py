@@ -16,7 +16,7 @@ PORTS = range(2**16)
 SESSIONS = 256
 IDLE_SECONDS = 1800.0
 LONGEST_IDLE_SECONDS = 31_536_000.0
-"""A year."""
+"""One year."""
 
 SERVED_WORLD = Option(
     "world", "environment.name", "World to serve.", values=completion.worlds
@@ -42,9 +42,9 @@ PROCESSES = server_option(
 def serve(call: Call) -> None:
     """Serve a world to --env http://HOST:PORT, until Ctrl-C.
 
-    Any client of OpenEnv plays in it too. AGENTCLI_WORLD_TOKEN names a
-    secret that clients must send; without one only loopback addresses
-    are listened on.
+    Any client of OpenEnv can play it too. AGENTCLI_WORLD_TOKEN contains a
+    secret that clients must send; without a secret the server listens only
+    on loopback addresses.
     """
     from agentcli.reports.output import print_data, print_json
     from agentcli.stages.env_server import perform, plan

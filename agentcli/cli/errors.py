@@ -17,7 +17,7 @@ from agentcli.records.processes import rank
 
 FAILED, MISSING, INTERRUPTED = 1, 4, 130
 LONGEST = 1000
-"""Characters of a message."""
+"""Most characters of a message."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 NO_PERMISSION = (errno.EACCES, errno.EPERM, errno.EROFS)
 BAD_PLACE = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)
@@ -27,7 +27,7 @@ BAD_PLACE = (errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR)
 def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
     """Turns an exception of the block into one line and an exit code.
 
-    `how_to_go_on` says what to type after an interruption.
+    `how_to_go_on` returns what to type after an interruption.
     """
     try:
         yield
@@ -39,7 +39,7 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
         raise _end(str(error), error.exit_code) from error
     except ModuleNotFoundError as error:
         name = error.name or ""
-        # A module of our own that is missing is a bug, not something to install.
+        # If a module of agentcli is missing, that is a bug, not something to install.
         if name.partition(".")[0] == "agentcli":
             raise _end(_unexpected(error), FAILED) from error
         from agentcli.requirements import remedy_for
@@ -47,7 +47,7 @@ def one_line_errors(how_to_go_on: Callable[[], str]) -> Iterator[None]:
         remedy = remedy_for(name)
         raise _end(f"{error.name} is not installed; type: {remedy}", MISSING) from error
     except OSError as error:
-        # The reader closed the pipe, as `head` does: `main` ends without a word.
+        # The reader closed the pipe, as `head` does: `main` ends silently.
         if error.errno == errno.EPIPE:
             raise
         raise _end(_refused_by_system(error, how_to_go_on), FAILED) from error
@@ -84,7 +84,8 @@ def _end(message: str, code: int) -> typer.Exit:
 def say(message: str) -> None:
     """Prints an error as one line on stderr.
 
-    Of several processes, which may fail in different ways, each says which it is.
+    If there are several processes, which may fail in different ways, each adds its
+    rank.
     """
     from rich.console import Console
     from rich.text import Text
@@ -96,10 +97,10 @@ def say(message: str) -> None:
 
 
 def one_line(message: str) -> str:
-    """Makes one line of a message that a terminal shows as it is.
+    """Turns a message into one line that a terminal shows unchanged.
 
-    White space becomes a space, and what cannot be printed is escaped. A very long
-    message loses its middle, since its end says what to type.
+    White space becomes a space, and unprintable characters are escaped. The middle of a
+    very long message is cut out, because its end says what to type.
     """
     from agentcli.records.faults import printable
 

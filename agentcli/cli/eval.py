@@ -6,9 +6,9 @@ from agentcli.cli.evaluation import COMMON, SAMPLES, folder
 
 
 def evaluate(call: Call) -> None:
-    """Success rate with its interval on a whole panel, every episode once.
+    """Measure the success rate, with its interval, on a whole panel.
 
-    Writes RUN/evaluation/.
+    Plays every episode once. Writes RUN/evaluation/.
     """
     from agentcli.stages.evaluate import perform, plan_evaluation
 

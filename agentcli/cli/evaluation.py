@@ -62,7 +62,7 @@ COMMON = (
 
 
 def folder(call: Call) -> Path:
-    """-o; else RUN; else the run that the model comes from; else a new one."""
+    """The output folder: -o, else RUN, else the run of the model, else a new one."""
     from agentcli.policies.registry import LOADING
 
     policy = call.settings.policy

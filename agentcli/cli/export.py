@@ -54,7 +54,7 @@ FILE = file_option(
 
 
 def export(call: Call) -> None:
-    """Write what RUN holds in a form that other tools read.
+    """Convert the contents of RUN into a form that other tools read.
 
     A table of steps, chats for other trainers, a plain model, or a model card.
     """

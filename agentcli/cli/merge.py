@@ -24,7 +24,7 @@ def merge(call: Call) -> None:
         raise UsageError(
             "name the run directories of all shards: agentcli merge SHARD... -o DIR"
         )
-    # A shard may hold a rollout and evaluations: each stage is merged by itself.
+    # A shard may contain a rollout and evaluations: each stage is merged separately.
     for stage in plan(call.values["shards"], call.new_run()):
         call.carry_out(stage, perform, stage.settings)
 

@@ -1,7 +1,7 @@
-"""Options made from the settings of exploration methods.
+"""Options generated from the settings of exploration methods.
 
-A knob of a method is one field with a docstring under it. The option, its help and its
-completion follow from these. Making the options imports the methods.
+A setting of a method is one field with a docstring. The option, its help and its
+completion are generated from that. This imports the methods.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ PLAIN = (int, float, str, bool)
 
 
 def growth_options() -> tuple[Option, ...]:
-    """Options of every method that grows trees; their help names the methods."""
+    """The options of all exploration methods; their help names the methods."""
     from agentcli.exploration.registry import method_names
 
     options: dict[str, Option] = {}
@@ -46,14 +46,14 @@ def voting_options() -> tuple[Option, ...]:
 
 
 def setting_options(method: str, section: str) -> Iterator[Option]:
-    """An option for every plain setting that a method adds, as `section`.NAME."""
+    """One option for every plain setting that a method adds, as `section`.NAME."""
     from agentcli.exploration.settings import added_fields, rollout_class
     from agentcli.records.docs import field_docs
 
     docs = field_docs(rollout_class(method))
     for field in added_fields(method):
         kind, choices = _typed_as(field.type)
-        # A section or a list of numbers is set in a file or by --set.
+        # A section or a list of numbers can be set only in a file or by --set.
         if kind is None:
             continue
         flag = field.name.replace("_", "-")
@@ -69,7 +69,7 @@ def setting_options(method: str, section: str) -> Iterator[Option]:
 
 
 def _typed_as(kind: Any) -> tuple[type | None, tuple[str, ...]]:
-    """The type of one word for a setting, and its choices; None where there is none."""
+    """The type of a setting that is typed as one word, and its choices; else None."""
     inner = [part for part in get_args(kind) if part is not type(None)]
     origin = get_origin(kind)
     if origin is Literal:

@@ -1,4 +1,4 @@
-"""What an option is, and how it becomes one of Typer's."""
+"""The definition of an option, and its conversion to a Typer option."""
 
 import dataclasses
 import inspect
@@ -10,17 +10,17 @@ import typer
 from agentcli.cli.completion import ASKED, Values, completer
 
 METAVARS = {int: "N", float: "X", str: "TEXT"}
-"""What stands for a value in a command's help, where the option says nothing better."""
+"""Placeholders for values in a command's help, if the option gives none."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Option:
-    """One option, or a positional argument where `flags` begins without a dash.
+    """One option, or a positional argument if `flags` does not begin with a dash.
 
-    `flags` holds every way to type it: `--json`, `--out -o`, `--x/--no-x`. `path` is the
-    setting that it overrides; such an option is None unless it was typed, so that it
-    never overrides a file unasked. Without a path it steers the command itself and is
-    never recorded. The shell offers `values`.
+    `flags` lists every way to type it: `--json`, `--out -o`, `--x/--no-x`. `path` is
+    the setting that it overrides; such an option is None unless it was typed, so that
+    it never overrides a file by default. An option without a path controls the command
+    itself and is never recorded. The shell offers `values`.
     """
 
     flags: str
@@ -31,7 +31,7 @@ class Option:
     values: Values | None = None
     panel: str = "Options"
     default: str | None = None
-    """The setting's default in words, where the settings of every method lack it."""
+    """The setting's default in words, if not all methods have the setting."""
 
     @property
     def positional(self) -> bool:
@@ -45,17 +45,17 @@ class Option:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every word that types it: --json; --quiet and -q; --x and --no-x."""
+        """Every word that sets it: --json; --quiet and -q; --x and --no-x."""
         return () if self.positional else tuple(self.flags.replace("/", " ").split())
 
     @property
     def shown(self) -> str:
-        """How a message names it."""
+        """The name that messages use for it."""
         return self.shown_value if self.positional else self.names[0]
 
     @property
     def shown_value(self) -> str:
-        """How help and messages name its value."""
+        """The name that help and messages use for its value."""
         if self.metavar is not None:
             return self.metavar
         return self.name.upper() if self.positional else METAVARS[self.kind]
@@ -74,14 +74,15 @@ class Option:
 
     @property
     def whole_help(self) -> str:
-        """The help with the default of the setting, where it has one to show."""
+        """The help text, followed by the setting's default if there is one to show."""
         default = self.default or default_of(self.path)
         return f"{self.help} Default: {default}." if default else self.help
 
     def parameter(self) -> inspect.Parameter:
-        """The parameter of a function that Typer makes this option of."""
+        """The function parameter from which Typer creates this option."""
         complete = completer(self.values) if self.values and ASKED else None
-        # Without the empty word Typer writes the type of a switch, as if it had a value.
+        # Without the empty metavar, Typer would show a type, as if a switch had a
+        # value.
         metavar = self.shown_value if self.takes_value else ""
         detail: Any
         if self.positional:
@@ -96,7 +97,7 @@ class Option:
                 rich_help_panel=self.panel,
                 autocompletion=complete,
             )
-        # A switch of a setting has three values: on, off, and as the files say.
+        # The switch of a setting has three values: on, off, and as in the files.
         is_switch = self.kind is bool and self.path is None
         return inspect.Parameter(
             self.name,
@@ -107,7 +108,7 @@ class Option:
 
 
 def default_of(path: str | None) -> str | None:
-    """The default at a setting's path in words, None where nothing is to be said."""
+    """The default at a setting's path in words; None if there is nothing to show."""
     from agentcli.records.settings import Settings
 
     value: Any = Settings() if path else None
@@ -117,7 +118,7 @@ def default_of(path: str | None) -> str | None:
 
 
 def in_words(value: Any) -> str | None:
-    """A setting's value as it is typed; None and what is empty need no words."""
+    """A setting's value as it would be typed; None if it is None or empty."""
     if isinstance(value, bool):
         return "on" if value else "off"
     return None if value in (None, "", [], {}) else str(value)

@@ -1,8 +1,8 @@
-"""The vocabulary of the command line: every option that commands share, once.
+"""The vocabulary of the command line: every option that commands share, defined once.
 
-A command picks the options that take effect there, and `to()` points one at another
-setting where the command means another one by it: `eval --split` is evaluation.split.
-An option that one command alone has stands beside that command.
+A command picks the options that take effect there. If a command uses an option for
+another setting, `to()` redirects it: `eval --split` is evaluation.split. An option of a
+single command is defined in that command's file.
 """
 
 from pathlib import Path

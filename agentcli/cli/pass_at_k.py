@@ -12,9 +12,9 @@ ATTEMPTS = method_option(
 
 
 def pass_at_k(call: Call) -> None:
-    """Chance that one of k attempts succeeds, from n samples per task.
+    """Measure the probability that at least one of k attempts succeeds (pass@k).
 
-    Writes RUN/evaluation/.
+    It is estimated from n samples per task. Writes RUN/evaluation/.
     """
     from agentcli.stages.evaluate import perform, plan_pass_at_k
 

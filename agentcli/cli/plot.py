@@ -60,8 +60,8 @@ PICTURE = file_option(
 def plot(call: Call) -> None:
     """Draw success over training, whole or by kind, evaluations, or pass@k.
 
-    The picture is fit for a paper, and one input gives one file. The band of several
-    seeds is one standard error of their mean.
+    The picture is suitable for a paper, and the same input always gives the same file.
+    The band over several seeds is one standard error of their mean.
     """
     from agentcli.reports.plots.figures import check_suffix, save
 
@@ -105,7 +105,7 @@ def _usual_subject(runs: list[Path]) -> Subject:
 
 
 def _refuse_without_effect(call: Call, subject: Subject) -> None:
-    """Raises UsageError for an option that another subject reads."""
+    """Raises UsageError for an option that only another subject uses."""
     if call.values["window"] is not None and subject not in OF_LOOPS:
         raise UsageError(f"--window has no effect on {subject}; add --of training")
     if call.values["label"] and subject != "evaluations":

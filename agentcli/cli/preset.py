@@ -16,7 +16,7 @@ FILE_ARGUMENT = Option(
 
 
 def list_presets(call: Call) -> None:
-    """List the presets, with what each is for."""
+    """List the presets and the purpose of each."""
     from agentcli.reports.output import print_rows
     from agentcli.stages import layers
 
@@ -28,13 +28,13 @@ def list_presets(call: Call) -> None:
 
 
 def show(call: Call) -> None:
-    """Print a preset, comments and all; with --json only what it sets."""
+    """Print a preset with its comments; with --json only its settings."""
     import json
 
     from agentcli.stages.yaml_files import read_yaml
 
     preset = _typed_preset(call)
-    # A file that cannot be read as settings is refused before any of it is printed.
+    # A file that cannot be read as settings is refused before anything is printed.
     values = read_yaml(preset)
     if call.values["json"]:
         print(json.dumps(values))
@@ -43,9 +43,9 @@ def show(call: Call) -> None:
 
 
 def copy(call: Call) -> None:
-    """Write a preset to FILE, or into FOLDER/, comments and all, to change it there.
+    """Copy a preset with its comments to FILE or into FOLDER/, to change it there.
 
-    `-c FILE` then takes the place of --preset.
+    Then use `-c FILE` instead of --preset.
     """
     from agentcli.records.files import write_atomic
     from agentcli.stages.yaml_files import read_yaml
@@ -62,7 +62,7 @@ def copy(call: Call) -> None:
         try:
             write_atomic(file, preset.read_bytes())
         except WriteError as error:
-            # Its remedy speaks of -o, which this command does not have.
+            # The advice in this error names -o, which this command does not have.
             problem = str(error).rpartition(";")[0]
             raise WriteError(f"{problem}; name another FILE") from error
         if not call.values["quiet"]:
@@ -76,9 +76,9 @@ def copy(call: Call) -> None:
 
 
 def _destination(call: Call, preset: Path) -> Path:
-    """FILE, or the preset's name inside it where it is a folder or ends with "/"."""
+    """FILE; if that is a folder or ends with "/", the preset's name inside it."""
     file: Path = call.values["file"] or Path(preset.name)
-    # A Path has lost the "/" that was typed behind it.
+    # A Path drops the trailing "/" that was typed.
     ends_with_slash = any(
         word.endswith("/") and Path(word) == file for word in call.words
     )

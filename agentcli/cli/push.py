@@ -38,8 +38,8 @@ CARD = hub_option(
 def push(call: Call) -> None:
     """Upload the model of RUN to the Hugging Face hub, with a model card.
 
-    The card is made from the manifests: base model, methods, success with intervals,
-    commands and versions. --dry-run prints it and lists the files.
+    The card is generated from the manifests: base model, methods, success with
+    intervals, commands and versions. --dry-run prints the card and lists the files.
     """
     from agentcli.reports.output import print_written
     from agentcli.stages.push import perform, plan
@@ -64,7 +64,7 @@ def push(call: Call) -> None:
 
 
 def _print_plan(call: Call, push_plan: "PushPlan") -> None:
-    """Prints what would be uploaded, the card as it is."""
+    """Prints what would be uploaded, including the text of the card."""
     from agentcli.reports.output import print_preview
 
     json = call.values["json"]
@@ -84,4 +84,4 @@ COMMAND = Command(
     options=(RUN_ARGUMENT, REPO_ARGUMENT, PRIVATE, FOLDER, CARD, *REPORTING),
     example="agentcli push runs/rl me/quickstart-grpo --dry-run",
 )
-"""The example is a dry run: it can be typed without an account."""
+"""The example is a dry run, so that it works without an account."""

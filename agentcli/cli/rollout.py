@@ -31,7 +31,7 @@ CRITIC = method_option(
 def rollout(call: Call) -> None:
     """Grow one tree of steps per task.
 
-    Without --preset, -c or --model it takes settings and model of runs/latest.
+    Without --preset, -c or --model, settings and model are taken from runs/latest.
     """
     from agentcli.exploration.registry import check
     from agentcli.stages.rollout import perform, plan

@@ -43,9 +43,9 @@ KEEP = running_option(
 
 
 def run(call: Call) -> None:
-    """Repeat rollout -> assign-credit -> train, one folder per iteration.
+    """Repeat rollout, assign-credit and train, with one folder per iteration.
 
-    PRESET names method and world.
+    PRESET sets method and world.
     """
     from agentcli.exploration.registry import check
     from agentcli.stages.loop import perform

@@ -29,8 +29,8 @@ def serve(call: Call) -> None:
     """Serve the model of RUN with vLLM, for --policy openai, until Ctrl-C.
 
     Prints the options with which other commands use it. The served name
-    holds a hash of the weights. Whoever reaches the address can ask it;
-    VLLM_API_KEY sets a key.
+    contains a hash of the weights. Anyone who can reach the address can
+    send requests; VLLM_API_KEY sets a key.
     """
     from agentcli.reports.output import print_data, print_json
     from agentcli.stages.resolve import find_model

@@ -31,9 +31,9 @@ UPDATES = method_option(
 
 
 def sft(call: Call) -> None:
-    """Fine-tune a model on the demonstrations in one RUN or several.
+    """Fine-tune a model on the demonstrations in one or more RUNs.
 
-    `--model tiny` makes one from scratch.
+    `--model tiny` creates a small model from scratch.
     """
     from agentcli.stages.sft import perform, plan
 

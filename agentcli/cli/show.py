@@ -79,7 +79,7 @@ VIEWS = {
     "one step (--step)": ("run", "step", "evaluation", "credit"),
     "calls of tools (--calls)": ("run", "tree", "calls", "evaluation"),
 }
-"""Every view with what may be typed for it; --json is for all of them."""
+"""Every view with the options it takes; --json works with all of them."""
 APART = (
     ("credit", "evaluation", "evaluations have no credit"),
     ("beside", "json", "it draws two trees"),
@@ -91,9 +91,9 @@ APART = (
 def show(call: Call) -> None:
     """Look at runs, trees and trajectories.
 
-    Without RUN it lists the runs, with RUN what it holds, failures first. With TREE it
-    draws that tree, each step with its advantage. Green is success, red failure, blue a
-    gain, orange a loss.
+    Without RUN, lists the runs; with RUN, lists its contents, failures first. With
+    TREE, draws that tree, each step with its advantage. Green is success, red failure,
+    blue a positive advantage, orange a negative one.
     """
     typed = {name for name, value in call.values.items() if _is_typed(value)}
     view = _view(typed)
@@ -102,7 +102,7 @@ def show(call: Call) -> None:
 
 
 def _view(typed: set[str]) -> str:
-    """The view that was asked for."""
+    """The view that the options ask for."""
     if "run" not in typed:
         return "all runs"
     if "step" in typed:
@@ -113,7 +113,7 @@ def _view(typed: set[str]) -> str:
 
 
 def _refuse_without_effect(typed: set[str], view: str) -> None:
-    """Raises UsageError for an option of another view, and for two that exclude."""
+    """Raises UsageError for an option of another view, and for two that conflict."""
     for one, other, reason in APART:
         if {one, other} <= typed:
             raise UsageError(f"--{one} has no effect with --{other}: {reason}")
@@ -127,7 +127,7 @@ def _refuse_without_effect(typed: set[str], view: str) -> None:
 
 
 def _is_typed(value: Any) -> bool:
-    """Whether an option was typed; 0 is a value."""
+    """Whether an option was typed; 0 counts as a value."""
     return value is not None and value is not False
 
 
@@ -163,7 +163,7 @@ def _show_run(call: Call) -> None:
     run = call.run
     held = holdings(run)
     if call.values["evaluation"] or call.values["failed"] or call.values["kind"]:
-        # Who asks for some trees wants no more than these.
+        # If only certain trees are asked for, show nothing else.
         held.stages, held.unfinished = [], []
         held.iterations, held.evaluations = [], []
     elif not any(run.glob("trees.jsonl*")):
@@ -186,7 +186,7 @@ def _show_run(call: Call) -> None:
 
 
 def _find(call: Call, run: Path, tree: str) -> "ShownTree":
-    """A tree of a run, with its credit; the trees of evaluations have none."""
+    """A tree of a run with its credit; trees of evaluations have no credit."""
     from agentcli.reports.show.trees import add_credit, find_tree, trees_file
 
     evaluation = call.values["evaluation"]

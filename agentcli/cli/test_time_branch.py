@@ -7,7 +7,7 @@ from agentcli.cli.method_options import voting_options
 
 
 def test_time_branch(call: Call) -> None:
-    """Evaluate with a vote where the policy says <explore>.
+    """Evaluate with a vote at every <explore> of the policy.
 
     There the next decision is sampled several times, and the vote decides.
     """

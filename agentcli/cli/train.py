@@ -44,7 +44,7 @@ RECOMPUTE = method_option(
 def train(call: Call) -> None:
     """Update the policy on the trees and credit of RUN.
 
-    Writes RUN/checkpoint, or that of -o.
+    Writes RUN/checkpoint, or DIR/checkpoint with -o DIR.
     """
     from agentcli.stages.train import perform, plan
 

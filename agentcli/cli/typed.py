@@ -1,4 +1,4 @@
-"""Reads what was typed: options become settings, and slips of the hand are refused."""
+"""Converts typed options to settings, and refuses likely typing mistakes."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -13,7 +13,7 @@ from agentcli.errors import UsageError
 def typed_settings(options: Sequence[Option], values: dict[str, Any]) -> dict[str, Any]:
     """Setting path -> value of the options that were typed.
 
-    Raises UsageError for a --where that names no values.
+    Raises UsageError for a --where without values.
     """
     settings = {}
     for option in options:
@@ -27,17 +27,17 @@ def typed_settings(options: Sequence[Option], values: dict[str, Any]) -> dict[st
 
 
 def parse_where(texts: list[str]) -> dict[str, list[str]]:
-    """The values of --where by key; a key that is given twice adds up.
+    """The values of --where by key; values of a repeated key are combined.
 
-    ["kind=a,b", "room=x"] and ["kind=a,b,room=x"] are both
-    {"kind": ["a", "b"], "room": ["x"]}.
+    ["kind=a,b", "room=x"] and ["kind=a,b,room=x"] are both {"kind": ["a", "b"], "room":
+    ["x"]}.
     """
     values: dict[str, list[str]] = {}
     for text in texts:
         key = ""
         for part in text.split(","):
             before, equals, after = part.partition("=")
-            # Without "=" it is one more value of the key before it.
+            # Without "=" it is another value of the previous key.
             if equals:
                 key = before.strip()
             value = (after if equals else before).strip()
@@ -53,7 +53,8 @@ def parse_where(texts: list[str]) -> dict[str, list[str]]:
 def refuse_empty(words: Sequence[str]) -> None:
     """Raises typer.BadParameter for an empty word.
 
-    A shell variable that is not set leaves one, and as a path it is this folder.
+    An unset shell variable leaves an empty word, and as a path that would be this
+    folder.
     """
     for before, word in pairwise(words):
         if not word:
@@ -63,7 +64,7 @@ def refuse_empty(words: Sequence[str]) -> None:
 
 
 def refuse_swallowed(options: Sequence[Option], values: dict[str, Any]) -> None:
-    """Raises typer.BadParameter for an option that took another one for its value."""
+    """Raises typer.BadParameter if an option took another option as its value."""
     names = {name for option in options for name in option.names}
     for option in options:
         if option.positional or not option.takes_value:

@@ -1,9 +1,9 @@
-"""Explains mistakes in the command line itself, and what to type to see the right words.
+"""Explains mistakes in the command line, and what to type to see the right words.
 
-A mistake is an unknown command or option, reported with the nearest name, a value that
-is missing or of the wrong type, or an argument too many. What is wrong is read from the
-words and from the vocabulary of the commands. Typer's exception only says which word it
-stumbled over.
+A mistake is an unknown command or option (reported with the nearest name), a missing
+value, a value of the wrong type, or an extra argument. The explanation is derived from
+the words and from the commands' options. Typer's exception only says at which word
+parsing failed.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +17,7 @@ from agentcli.cli.option import Option
 from agentcli.registry import closest
 
 Node: TypeAlias = "Command | Mapping[str, Node]"
-"""A command, or a group of them by name."""
+"""A command, or a group of commands by name."""
 
 HELP = ("--help", "-h")
 BEFORE_A_COMMAND = (*HELP, "--version", "--install-completion", "--show-completion")
@@ -25,13 +25,13 @@ EXPECTED = {int: "a whole number", float: "a number"}
 
 
 def asks_for_help(words: Sequence[str], commands: Node) -> bool:
-    """Whether nothing but a group was named, which shows the group's help."""
+    """Whether only a group was named, which shows the help of the group."""
     node, path = _node(words, commands)
     return not isinstance(node, Command) and len(path) == len(words)
 
 
 def explain(error: Exception, words: Sequence[str], commands: Node) -> str:
-    """Says what is wrong with `words`, for which Typer raised `error`, and what to type."""
+    """Explains the `error` that Typer raised for `words`, and what to type."""
     node, path = _node(words, commands)
     if isinstance(node, Command):
         problem = _problem_of_command(error, words, node)
@@ -50,7 +50,7 @@ def _node(words: Sequence[str], commands: Node) -> tuple[Node, list[str]]:
         if word in node:
             node = node[word]
             path.append(word)
-        # An option may stand before the command that it does not belong to.
+        # An option may be in front of the command, where it does not belong.
         elif not word.startswith("-"):
             break
     return node, path
@@ -88,7 +88,7 @@ def _problem_of_command(
             expected = EXPECTED[options[name].kind]
             return f"{_as_typed(options[name], words)}: expected {expected};"
     # A BadParameter names the option itself. After any other error the reader needs to
-    # know what the command takes.
+    # know which arguments the command takes.
     if isinstance(error, typer.BadParameter):
         return f"{_message(error)};"
     arguments = " and ".join(option.shown for option in command.arguments)
@@ -102,7 +102,7 @@ def _need(option: Option) -> str:
 
 
 def _as_typed(option: Option, words: Sequence[str]) -> str:
-    """The option as it was typed last, with its value."""
+    """The last occurrence of the option as it was typed, with its value."""
     for place in reversed(range(len(words))):
         name, equals, value = words[place].partition("=")
         if name in option.names:
@@ -112,7 +112,7 @@ def _as_typed(option: Option, words: Sequence[str]) -> str:
 
 
 def _message(error: Exception) -> str:
-    """Typer's own words, as they go inside a sentence."""
+    """Typer's error text, for use inside a sentence."""
     message = str(getattr(error, "message", error)).rstrip(".")
     return message[:1].lower() + message[1:]
 

@@ -38,9 +38,9 @@ KIND = file_option(
 def validate(call: Call) -> None:
     """Check files line by line.
 
-    Trees, credit, episodes, panels, manifests, metrics, settings; for a run directory
-    all of its files, and that they belong together. Names file, line and field of the
-    first fault of each; exit code 3 if there is any.
+    Checks trees, credit, episodes, panels, manifests, metrics and settings; for a run
+    directory, all of its files, and that they belong together. Names file, line and
+    field of the first error in each file; the exit code is 3 if there is any.
     """
     import json
 
@@ -68,7 +68,7 @@ def validate(call: Call) -> None:
 
 
 def _checks(files: list[Path], kind: str | None) -> Iterator[Iterator["CheckedFile"]]:
-    """The check of each file. Among several, one that holds no records is left out."""
+    """The check of each file. Of several files, those without records are skipped."""
     from agentcli.analysis.validate import check
 
     for path in files:

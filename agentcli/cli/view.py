@@ -48,10 +48,10 @@ PAGE = file_option("--out -o", None, "The page; without it view.html.", Path, "F
 
 
 def view(call: Call) -> None:
-    """Write runs as one page to look at: trees, credit, state graphs, comparisons.
+    """Write runs as one web page: trees, credit, state graphs, comparisons.
 
-    The page opens in any browser, from disk or by mail, and asks nothing of a network.
-    Above 64 MB its data lies in a folder beside it.
+    The page opens in any browser, also from disk or as a mail attachment, and loads
+    nothing from a network. Above 64 MB its data is in a folder next to it.
     """
     from agentcli.analysis.page.pack import PageOptions
     from agentcli.analysis.page.sources import refuse_others
@@ -74,7 +74,7 @@ def view(call: Call) -> None:
 
 
 def _preview(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> None:
-    """Prints what the page would be made of, after reading all of it."""
+    """Prints what the page would contain, after reading all inputs."""
     from msgspec import to_builtins
 
     from agentcli.analysis.page.overview import page_run
@@ -124,7 +124,7 @@ def _write(call: Call, runs: list[Path], options: "PageOptions", page: Path) -> 
 
 
 def _print_page(page: Path, *, json: bool) -> None:
-    """Prints the page, at once: a watched one goes on."""
+    """Prints the path of the page at once, because a watched page keeps updating."""
     from agentcli.reports.output import print_json
 
     if json:
