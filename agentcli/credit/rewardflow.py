@@ -107,7 +107,7 @@ class RewardFlowSettings(StateSwitches, kw_only=True):
     """
     pruning: bool = True
     """Leave steps that change nothing out of the graph: invalid ones and self-loops
-    (App. B.2), and those that only looked (Step.looked; as in the release).
+    (App. B.2), and those that only looked (Step.looked; App. C.1).
     """
     pool: Literal["max", "mean"] | None = None
     """Value of a cluster of similar states: that of its best member (max), or the mean

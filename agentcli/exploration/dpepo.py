@@ -23,8 +23,8 @@ class DpepoRollout(RolloutSettings, kw_only=True):
     numbered: ClassVar[bool] = True
 
     copies: Count = 4
-    """K: the number of copies of the environment that a response may act in; 004
-    evaluates with 5.
+    """K: the number of copies of the environment that a response may act in. 004 trains
+    with 4; the scripts of its release evaluate with 5.
     """
     beyond: Literal["malformed", "failure"] = "malformed"
     """What happens when a response names a copy above K. malformed: nothing is done.

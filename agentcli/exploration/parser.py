@@ -1,8 +1,8 @@
-"""A parser is a model that rewrites an answer in the form asked for (001 3.1).
+"""A parser is a model that rewrites an answer in the form asked for.
 
-The papers' models think aloud and sometimes forget a tag. 001 uses a small model to
-find the letter in such an answer. Here, in any world, the parser is asked about every
-response that the dialect cannot read. Its reply is read by the same rules.
+The papers' models think aloud and sometimes forget a tag. Here, in any world, the parser
+is asked about every response that the dialect cannot read, and its reply is read by the
+same rules. In 001 section 3.1 a small model extracts the letter of every answer.
 """
 
 from typing import TYPE_CHECKING

@@ -7,7 +7,7 @@ action: after an <explore> step, the next decision is sampled B times in the sam
 The action that most responses agree on is executed (ties: the higher mean
 log-probability where every response has them, else the earlier sample).
 
-outcome: the trajectory is first followed to its end. As long as that is not a success,
+outcome (ours): the trajectory is first followed to its end. As long as that is not a success,
 its <explore> states are visited, from the first one on. At each, B - 1 further
 continuations are executed in forks and followed to their ends, and the trajectory
 continues as the best of the B (success, then score, then the vote over their first

@@ -6,7 +6,8 @@ A response is
 
 where `search` may be the name of any of the world's actions. To end the episode it is
 `<think> thought </think><answer> answer </answer>`. The action is then `search[query]`
-or `answer[answer]`. 002 has search and answer, 003 also access and read.
+or `answer[answer]`. 002 has search and answer, 003 also access and read. The prompt is
+in our own words.
 """
 
 from agentcli.environments.protocol import Toolbox, World, world_as

@@ -115,8 +115,7 @@ class Host:
             raise
         except LostStateError:
             return _answer_frame(frames.Lost(), began)
-        # A game may call sys.exit, as a script does.
-        except (Exception, SystemExit) as error:
+        except (Exception, SystemExit) as error:  # a game may call sys.exit
             if self._busy is not None:
                 self._drop(self._busy)
                 _close(self._busy.engine)
